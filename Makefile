@@ -9,7 +9,7 @@ CORE = tests/adversary tests/laws tests/context tests/dialects tests/log tests/p
 	tests/prompt tests/recall tests/summaries tests/text tests/tokens tests/window
 
 .PHONY: install format lint types imports check test test-core test-core-here test-all lanes docs docs-test \
-	agent-docs cli-docs screens bench-quick thorough thorough-tests thorough-laws \
+	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
 	thorough-benchmarks all
 
 install:
@@ -24,6 +24,7 @@ format:
 lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
+	$(PYTHON) -m tests.contracts.plain_words
 
 types:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON))
@@ -67,6 +68,9 @@ agent-docs:
 
 cli-docs:
 	$(PYTHON) -m tests.contracts.cli_page
+
+llms:
+	$(PYTHON) -m tests.contracts.llms_page
 
 screens:
 	$(PYTHON) -m trimtab.cli demo --fast --svg docs/img/demo.svg

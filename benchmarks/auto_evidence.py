@@ -6,8 +6,8 @@ fresh input tokens a call, output and summary calls included; ratios are sums ov
 with a 95 % bootstrap interval. `layered` is billed with marks at the head and the last block alone
 (naive), and with the frontier mark. Under `auto` no model writes summaries unless it is said: what
 is billed for one there is an assumption. `model` are setups in which one does, with the sizes that
-such summaries have: see trimtab/replay/runner.py. Definitions: references.py, cache.py and
-costs.py there.
+such summaries have: see trimtab/replay/runner.py. Definitions: references.py, billing.py and
+setup_costs.py there.
 """
 
 from __future__ import annotations

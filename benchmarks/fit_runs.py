@@ -45,11 +45,11 @@ def main() -> int:
         f'    "{name}": (\n{table(each)}\n    ),' for name, each in measured.items()
     )
     TARGET.write_text(
-        '"""What a row of one character costs; written by benchmarks/fit_runs.py."""\n\n'
+        '"""The cost of a run of one character; written by benchmarks/fit_runs.py."""\n\n'
         f"FIRST_RUN_CHARACTER = {FIRST}\n"
-        '"""The character that the first figure is of."""\n\n'
+        '"""The character of the first figure."""\n\n'
         f"RUN_COSTS_BY_FAMILY = {{\n{entries}\n}}\n"
-        '"""By family: eighths of a token for one character of a row, `a` for one."""\n',
+        '"""By family: eighths of a token for one character of a run; `a` is one eighth."""\n',
         encoding="utf-8",
     )
     return 0

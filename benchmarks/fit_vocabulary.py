@@ -130,14 +130,14 @@ def module(trigrams: list[str], signs: str, blocks: dict[str, str]) -> str:
     for each in trigrams:
         thirds[each[:2]] = thirds.get(each[:2], "") + each[2]
     lines = [
-        '"""Common trigrams and what characters cost alone; written by',
+        '"""Common trigrams and the costs of single characters; written by',
         'benchmarks/fit_vocabulary.py, not by hand."""',
         "",
         "USUAL_TRIGRAMS = (",
         *_wrapped([first + rest for first, rest in thirds.items()]),
         ")",
-        '"""Of Latin letters in text of usual kinds: two letters, then all that follow; `_` is',
-        'whatever is no letter."""',
+        '"""Trigrams of the Latin alphabet in usual text: two characters, then all that may follow',
+        'them. `_` is any other character."""',
         "",
         "SINGLE_PIECE_SIGNS = (",
         *(f"    {signs[at : at + 10]!a}" for at in range(0, len(signs), 10)),
@@ -154,10 +154,9 @@ def module(trigrams: list[str], signs: str, blocks: dict[str, str]) -> str:
         [
             *lines,
             "}",
-            '"""For each block of 64 characters that `odd_text.CHARACTER_BLOCKS` names, the most',
-            "tokens that one of them takes alone: `1` to `4`, or `a` to `d` if the family knows",
-            'words of them, so that text of a usual kind takes less. "max" is the largest of any',
-            'family."""',
+            '"""The maximum tokens of a single character, for each block of 64 characters that',
+            "`odd_text.CHARACTER_BLOCKS` names: `1` to `4`, or `a` to `d` if the family knows",
+            'words of them, so that usual text takes less. "max" is the largest of any family."""',
             "",
         ]
     )

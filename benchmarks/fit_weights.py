@@ -105,7 +105,7 @@ def module(weights: dict[str, bytes]) -> str:
         '"""',
         "",
         f"WEIGHT_UNITS_PER_TOKEN = {token_weights.WEIGHT_UNITS_PER_TOKEN}",
-        '"""Parts of a token that the weights are counted in."""',
+        '"""Number of weight units in one token."""',
         "",
         "WEIGHTS_BY_FAMILY: dict[str, bytes] = {",
     ]
@@ -113,7 +113,7 @@ def module(weights: dict[str, bytes]) -> str:
         lines.append(f'    "{family}": bytes.fromhex(')
         lines += [f'        "{table[at : at + 16].hex(" ")}"' for at in range(0, 256, 16)]
         lines.append("    ),")
-    return "\n".join([*lines, "}", '"""In units of a token, by family."""', ""])
+    return "\n".join([*lines, "}", '"""Weights in units of a token, by family."""', ""])
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Trimtab decides, before every model call of a long-lived agent, what the model sees.
 
-What is listed here is public, as is what `trimtab.stores`, `trimtab.providers`, `trimtab.testing`,
-`trimtab.client`, `trimtab.observe` and `trimtab.replay` list. All else may change in any release.
+The names listed here are public, and so are the names that `trimtab.stores`, `trimtab.providers`,
+`trimtab.testing`, `trimtab.client`, `trimtab.observe` and `trimtab.replay` list. Everything else
+may change in any release.
 """
 
 from __future__ import annotations
@@ -262,7 +263,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: a program that only might need us starts as fast."""
+    """Import a name at its first use, so that `import trimtab` is fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab' has no attribute {name!r}")
     found = getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -1,7 +1,7 @@
-"""What is known of a model by its name: limits, tokenizer, prices and cache rules.
+"""What is known about a model by its name: limits, tokenizer, prices and cache rules.
 
-`models.toml` is read at the first question, never at import. An unknown name is answered by
-patterns, so that `resolve_model_info` always has an answer; a user's own values come before both.
+`models.toml` is read at first use, never at import. For an unknown name, patterns apply, so
+`resolve_model_info` always has an answer. A user's own values take precedence over both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CacheStyle = Literal["marks", "automatic", "none"]
 CacheMarks = Literal["off", "5m", "1h"]
 CACHE_MARKS_CHOICES = get_args(CacheMarks)
 _ONE_HOUR_CACHE: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": HOUR_CACHE_WRITE_PRICE}
-"""Of a cache that lives for an hour: seconds, and the price of writing to it."""
+"""For a cache that lives for an hour: the seconds, and the price of writing to it."""
 _NO_CACHE: dict[str, Any] = {
     "cache_style": "none",
     "cache_ttl": 0,
@@ -61,24 +61,24 @@ _WINDOW_BY_NAME_PART = (
 )
 
 _VENDOR_PREFIX = re.compile(r"^(?:[a-z][a-z-]*\.)+")
-"""What Bedrock puts before a name: `us.anthropic.`, `meta.`."""
+"""The prefix that Bedrock puts before a name: `us.anthropic.`, `meta.`."""
 _FURTHER_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])(?!-\d{2}(?![0-9a-z]))")
-"""`-7`, but neither `-20250514`, `-0324`, `-17b` nor the day `-06-05`."""
+"""`-7`, but not `-20250514`, `-0324`, `-17b` or the day `-06-05`."""
 _OPENAI_NAME = re.compile(r"(?:^|[/.:])(?:gpt-|chatgpt|o\d)")
 _RESPONSES_ONLY_NAME = re.compile(
     r"(?:gpt-\d|o\d).*-(?:pro|codex|cyber|rosalind|deep-research)(?![a-z])"
     r"|gpt-(?:daybreak|rosalind)-|codex-mini|computer-use-preview"
 )
-"""OpenAI's own that Chat Completions does not serve. Behind a path (`vendor/model`) is somebody
-else's server, which may."""
+"""OpenAI's own models that Chat Completions does not serve. A name with a path (`vendor/model`)
+belongs to another server, which may serve it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceChange:
-    """Prices of a model from a day on. What is None stays as it was."""
+    """Prices of a model from a certain day on. None leaves a price unchanged."""
 
     from_date: str
-    """The first day, in UTC, as `2026-12-01`."""
+    """The first day, in UTC, such as `2026-12-01`."""
     input_price: float | None = None
     """US dollars per million fresh input tokens."""
     output_price: float | None = None
@@ -89,55 +89,58 @@ class PriceChange:
     """Price of an input token written to the cache, as a ratio of a fresh one."""
 
     def to_json(self) -> dict[str, Any]:
-        """What is set, as plain JSON values."""
+        """Return the values that are set as plain JSON values."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """One model, as far as it is known. Cache ratios are relative to the price of fresh input."""
+    """What is known about one model. Cache ratios are relative to the price of fresh input."""
 
     name: str
-    """The catalog's name for it; the name asked for where the catalog has none."""
+    """The name in the catalog. For a model that is not in the catalog, the requested name."""
     context_window: int = UNKNOWN_MODEL_WINDOW_TOKENS
-    """Tokens of input and output together."""
+    """Maximum number of tokens of input and output together."""
     input_limit: int = UNKNOWN_MODEL_WINDOW_TOKENS
-    """Tokens of input alone; never above the window."""
+    """Maximum number of input tokens. It is never above the window."""
     max_output: int = UNKNOWN_MODEL_OUTPUT_TOKENS
-    """Tokens of output that one call may ask for, reasoning included."""
+    """Maximum number of output tokens of one call, including reasoning."""
     tokenizer: str | None = None
-    """The family whose weights estimate its tokens; None where it is not known."""
+    """The family whose weights are used to estimate tokens. None if it is unknown."""
     dialect: str | None = None
-    """The wire format it is usually called in; None where the name does not tell."""
+    """The usual wire format of the model. None if the name does not show it."""
     output_param: str = "max_tokens"
     """The request parameter that limits the output."""
     input_price: float | None = None
-    """US dollars per million fresh input tokens, below the soft window; None where unknown."""
+    """US dollars per million fresh input tokens, below the soft window. None if unknown."""
     output_price: float | None = None
-    """US dollars per million output tokens, below the soft window; None where unknown."""
+    """US dollars per million output tokens, below the soft window. None if unknown."""
     cache_style: CacheStyle = "none"
-    """`marks`: we say where a prefix ends; `automatic`: the provider finds it; `none`: no cache."""
+    """`marks`: the request marks where a prefix ends. `automatic`: the provider finds it. `none`:
+    no cache."""
     cache_read: float = 1.0
     """Price of an input token read from the cache, as a ratio of a fresh one."""
     cache_write: float = 1.0
     """Price of an input token written to the cache, as a ratio of a fresh one."""
     cache_ttl: int = 0
-    """Seconds that a cached prefix lives after its last use; 0 without a cache."""
+    """Seconds that a cached prefix lives after its last use. 0 without a cache."""
     cache_minimum: int = 0
-    """Tokens below which a prefix is not cached; 0 without a cache."""
+    """Minimum number of tokens of a cached prefix. 0 without a cache."""
     cache_step: int = 1
-    """Tokens by which a cached prefix grows."""
+    """Number of tokens by which a cached prefix grows."""
     cache_marks: CacheMarks = "5m"
-    """What cache marks ask for, where the provider takes any; `off` writes none."""
+    """The lifetime that cache marks request, if the provider supports marks. `off` writes none."""
     picture_rule: str = ""
-    """What a picture costs, as `tokens/pictures.py` spells it; empty where it is not known."""
+    """The rule for the tokens of an image, in the notation of `tokens/pictures.py`. Empty if
+    unknown."""
     soft_window: int | None = None
-    """Input tokens above which every token costs more; None where the price has no cliff."""
+    """Number of input tokens above which every token costs more. None if the price has no such
+    step."""
     price_changes: tuple[PriceChange, ...] = ()
     """Prices from later days on, the earliest first."""
     base_model: str | None = None
-    """The catalog model that a deployment of another name is; None if the model's own name tells
-    what it is."""
+    """The catalog model that a deployment with another name serves. None if the model's own name is
+    used."""
 
     @property
     def cache_read_price(self) -> float | None:
@@ -150,7 +153,8 @@ class ModelInfo:
         return None if self.input_price is None else self.input_price * self.cache_write
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as plain JSON values; the last two only if they are set."""
+        """Return all fields as plain JSON values. The last two are included only if they are
+        set."""
         out = asdict(self)
         out["price_changes"] = [change.to_json() for change in self.price_changes]
         return {
@@ -161,14 +165,14 @@ class ModelInfo:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelInfo:
-        """The inverse of `to_json`; fields of a later version are left out."""
+        """Return the model of a `to_json` result. Fields from a newer version are ignored."""
         known: dict[str, Any] = {key: data[key] for key in data if key in _FIELD_NAMES}
         known["price_changes"] = _parse_price_changes(known.get("price_changes", ()))
         return cls(**known)
 
 
 class ModelInfoValues(TypedDict, total=False):
-    """The values of a `ModelInfo` that a caller may set; what is left out is the catalog's."""
+    """The values of a `ModelInfo` that a caller may set. The catalog supplies the others."""
 
     context_window: int
     input_limit: int
@@ -198,25 +202,25 @@ _TEXT_FIELDS = (
     *("cache_style", "cache_marks", "picture_rule", "base_model"),
 )
 _OPTIONAL_FIELDS = tuple(field.name for field in fields(ModelInfo) if field.default is None)
-"""What may be None."""
+"""Fields that may be None."""
 
 
 def guess_context_window_from_name(model_name: str) -> int:
-    """The window that a model's name suggests; 128,000 where it suggests none."""
+    """Return the window that a model's name suggests, or 128,000 if it suggests none."""
     part = find_window_pattern(model_name)
     return dict(_WINDOW_BY_NAME_PART).get(part or "", UNKNOWN_MODEL_WINDOW_TOKENS)
 
 
 def find_window_pattern(model_name: str) -> str | None:
-    """The part of a name that tells the window of a model that is not in the catalog."""
+    """Return the part of a name that shows the window of a model that is not in the catalog."""
     lowered = model_name.lower()
     return next((part for part, _ in _WINDOW_BY_NAME_PART if part in lowered), None)
 
 
 def find_model_info(model: str, *, at: float | None = None) -> ModelInfo | None:
-    """The catalog's entry for a name: itself, else the longest name it is a form of.
+    """Return the catalog's entry for a name, or for the longest name that it is a variant of.
 
-    Prices are those of the day of `at`, in seconds since the epoch; None is now.
+    Prices are those of the day of `at`, in seconds since the epoch. None means now.
     """
     known_name = _find_known_name(model)
     if known_name is None:
@@ -227,11 +231,20 @@ def find_model_info(model: str, *, at: float | None = None) -> ModelInfo | None:
 def resolve_model_info(
     model: str, overrides: Mapping[str, Any] | str | None = None, *, at: float | None = None
 ) -> ModelInfo:
-    """The model's entry, else one made from its name, with the user's own values put in.
+    """Return what is known about a model, from the catalog or from patterns in its name.
 
-    `overrides` is a mapping of such values, or the name of the catalog model that a deployment of
-    another name is; an unknown name is a `ValueError`. Prices are those of the day of `at`, in
-    seconds since the epoch; None is now.
+    Args:
+        model: The model's name. Unknown names get conservative defaults.
+        overrides: Your own values, which take precedence. Or the name of a catalog model, for a
+            deployment with another name.
+        at: The day for prices, in seconds since the epoch. None means now.
+
+    Returns:
+        The limits, tokenizer, prices and cache rules of the model.
+
+    Raises:
+        ValueError: `overrides` names a model that is not in the catalog, or a value is invalid.
+        TypeError: A value must be a number and is not.
     """
     values = parse_model_info(overrides) if isinstance(overrides, str) else overrides or {}
     # A log may name a model that a later catalog has no more: what it holds is taken as it is.
@@ -241,24 +254,25 @@ def resolve_model_info(
 
 
 def parse_model_info(given: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """The values that `model_info` gives: a mapping, or the name of a catalog model for one with
-    `base_model`. Raises `ValueError` if the catalog has no model of that name."""
+    """Return the values of `model_info`: the mapping itself, or one with `base_model` for the name
+    of a catalog model. Raises `ValueError` if the catalog has no such model."""
     values: Mapping[str, Any] = {"base_model": given} if isinstance(given, str) else given
     named = values.get("base_model")
     if named is None:
         return values
     if not isinstance(named, str) or _find_known_name(named) is None:
         close = suggest_model_names(str(named))
-        told = f"did you mean {' or '.join(close)}?" if close else "`trimtab models` lists them"
+        told = f"did you mean {' or '.join(close)}?" if close else "`trimtab models` lists them."
         raise ValueError(
-            f"model_info names {named!r}, which is not in the catalog; {told} For a model that it "
-            "lacks give a mapping, such as {'context_window': 128_000}"
+            f"model_info names {named!r}, which is not in the catalog; {told} For a model that is "
+            "not listed, give a mapping, such as {'context_window': 128_000}"
         )
     return values
 
 
 def list_model_infos(*, at: float | None = None) -> dict[str, list[ModelInfo]]:
-    """Every entry of the catalog, by maker. Prices are those of the day of `at`; None is now."""
+    """Return every entry of the catalog, by maker. Prices are those of the day of `at`. None means
+    now."""
     listed: dict[str, list[ModelInfo]] = {}
     for key, group in _load_groups().items():
         entries = [find_model_info(name, at=at) for name in group["models"]]
@@ -267,15 +281,17 @@ def list_model_infos(*, at: float | None = None) -> dict[str, list[ModelInfo]]:
 
 
 def find_maker_in_catalog(model: str) -> str | None:
-    """Who makes a model, by the catalog; None for one that it does not have."""
+    """Return the maker of a model, from the catalog. None if the catalog does not have the
+    model."""
     known_name = _find_known_name(model)
     return None if known_name is None else _load_makers()[known_name]
 
 
 def find_retirement_date(model: str) -> str | None:
-    """The day on which its maker stops serving a model, as `2026-12-01`; None if none is known.
+    """Return the day on which the maker stops serving a model, such as `2026-12-01`, or None.
 
-    It is about the maker's own service: others may serve the model for longer, or not as long.
+    It applies only to the maker's own service. Other providers may serve the model longer or
+    shorter.
     """
     dates, known_name = _load_retirement_dates(), _find_known_name(model)
     for name in (*_list_name_forms(model), *([known_name] if known_name else [])):
@@ -285,7 +301,7 @@ def find_retirement_date(model: str) -> str | None:
 
 
 def describe_retirement(model: str, *, at: float | None = None) -> str | None:
-    """The same as a sentence; None if no day is known."""
+    """Return the retirement as a sentence. None if no day is known."""
     day = find_retirement_date(model)
     if day is None:
         return None
@@ -296,7 +312,7 @@ def describe_retirement(model: str, *, at: float | None = None) -> str | None:
 def with_cache_marks(
     overrides: Mapping[str, Any], cache_marks: CacheMarks | None
 ) -> Mapping[str, Any]:
-    """The user's own values for an entry, with the marks that are asked for."""
+    """Return the user's own values for an entry, with the requested cache marks."""
     if cache_marks is None:
         return overrides
     follow = (*_ONE_HOUR_CACHE, *_NO_CACHE)
@@ -307,13 +323,13 @@ def with_cache_marks(
 
 
 def suggest_model_name(unknown_model: str) -> str | None:
-    """The name in the catalog that a misspelt one most likely stands for."""
+    """Return the catalog name that a misspelt name most likely means."""
     close = suggest_model_names(unknown_model, count=1)
     return close[0] if close and _find_known_name(unknown_model) is None else None
 
 
 def suggest_model_names(name: str, *, count: int = 3) -> list[str]:
-    """Names in the catalog that are spelt nearly alike, the nearest first."""
+    """Return catalog names with a similar spelling, the most similar first."""
     from difflib import get_close_matches
 
     spelt = _normalise_name(name.strip().lower())
@@ -322,10 +338,16 @@ def suggest_model_names(name: str, *, count: int = 3) -> list[str]:
 
 
 def find_makers_cheap_model(model: str) -> str:
-    """The model of the same maker that writes summaries; the same one where none costs less.
+    """Return the cheaper model of the same maker that is used for summaries.
 
-    A name that a server of somebody else's gave (`anthropic/…`, `us.anthropic.…`) stays: what its
-    other models are called there is not known.
+    If none costs less, the same name is returned. This also applies to names from other servers
+    (`anthropic/…`, `us.anthropic.…`), because the names of their other models are unknown.
+
+    Args:
+        model: The model's name.
+
+    Returns:
+        The name of the model for summaries.
     """
     entry = find_model_info(model)
     name = None if entry is None else _load_cheap_models().get(entry.name)
@@ -390,7 +412,7 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
 
 
 def _wants_hour_marks(info: ModelInfo, overrides: Mapping[str, Any]) -> bool:
-    """Whether a lifetime was named that Claude's cache has only if marks ask for it."""
+    """Return whether the lifetime is one that Claude's cache has only if marks request it."""
     hour = float(_ONE_HOUR_CACHE["cache_ttl"])
     is_marked = info.dialect == "anthropic" and info.cache_style == "marks"
     return is_marked and float(overrides.get("cache_ttl", 0)) >= hour
@@ -400,7 +422,7 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
     unknown = sorted(set(overrides) - _FIELD_NAMES)
     if unknown:
         raise ValueError(
-            f"a model entry has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELD_NAMES))}"
+            f"unknown in model_info: {', '.join(unknown)}; use {', '.join(sorted(_FIELD_NAMES))}"
         )
     if (style := overrides.get("cache_style", "none")) not in get_args(CacheStyle):
         raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
@@ -422,7 +444,7 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
 
 
 def _parse_price_changes(given: Iterable[Any]) -> tuple[PriceChange, ...]:
-    """Price changes as mappings, whose day is a date or its text, the earliest first."""
+    """Return price changes from mappings, the earliest first. A day is a date or its text."""
     changes: list[PriceChange] = []
     for values in given:
         if isinstance(values, PriceChange):
@@ -431,7 +453,7 @@ def _parse_price_changes(given: Iterable[Any]) -> tuple[PriceChange, ...]:
         unknown = sorted(set(values) - {"from_date", *CATALOG_PRICE_KEYS})
         if unknown or "from_date" not in values:
             raise ValueError(
-                f"a price change is {values!r}; it has from_date and any of "
+                f"invalid price change {values!r}: it needs from_date and may have "
                 f"{', '.join(CATALOG_PRICE_KEYS)}"
             )
         day = str(values["from_date"])
@@ -450,7 +472,7 @@ def _without_overridden_prices(
 
 
 def _with_prices_at(info: ModelInfo, at: float | None) -> ModelInfo:
-    """The entry with the prices of a day, and only those changes that are still to come."""
+    """Return the entry with the prices of a day and only those changes that are still to come."""
     if not info.price_changes:
         return info
     moment = time.time() if at is None else at
@@ -465,7 +487,7 @@ def _with_prices_at(info: ModelInfo, at: float | None) -> ModelInfo:
 
 
 def _find_cache_terms(entry: ModelInfo) -> dict[str, Any]:
-    """What a cache costs, and how long it lives, by the marks that are asked for."""
+    """Return the price and the lifetime of a cache, for the requested marks."""
     if entry.cache_marks == "off":
         return _NO_CACHE
     hour = entry.cache_marks == "1h" and entry.dialect == "anthropic"
@@ -473,12 +495,13 @@ def _find_cache_terms(entry: ModelInfo) -> dict[str, Any]:
 
 
 def _normalise_name(name: str) -> str:
-    """One spelling for `claude-3.5-sonnet`, `claude-3-5-sonnet` and `claude-3-5-sonnet@…`."""
+    """Return one spelling for `claude-3.5-sonnet`, `claude-3-5-sonnet` and
+    `claude-3-5-sonnet@…`."""
     return re.sub(r"[.@:_]", "-", name)
 
 
 def _list_name_forms(model: str) -> list[str]:
-    """The name as it is, without the provider's path, and without Bedrock's vendor."""
+    """Return the name as it is, without the provider's path, and without Bedrock's vendor."""
     whole = model.strip().lower()
     last = whole.rsplit("/", 1)[-1].removeprefix("ft:")
     bare = _VENDOR_PREFIX.sub("", last)
@@ -486,7 +509,7 @@ def _list_name_forms(model: str) -> list[str]:
 
 
 def _find_known_name(model: str) -> str | None:
-    """The catalog's key for a name: itself, else the longest one that it is a form of."""
+    """Return the catalog's key for a name, or the longest key that it is a variant of."""
     catalog, names = _load_catalog(), _list_name_forms(model)
     for name in names:
         if name in catalog:
@@ -525,7 +548,7 @@ def _load_catalog() -> dict[str, ModelInfo]:
 
 @cache
 def _load_makers() -> dict[str, str]:
-    """By a model's key in the catalog: its maker."""
+    """Return the maker of each model, by its key in the catalog."""
     return {
         _catalog_key(name): group.get("maker", key)
         for key, group in _load_groups().items()
@@ -535,7 +558,7 @@ def _load_makers() -> dict[str, str]:
 
 @cache
 def _load_cheap_models() -> dict[str, str]:
-    """By a model's name in the catalog: its maker's cheap one."""
+    """Return the maker's cheap model of each model, by its name in the catalog."""
     return {
         name: group["cheap"]
         for group in _load_groups().values()
@@ -546,7 +569,7 @@ def _load_cheap_models() -> dict[str, str]:
 
 @cache
 def _load_retirement_dates() -> dict[str, str]:
-    """By a model's name, as the catalog spells keys: the day on which its maker retires it."""
+    """Return the retirement date of each model, by its key in the catalog."""
     return {
         _catalog_key(name): str(day)
         for group in _load_groups().values()

@@ -1,4 +1,4 @@
-"""Context: the line from a message to a request, in memory, without any I/O."""
+"""`Context`: turns messages into requests, in memory and without any I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from threading import RLock
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, get_args, overload
 
 from trimtab.catalog import CacheMarks, ModelInfoValues
-from trimtab.context_log_lines import log_changed_settings, log_missing_reply
+from trimtab.context_log_lines import (
+    log_changed_settings,
+    log_missing_reply,
+    log_result_of_unknown_call,
+)
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import ModelReply, WireObject
 from trimtab.dialects.caller_message_reading import (
@@ -142,18 +146,18 @@ from trimtab.window.open_calls import (
 from trimtab.window.window import Window
 
 MAX_UNBATCHED_WINDOWS = 4
-"""Windows that a history may fill before a replay of it is decided upon in batches."""
+"""A replay of a history runs the policy in batches if the history would fill more windows."""
 MAX_UNBATCHED_MESSAGES = 1_000
-"""Messages that a history may have before a replay of it is decided upon in batches."""
+"""A replay of a history runs the policy in batches if the history has more messages."""
 DECISIONS_PER_WINDOW = 64
-"""How many batches make a window near the end of such a history."""
+"""How many batches of such a history fill one window, near its end."""
 
 
 VerbT = TypeVar("VerbT", bound=Callable[..., Any])
 
 
 def _changes_context(verb: VerbT) -> VerbT:
-    """For one thread at a time; the edits that it records are told when it is done."""
+    """Let one thread at a time run the method, and report the edits that it recorded at its end."""
 
     @wraps(verb)
     def run(self: Context, *args: Any, **kwargs: Any) -> Any:
@@ -164,20 +168,34 @@ def _changes_context(verb: VerbT) -> VerbT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoOutcome:
-    """What `undo` took back."""
+    """What `undo` removed."""
 
     position: int
     """The last position of the log that is still in force."""
     messages: int
-    """How many messages were taken back."""
+    """How many messages were removed."""
     tool_results: int
-    """How many results of tools are among them. What a tool did outside is not undone."""
+    """How many of them were tool results. What a tool did outside the context is not undone."""
     text: str
-    """What the user's newest message said."""
+    """The text of the user's newest message."""
 
 
 class Context(Generic[DialectT_co]):
-    """What a model sees of a conversation: add what is said, ask for the next request."""
+    """A conversation as a model sees it. Add messages to it, and take the next request from it.
+
+    A context does no I/O, keeps everything in memory and is for one thread at a time. A *handle*
+    names a message (`m12`), a part of a message (`m12.0`) or a range of messages (`m3-m50`).
+
+    Methods that change a context raise `ContextInUse` if another thread is changing it.
+
+    Example:
+        One exchange with Anthropic's SDK::
+
+            context = Context(model="claude-sonnet-5-5", system="You are a careful engineer.")
+            context.add({"role": "user", "content": "What does this repository do?"})
+            reply = client.messages.create(**context.request())
+            context.add(reply)
+    """
 
     def __init__(
         self,
@@ -202,27 +220,32 @@ class Context(Generic[DialectT_co]):
         on_edit: OnEdit | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin a conversation with a model. What is left out follows from the model's name.
+        """Create a context for a model. Most defaults follow from the model's name.
 
-        model: The model's name as the provider knows it.
-        system: The system prompt: a text, or the dialect's own blocks or messages.
-        tools: Tool definitions, in the form of any supported dialect.
-        dialect: The wire format: `anthropic`, `openai_chat` or `openai_responses`.
-        policy: What decides what is hidden: a preset's name, or a function of your own.
-        goal: What the policy is tuned for: `cost`, `balanced` or `quality`.
-        limits: How much of history, tool results and summaries stays; it binds in every preset.
-        summaries: `extractive` needs no model; `manual` waits for `add_summary` until it cannot.
-        context_window: Tokens of input and output together, if the catalog is wrong about them.
-        max_input_tokens: Your own limit for input and output together.
-        max_output_tokens: Tokens of output to ask for and to reserve.
-        params: Further request parameters, passed on as they are.
-        recall: Whether the model gets tools to look up what is hidden.
-        model_info: Values for the model's catalog entry, or the name of the model that it is.
-        cache: How long the provider caches a marked prefix: `5m`, `1h`, or `off` for no marks.
-        tokenizer: A function from a text to the number of its tokens, in place of the estimate.
-        redact: A function from text to text that takes out what must not be kept.
-        on_edit: A function that gets an `EditNotice` of whatever is hidden, and why.
-        clock: A function that returns the time in seconds since the epoch.
+        Args:
+            model: The model's name as the provider knows it.
+            system: The system prompt: a text, or blocks or messages in the form of the dialect.
+            tools: Tool definitions, in the form of any supported dialect.
+            dialect: The wire format: `anthropic`, `openai_chat` or `openai_responses`.
+            policy: Decides what to hide: the name of a preset, or your own function.
+            goal: What the policy optimises for: `cost`, `balanced` or `quality`.
+            limits: Limits on history, tool results and summaries. They apply in every preset.
+            summaries: `extractive` needs no model. `manual` waits for `add_summary` if it can.
+            context_window: Tokens of input and output together, if the catalog's value is wrong.
+            max_input_tokens: Your own limit on input and output together.
+            max_output_tokens: Tokens of output to request and to reserve.
+            params: Further request parameters. They are passed on unchanged.
+            recall: Whether to give the model tools that look up hidden content.
+            model_info: Values for the model's catalog entry, or the name of a model in the catalog.
+            cache: How long the provider caches a marked prefix: `5m` or `1h`; `off` sets no mark.
+            tokenizer: A function that counts the tokens of a text. It replaces the estimate.
+            redact: A function that takes a text and returns it without what must not be stored.
+            on_edit: A function that gets an `EditNotice` whenever something is hidden.
+            clock: A function that returns the time in seconds since the epoch.
+
+        Raises:
+            TypeError: If an option has a wrong type.
+            ValueError: If an option has an invalid value, or the model's dialect is unknown.
         """
         options = build_options(
             model=model,
@@ -261,21 +284,21 @@ class Context(Generic[DialectT_co]):
         snapshot_events: Iterable[Event] = (),
     ) -> None:
         if not callable(clock):
-            right = "a function that returns seconds, as time.time"
+            right = "a function that returns seconds, such as time.time"
             raise TypeError(describe_wrong_value("clock", clock, right))
         if on_edit is not None and (not callable(on_edit) or iscoroutinefunction(on_edit)):
-            right = "a function of an EditNotice that is not async"
+            right = "a function that takes an EditNotice and is not async"
             raise TypeError(describe_wrong_value("on_edit", on_edit, right))
         self._clock, self._on_edit, self._is_silent = clock, on_edit, False
         self._lock, self._is_changing = RLock(), False
         self.events: list[Event] = []
-        """The log: all that happened, in order; since the last checkpoint, if there was one."""
+        """The log: every event in order, since the last checkpoint if there was one."""
         self._draft: list[Event] | None = None
         self._known_history, self._synced_system = KnownHistory(), ()
         self._streamed_reply: tuple[Message, str] | None = None
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
-        """The log folded."""
+        """The state that the log adds up to."""
         self._settings, self._next = self.window.settings, (self.window.settings, options)
         self._use_options(options)
 
@@ -303,8 +326,8 @@ class Context(Generic[DialectT_co]):
             self._lock.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy begins with. The rest is made again: its own lock, the rendering, and what is
-        known of a caller's list by its objects."""
+        """Return the state of a copy, without the lock, the renderer and the caller's known
+        objects. A copy creates these again."""
         state = dict(self.__dict__)
         for name in ("_lock", "_renderer", "_known_history"):
             del state[name]
@@ -316,7 +339,7 @@ class Context(Generic[DialectT_co]):
 
     @property
     def options(self) -> Options:
-        """What is set now, by us or by whoever else has written to the log."""
+        """The current options. They also reflect changes that others have written to the log."""
         self._adopt_logged_settings()
         return self._options
 
@@ -342,17 +365,37 @@ class Context(Generic[DialectT_co]):
         on_edit: OnEdit | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """A context folded from its log, whose lines `dump` wrote.
+        """Create a context from its log, as `dump` wrote it.
 
-        With a snapshot, the log need hold no more than the events that it names and those behind
-        it. A policy, a tokenizer, a redaction or a hook of one's own is not in the log and is given
-        again.
+        Your own policy, tokenizer, redaction or hook is not in the log. Pass it again.
+
+        Args:
+            events_or_lines: The events, or their lines of JSON, in order.
+            snapshot: A snapshot to start from. The log then needs only the events that the snapshot
+                names and the events after it.
+            policy: The policy, if it is a function; a preset's name replaces the logged one.
+            tokenizer: The tokenizer that the log was counted with, if it had one.
+            redact: The function that redacts new messages.
+            on_edit: A function that gets an `EditNotice` whenever something is hidden.
+            clock: A function that returns the time in seconds since the epoch.
+
+        Returns:
+            The context.
+
+        Raises:
+            ValueError: If the log is not that of a context, or its policy is unknown.
+
+        Example:
+            Save a context and load it again::
+
+                lines = context.dump()
+                context = Context.load(lines)
         """
         events = parse_event_log(events_or_lines)
         start = snapshot.seq if snapshot is not None else 0
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
-            raise ValueError("the log holds no settings event; it is not the log of a context")
+            raise ValueError("the log has no settings event, so it is not the log of a context")
         made = cls.__new__(cls)
         options = options_from_log(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
         made._initialise(options, clock, on_edit, snapshot, events)  # noqa: SLF001 - its own class
@@ -362,15 +405,33 @@ class Context(Generic[DialectT_co]):
         return made
 
     def dump(self) -> list[str]:
-        """The log as lines of JSON."""
+        """Return the log as lines of JSON, one event a line. `load` reads them."""
         return [dump_event_line(event) for event in self.events]
 
     @_changes_context
     def add(self, item: Any, *, key: str | None = None) -> str:
-        """Append what was said: a dict of any supported dialect, an SDK's reply, or a Message.
+        """Add a message to the conversation.
 
-        From a whole reply the usage is read too. What comes again under a key that is known, or
-        the same reply, is not added twice. Returns the handle of the message.
+        If the item is a whole reply, its usage is also recorded. The same reply, or another message
+        with a known key, is not added again.
+
+        Args:
+            item: A dict in the form of any supported dialect, an SDK's reply or message, or a
+                `Message`.
+            key: An idempotency key of your own.
+
+        Returns:
+            The handle of the message, such as `m12`.
+
+        Raises:
+            TypeError: If the item is not a message.
+            ValueError: If a value in it is invalid.
+            UnsupportedMedia: If the model cannot take a picture or file in it.
+
+        Example:
+            Add a user message once, although its sender may repeat it::
+
+                context.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
         window = self.window
         if self._streamed_reply is not None and item is self._streamed_reply[0]:
@@ -386,6 +447,7 @@ class Context(Generic[DialectT_co]):
         is_new = reply is None or reply.id is None or reply.id != known_id
         if not is_new and open_call is None:
             return f"m{window.conversation.last_reply_seq}"
+        log_result_of_unknown_call(window, message)
         return self._add_message(message, key=key, reply=reply)
 
     @_changes_context
@@ -398,11 +460,32 @@ class Context(Generic[DialectT_co]):
         requested: int | None = None,
         message: str = "",
     ) -> bool:
-        """Record that the last call ended in an error; whether to send the next request at once.
+        """Record that the last call failed.
 
-        After an `overflow` the next is smaller, or CannotFit says why it cannot be. `rejected` is a
-        400 for what was said, as for a picture, and `message` the provider's words: that is left
-        out of the next request, and what the user said last as soon as something else is said.
+        After an `overflow` the next request is smaller. After `rejected`, a refusal of content such
+        as a picture, the next request leaves that content out. If the user's newest message was
+        rejected, it is left out as soon as another message is added.
+
+        Args:
+            kind: The kind of failure, such as `overflow`, `rejected` or `rate_limit`.
+            limit: The token limit that the provider named.
+            input: The input tokens that the provider counted.
+            requested: The output tokens that were requested, as the provider counted them.
+            message: The provider's error text.
+
+        Returns:
+            Whether to send the next request at once.
+
+        Raises:
+            CannotFit: If nothing can be made smaller after an `overflow`.
+            ValueError: If the kind is unknown, or no call is waiting for its outcome.
+
+        Example:
+            Retry after a refusal for length::
+
+                failure = parse_error_response(error.status_code, error.body)
+                if context.fail(failure.kind, limit=failure.limit, message=failure.message):
+                    reply = client.messages.create(**context.request())
         """
         told = {"limit": limit, "input": input, "requested": requested}
         redact, knobs = self.options.redact, parse_policy_config(self.options.limits)
@@ -418,8 +501,26 @@ class Context(Generic[DialectT_co]):
     def watch(
         self, stream: Iterable[StreamEventT] | AsyncIterable[StreamEventT]
     ) -> ReplyRecordingStream[StreamEventT]:
-        """Pass a stream on and add its reply, with usage, when it ends; then its `message` is the
-        reply as the model said it."""
+        """Pass a stream through and add its reply, with usage, when the stream ends.
+
+        Nothing is added if the stream ends early.
+
+        Args:
+            stream: The stream of an SDK, synchronous or not.
+
+        Returns:
+            The same events, for `for` or `async for`. After the end, its `message` is the reply.
+
+        Raises:
+            ValueError: While iterating, if no event of the stream could be read.
+
+        Example:
+            Print a reply while it is written::
+
+                stream = client.messages.create(**context.request(stream=True))
+                for event in context.watch(stream):
+                    print(event)
+        """
         dialect = get_dialect(self.window.settings.dialect)
 
         def add_reply(reply_body: WireObject) -> Message:
@@ -438,20 +539,37 @@ class Context(Generic[DialectT_co]):
         ids: Sequence[str] | None = None,
         check: HistoryCheck = "newest",
     ) -> None:
-        """Take over a caller's whole history: what is known is matched, what is new appended.
+        """Update the context from your own list, which holds the whole history.
 
-        A message is known by the caller's id for it, if `ids` has one for each, or as the same
-        object, or as one that says the same. Of messages that are known as objects or by their
-        ids the newest 64 are compared with what they were; `check="all"` compares every one.
-        Where the list diverges, a rewind is recorded first, and what was hidden of the messages
-        that come again unchanged is hidden again. System messages at its start come after
-        `system`, unless they begin with it.
+        Known messages are matched and new ones are added. If the list differs from the known
+        history, a rewind is recorded first. Messages that follow unchanged stay hidden as they
+        were. System messages at the start of the list are added after `system`, unless they begin
+        with it.
+
+        Args:
+            messages: The whole history, in the form of any supported dialect.
+            ids: Your id of each message. Without ids, a message is known as the same object or by
+                its content.
+            check: `newest` compares the newest 64 messages that are known as objects or by their
+                ids with their recorded content; `all` compares every message.
+
+        Raises:
+            TypeError: If the messages are not a list of messages, or an id is not a text.
+            ValueError: If a message is invalid, or if the ids are not one different id a message.
+
+        Example:
+            Keep your own list, and send what fits of it::
+
+                context.sync(messages)
+                reply = client.messages.create(**context.request())
         """
         messages = require_message_list(messages)
         if check not in get_args(HistoryCheck):
             raise ValueError(describe_wrong_value("check", check, '"newest" or "all"'))
         if ids is not None and (isinstance(ids, str) or len(ids) != len(messages)):
-            raise ValueError(f"{len(ids)} ids for {len(messages)} messages; give a list of them")
+            raise ValueError(
+                f"got {len(ids)} ids for {len(messages)} messages; pass a list with one id each"
+            )
         known = self._known_history if check == "newest" else KnownHistory()
         before, first_item, after_seq = known.find_restart(messages, ids, self.window.entries)
         settings = self.window.settings
@@ -479,7 +597,7 @@ class Context(Generic[DialectT_co]):
         known.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed)
 
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
-        """Let the system messages of a caller's list stand after the prompt that was set."""
+        """Use the system messages of a caller's list after the prompt that was set."""
         own, _ = split_system_prompt(self.window.settings)
         # A list that was fitted before has our prompt at its start.
         begins_with_own = len(listed) >= len(own) and all(map(is_same_message, listed, own))
@@ -488,8 +606,8 @@ class Context(Generic[DialectT_co]):
             self._record_options(replace(self.options, listed_system=listed[known:]))
 
     def _replay_from(self, position: int, messages: Sequence[Message]) -> None:
-        """Go back to a position and go on with other messages; what comes again unchanged is hidden
-        as it was."""
+        """Rewind to a position and add other messages; hide unchanged ones as they were hidden
+        before."""
         edits = EditsInForce(self.window, position)
         self._append(Rewind(to=position))
         self._replay(messages, decides=False)
@@ -498,11 +616,11 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def _replay(self, messages: Sequence[Message], *, decides: bool = True) -> None:
-        """Add what was said elsewhere; before each reply stands the call that it answers.
+        """Add messages from elsewhere, and before each reply the call that it answers.
 
-        The policy decides before each call. In a history that would fill the window many times it
-        does so once for as many tokens as two windows hold, and more often near the end: a long
-        history is taken in at the price of its length.
+        The policy runs before each call. A history that would fill the window many times is decided
+        in batches: one batch for every two windows of tokens, and smaller batches near the end. So
+        the time grows only with the length of the history.
         """
         made, limit = None, self.budget().limit
         sizes = [estimate_message_tokens(message) for message in messages]
@@ -543,13 +661,29 @@ class Context(Generic[DialectT_co]):
     def request(self, *, stream: bool, volatile: str | None = ...) -> dict[str, Any]: ...
     @_changes_context
     def request(self, *, stream: bool = False, volatile: str | None = None) -> Any:
-        """Keyword arguments for the model's SDK.
+        """Return the next request, as keyword arguments for the model's SDK.
 
-        Repairs open calls, applies the policy and records the call. Asked again with nothing
-        added in between, it returns the same and records nothing. The message list is fresh; what
-        stands in the request is shared and must not be modified. `volatile` rides behind, once.
-        What this model is known to refuse is put right: thinking, for one, is off while a tool loop
-        is open that did not begin with it.
+        This adds results for calls that have none, applies the policy and records the call. If
+        nothing has been added since the last request, it returns the same request and records
+        nothing. Parameters that the model is known to refuse are corrected. For example, thinking
+        is switched off in a tool loop that began without it.
+
+        Args:
+            stream: Whether the reply will be streamed.
+            volatile: A text for this request only. It is placed after the last cache mark.
+
+        Returns:
+            A new dict with a new message list. The messages in it are shared: do not modify them.
+
+        Raises:
+            CannotFit: If the request would not fit, whatever is hidden.
+            ValueError: If the conversation has no message yet.
+
+        Example:
+            Send the next request with the current time::
+
+                request = context.request(volatile="It is 12:30.")
+                reply = client.messages.create(**request)
         """
         if not self._is_silent:
             log_missing_reply(self.window)
@@ -560,10 +694,12 @@ class Context(Generic[DialectT_co]):
     def _request_steps(
         self, *, stream: bool = False, volatile: str | None = None
     ) -> Generator[list[Event]]:
-        """What a request appends, step by step; each step's events are to be applied before the
-        next is asked for. None where the last call stands for this one, too."""
+        """Yield the events of a request in steps; apply each step before taking the next.
+
+        Yield nothing if the last call is this one.
+        """
         if not self.window.visible_groups:
-            raise ValueError("nothing was said yet; add a message before asking for a request")
+            raise ValueError("the conversation has no message yet; add one before request()")
         last, volatile = self.window.last_call, _validate_volatile(volatile)
         if (
             last is not None
@@ -577,7 +713,7 @@ class Context(Generic[DialectT_co]):
         yield [self._build_call_event(stream=stream, volatile=volatile)]
 
     def _record_external_call(self, *, decides: bool = True) -> int:
-        """Let a call pass that was made elsewhere: decide, render nothing; returns its position."""
+        """Record a call that was made elsewhere without rendering it, and return its position."""
         self._apply(self._build_repair_events())
         if decides:
             # Whether it could fit is no longer ours to say.
@@ -591,12 +727,14 @@ class Context(Generic[DialectT_co]):
         )
 
     def _build_repair_events(self) -> list[Event]:
-        """Results that stand in for those that open calls never got."""
+        """Build results for open calls that never got one."""
         return self._build_events(build_repairs_for_open_calls(self.window))
 
     def _decide_edits(self, *, volatile: str | None = None) -> list[Event]:
-        """The edits that the policy and the guard want before the next call; changes nothing.
-        Raises CannotFit where no edit would make the request fit."""
+        """Return the edits that the policy and the guard want before the next call; change nothing.
+
+        Raise `CannotFit` if no edit would make the request fit.
+        """
         budget = self.budget(volatile)
         self._decision = self._run_policy(budget)
         edits = add_edits_to_fit(self.window, budget, self._decision.edits)
@@ -610,12 +748,12 @@ class Context(Generic[DialectT_co]):
         if not isinstance(decision, Decision):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
             raise TypeError(
                 f"policy {self.window.settings.policy!r} returned {short(decision)}; it must "
-                "return a Decision, and Decision() is to change nothing"
+                "return a Decision (Decision() changes nothing)"
             )
         return decision
 
     def _build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
-        """The record of the call that the window would make now; changes nothing."""
+        """Build the record of the call that the window would make now; change nothing."""
         budget = self.budget(volatile)
         if self.window.seq != self._decided:
             # The guard has hidden more than the policy, or somebody else has written meanwhile:
@@ -627,9 +765,9 @@ class Context(Generic[DialectT_co]):
         return self._build_event(made)
 
     def _render_request(self) -> dict[str, Any]:
-        """The request of the call that was just recorded."""
+        """Render the request of the call that was just recorded."""
         if self.window.last_call is None:
-            raise ValueError("no call is recorded; ask for a request")
+            raise ValueError("no call is recorded yet; call request() first")
         return build_request(
             self.window.settings,
             self._rendering,
@@ -638,12 +776,35 @@ class Context(Generic[DialectT_co]):
         )
 
     def rebuild_request(self, seq: int) -> dict[str, Any]:
-        """The exact request of a past call, checked against its hash."""
+        """Rebuild the exact request of a past call, and check it against the recorded hash.
+
+        Args:
+            seq: The position of the call in the log.
+
+        Returns:
+            The request as it was sent.
+
+        Raises:
+            LookupError: If there is no call at the position.
+            RequestChangedError: If the request does not match its hash.
+        """
         return rebuild_request_from_events(self.events, seq, self.window.counters_by_name)
 
     @_changes_context
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
-        """What the next call would send and cost; changes nothing."""
+        """Return what the next call would send and cost, without changing anything.
+
+        Args:
+            stream: Whether the reply would be streamed.
+            volatile: A text for this request only.
+
+        Returns:
+            The request, its report, its cost and the edits that it would make.
+
+        Raises:
+            CannotFit: If the request would not fit, whatever is hidden.
+            ValueError: If the conversation has no message yet.
+        """
         twin = copy(self)
         twin.window, twin.events = self.window.copy(), []
         twin._draft = twin._renderer = None  # noqa: SLF001 - its own class
@@ -655,52 +816,109 @@ class Context(Generic[DialectT_co]):
         )
 
     def view(self) -> list[ShownMessage]:
-        """What the last `request()` shows of the conversation, message by message, each with its
-        place in the list that `sync` was given.
+        """List the messages that the last `request()` shows.
 
-        For who sends messages of a type of his own: those that are not edited are sent as they
-        are, the caller's own objects, and only the others are made anew.
+        Each message says its place in the list that you passed to `sync`. If your messages have a
+        type of their own, you can send your own objects for all that were not edited.
         """
         known = self._known_history
         return list_shown_messages(self.window, known.find_positions, known.changed_seqs)
 
     def count_request(self, *, volatile: str | None = None) -> Request:
-        """Keyword arguments for the provider's count endpoint, for what the next call would send:
-        Anthropic's `messages.count_tokens` and OpenAI's `responses.input_tokens.count`.
+        """Return keyword arguments for the provider's count endpoint, without changing anything.
 
-        Changes nothing. Raises ValueError for Chat Completions, which has no such endpoint.
+        They describe what the next call would send. The endpoints are Anthropic's
+        `messages.count_tokens` and OpenAI's `responses.input_tokens.count`.
+
+        Args:
+            volatile: A text for the next request only.
+
+        Raises:
+            ValueError: If the dialect is Chat Completions, which has no such endpoint.
         """
         preview = self.preview(volatile=volatile)
         return select_count_parameters(self.window.settings.dialect, preview.request)
 
     def _load_kwargs(self, options: Options | None = None) -> dict[str, Any]:
-        """What is ours and not in the log: the keyword arguments by which it is loaded again."""
+        """Return the keyword arguments for `load` that are not in the log."""
         names, set_now = ("policy", "tokenizer", "redact"), options or self.options
         ours: dict[str, Any] = {name: getattr(set_now, name) for name in names}
         return ours | {"on_edit": self._on_edit, "clock": self._clock}
 
     def report(self, volatile: str | None = None) -> ContextReport:
-        """Where the tokens of the next call would go. Print it, or take `to_dict()`."""
+        """Return how the next call would use its tokens.
+
+        Args:
+            volatile: A text for the next request only.
+
+        Returns:
+            The report. Print it, or call `to_dict()`.
+
+        Example:
+            See how full the window is::
+
+                report = context.report()
+                print(report.used, report.limit)
+        """
         budget = self.budget(volatile)
         return build_context_report(self.window, budget, Plan(self.window, budget).bound())
 
     def budget(self, volatile: str | None = None) -> Budget:
-        """The terms of the next call's limit."""
+        """Return the token budget of the next call: its limit and what is reserved.
+
+        Args:
+            volatile: A text for the next request only.
+        """
         return compute_budget(self.window, volatile_text=volatile, now=self._clock())
 
     def recall(self, handle: str) -> str:
-        """The text behind a handle: a part's exactly as it was said, a message's below its name.
+        """Return the text that a handle names, exactly as it was added, hidden or not.
 
-        For a picture or a file it says what it is; `recall_part` returns the thing itself.
+        The text of a whole message begins with a line that names its role. A picture or a file is
+        only described; `recall_part` returns the original.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            ErasedError: If the text was erased.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+
+        Example:
+            Read a hidden result::
+
+                text = context.recall("m12.0")
         """
         return recall_text(self.window, handle)
 
     def recall_part(self, handle: str) -> Part:
-        """One part of a message, hidden or not, as it was said: a picture with all its bytes."""
+        """Return one part of a message, hidden or not, for example a picture with all its bytes.
+
+        Args:
+            handle: The handle of a part, such as `m12.0`.
+
+        Raises:
+            ErasedError: If the part was erased.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not the handle of a part.
+        """
         return recall_part(self.window, handle)
 
     def why(self, handle: str) -> VisibilityReason:
-        """Why something is not in the context, since when, and by which edit."""
+        """Explain why the model does or does not see something.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Returns:
+            Its state, the time and the position of the edit that caused it, and the reason.
+
+        Raises:
+            HistoryNotInMemory: If the message is no longer in memory.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         window, named = self.window, parse_handle(handle)
         _, known = window.base.collect_refold_source(self.events)
         events = {event.seq: event.body for event in known}
@@ -714,9 +932,18 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def answer(self, call: ToolCall | WireObject) -> str:
-        """Answer a call of a recall tool and add the result; returns its text.
+        """Answer the model's call of a recall tool and add the result.
 
-        A picture or a file is in the result itself, or revealed if no result can carry it.
+        A picture or a file is put into the result. If no result can carry it, it is revealed.
+
+        Args:
+            call: The tool call, as the model made it.
+
+        Returns:
+            The text of the result.
+
+        Raises:
+            ValueError: If the call is not one of a recall tool.
         """
         asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
         text, recalled = (
@@ -730,9 +957,14 @@ class Context(Generic[DialectT_co]):
         return result.results[0].text
 
     def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
-        """What should be summarised now, with the summary it must carry on; None for nothing.
+        """Return which messages should be summarised now, or None.
 
-        `forced` is what the next call would put a stand-in for, if nobody summarises it before.
+        Args:
+            forced: Return the messages that the next call would replace by an extractive summary,
+                if nobody summarises them before.
+
+        Returns:
+            The messages, the earlier summary that the new one must include, and the sizes.
         """
         return build_summary_request(
             self.window, self._run_policy(self.budget()), take_extractive_span=forced
@@ -740,20 +972,31 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
-        """Replace what `pending_summary` named by a summary; refused where it is not smaller.
+        """Replace the messages that `pending_summary` returned by a summary.
 
-        Give the span of a summary that took its time: it is refused where what it tells of was
-        undone or erased meanwhile, and what was said since stays.
+        Pass the span if writing the summary took time. Messages that were added since stay.
+
+        Args:
+            text: The summary.
+            span: The span of the `SummaryRequest` that the summary was written for.
+
+        Raises:
+            UnusableSummary: If no summary is needed, if it is empty or not smaller than the
+                messages, or if some of them were undone or erased since.
         """
         decision = self._run_policy(self.budget())
         span = span or decision.span_to_summarise
         if span is None:
-            raise UnusableSummary("nothing is waiting to be summarised")
+            raise UnusableSummary("no messages are waiting to be summarised")
         for edit in build_summary_edits(Plan(self.window, self.budget()), span, text, decision):
             self._append(edit)
 
     def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
-        """Tool results that the next call would cut and that are to be summarised instead."""
+        """Return the tool results that should be summarised before the next call, which would cut
+        them.
+
+        Empty unless the limits ask for summaries of results.
+        """
         knobs = parse_policy_config(self.options.limits)
         if not knobs.summarises_results:
             return ()
@@ -763,11 +1006,15 @@ class Context(Generic[DialectT_co]):
     def add_result_summary(
         self, request: ResultSummaryRequest, text: str, *, written_by: str = ""
     ) -> None:
-        """Send a summary in place of a result that `pending_result_summaries` named; it is not cut
-        then.
+        """Send a summary instead of a tool result that `pending_result_summaries` returned.
 
-        Refused where it takes more than the cut would, or came too late. `written_by` names who
-        wrote it.
+        Args:
+            request: The request that the summary was written for.
+            text: The summary.
+            written_by: The name of the model or program that wrote it.
+
+        Raises:
+            UnusableSummary: If it is empty, larger than the cut result would be, or too late.
         """
         for edit in build_result_summary_edits(
             Plan(self.window, self.budget()), request, text, written_by
@@ -776,7 +1023,15 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def reveal(self, handle: str) -> None:
-        """Show again what an edit hid, with its calls or results, until the model has replied."""
+        """Show hidden content again, with its calls or results, until the model has replied.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         named = require_known_handle(self.window, handle)
         self._append(
             Edit(
@@ -790,13 +1045,32 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def pin(self, handle: str, *, pinned: bool = True) -> None:
-        """Keep messages from being hidden by any policy, or stop doing so."""
+        """Keep messages visible whatever the policy decides, or stop doing so.
+
+        Args:
+            handle: The handle of a message or a range.
+            pinned: False removes the pin.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         named = require_known_handle(self.window, handle)
         self._append(Pin(first=named.first_seq, last=named.last_seq, pinned=pinned))
 
     @_changes_context
     def erase(self, handle: str, *, reason: str = "") -> None:
-        """Destroy the payload of a message or a part, here and in all that was made from it."""
+        """Destroy the content of a message or a part, here and in everything made from it.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+            reason: Why it is erased. The reason is recorded in the log.
+
+        Raises:
+            HistoryNotInMemory: If something made from it is no longer in memory.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         window, named = self.window, parse_handle(handle)
         _, known = window.base.collect_refold_source(self.events)
         erases = ErasurePlanner(named, reason, known).list_pending_erasures(
@@ -816,7 +1090,19 @@ class Context(Generic[DialectT_co]):
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
-        Nothing is recorded where all of it is set already.
+        Nothing is recorded if the options have these values already.
+
+        Args:
+            **changes: Options of `Context` by name, and their new values.
+
+        Raises:
+            TypeError: If an option is unknown or has a wrong type.
+            ValueError: If an option has an invalid value.
+
+        Example:
+            Continue with another model::
+
+                context.configure(model="gpt-4o", system="Be brief.")
         """
         self._record_options(merge_options(self.options, changes, self.window.counters_by_name))
 
@@ -837,7 +1123,15 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def rewind(self, to: int | str) -> None:
-        """Go back to a position, or to just behind the message that a handle names."""
+        """Return to an earlier point. Everything after it is undone.
+
+        Args:
+            to: A position in the log, or the handle of the last message to keep.
+
+        Raises:
+            HistoryNotInMemory: If the position is no longer in memory.
+            ValueError: If there is no such position, or it is not a handle.
+        """
         position = to if isinstance(to, int) else parse_handle(to).last_seq
         if not 0 <= position <= self.window.seq:
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
@@ -845,9 +1139,12 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def compact(self) -> tuple[Edit, ...]:
-        """Make the context smaller now, whatever its policy; returns the edits that were made.
+        """Make the context smaller now, whatever its policy is.
 
-        The newest messages stay. Nothing is lost: what is hidden can be read back by its handle.
+        The newest messages stay. Hidden content can still be recalled by its handle.
+
+        Returns:
+            The edits that were made.
         """
         config = parse_policy_config(self.options.limits)
         edits = decide_on_demand_compaction(self.window, self.budget(), config=config).edits
@@ -857,7 +1154,11 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def undo(self) -> UndoOutcome | None:
-        """Take back the user's newest message and everything after it; None if there is none."""
+        """Remove the user's newest message and everything after it.
+
+        Returns:
+            What was removed, or None if there is no such message.
+        """
         user, first = self.window.newest_user_entry, find_first_entry_of_user_undo(self.window)
         if user is None or first is None:
             return None
@@ -873,7 +1174,18 @@ class Context(Generic[DialectT_co]):
 
     @_changes_context
     def fork(self, *, parent_name: str = "", at: int | None = None) -> Self:
-        """A new context that shares the past up to a position, and nothing after."""
+        """Create a new context with the same past up to a position.
+
+        Args:
+            parent_name: A name for this context, recorded in the new log.
+            at: The last position to copy. None copies everything.
+
+        Returns:
+            The new context.
+
+        Raises:
+            ValueError: If there is no such position, or it is no longer in memory.
+        """
         at = resolve_fork_position(at, self.window.base.snapshot.seq, self.window.seq)
         base, known = self.window.base.collect_refold_source(self.events)
         past = [event for event in known if event.seq <= at]
@@ -891,7 +1203,7 @@ class Context(Generic[DialectT_co]):
         return twin
 
     def _apply(self, events: Iterable[Event]) -> None:
-        """Fold events that `steps` or a draft gave, or that a log holds."""
+        """Fold events from `_request_steps`, a draft or a log."""
         events = [*events]
         if self._draft is not None:
             self._draft.extend(events)
@@ -903,8 +1215,10 @@ class Context(Generic[DialectT_co]):
 
     @contextmanager
     def _drafting(self) -> Generator[list[Event]]:
-        """What is done in here is written to the list that it yields, and not folded: it can be
-        put into a store first, and applied then."""
+        """Collect events in the list that this yields, without folding them.
+
+        A caller can then store them first, and apply them later.
+        """
         self._draft = []
         try:
             yield self._draft
@@ -912,19 +1226,22 @@ class Context(Generic[DialectT_co]):
             self._draft = None
 
     def _checkpoint(self) -> Snapshot:
-        """Let go of all that is hidden, and of the log so far: someone else keeps them."""
+        """Remove hidden messages and the log so far from memory; somebody else stores them."""
         self.window.checkpoint()
         self.events.clear()
         return self.window.base.snapshot
 
     def _append(self, body: EventBody) -> int:
-        """Add what happened, whatever it is; returns its position."""
+        """Add an event, and return its position."""
         event = self._build_event(body)
         self._apply([event])
         return event.seq
 
     def _build_event(self, body: EventBody, offset: int = 0, *, at: float | None = None) -> Event:
-        """An event that could be applied next, or `offset` events later; None for `at` is now."""
+        """Build the event that could be applied next, or `offset` events later.
+
+        `at` None is now.
+        """
         seq = self.window.seq + len(self._draft or ()) + 1 + offset
         return Event(seq=seq, at=self._clock() if at is None else at, body=body)
 
@@ -934,7 +1251,10 @@ class Context(Generic[DialectT_co]):
     def _add_message(
         self, message: Message, *, key: str | None = None, reply: ModelReply | None = None
     ) -> str:
-        """Check the order, redact, measure, record: nothing is recorded if a step fails."""
+        """Check the order, redact, measure and record a message.
+
+        Nothing is recorded if a step fails.
+        """
         window = self.window
         before: list[EventBody] = []
         if reply is not None and (open_call := window.accounting.open_call_seq) is not None:
@@ -963,7 +1283,7 @@ class Context(Generic[DialectT_co]):
         return f"m{events[len(before)].seq}"
 
     def _mask_rejected_content(self) -> tuple[Edit, ...]:
-        """What the provider has rejected before: it is in the way of nothing that is said next."""
+        """Hide what the provider has rejected, so that it does not block the next message."""
         rejection = self.window.accounting.rejection
         if not rejection.last_sent_seq:
             return ()
@@ -971,12 +1291,12 @@ class Context(Generic[DialectT_co]):
         return decide_masks_at_next_message(self.window, blamed_texts=named).edits
 
     def _find_rejected_texts(self, provider_message: str) -> frozenset[str]:
-        """What stands where a provider's words say that the last request is at fault."""
+        """Find the texts of the last request that a provider's error message points to."""
         return find_rejected_texts(self.window, lambda: self._rendering, provider_message)
 
     @property
     def _rendering(self) -> IncrementalRenderer:
-        """The window as blocks, up to date."""
+        """The rendered window, up to date."""
         self._adopt_logged_settings()
         if self._renderer is None:
             self._renderer = create_rendering(self.window.settings)
@@ -985,7 +1305,7 @@ class Context(Generic[DialectT_co]):
 
 
 def _validate_volatile(volatile: Any) -> str | None:
-    """What rides behind a call, as it can be sent."""
+    """Check the volatile text of a call, and make it valid UTF-8."""
     if volatile is None:
         return None
     if not isinstance(volatile, str):

@@ -1,4 +1,4 @@
-"""What a context tells of its own edits: to the caller's `on_edit`, and as a log line."""
+"""Reports of a context's own edits: to the caller's `on_edit`, and as a log line."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from trimtab.window.window import Window
 
 _logger = logging.getLogger("trimtab.context")
 MAX_LOGGED_HANDLES = 8
-"""Handles that one log line names; of the rest it says how many there are."""
+"""How many handles one log line names. For the rest it gives the number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditNotice:
-    """Something that the model no longer sees whole, from now on."""
+    """A notice that the model no longer sees something in full, from now on."""
 
     handle: str
-    """What it is: a part (`m12.0`), a message (`m12`) or a range (`m3-m50`). `recall` reads it."""
+    """What was edited: a part (`m12.0`), a message (`m12`) or a range (`m3-m50`). `recall` reads
+    it."""
     op: EditKind
-    """What became of it: `truncate`, `mask`, `summarise` or `drop`."""
+    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`."""
     count: int
-    """How many messages; 1 for a part of one."""
+    """How many messages were edited; 1 for a part of a message."""
     tokens_before: int
-    """Estimated tokens of what was said."""
+    """Estimated tokens of the original."""
     tokens_after: int
-    """Estimated tokens of what stands in its place."""
+    """Estimated tokens of its replacement."""
     reason: str
-    """The rule that decided it, with its numbers."""
+    """The rule that caused the edit, with its numbers."""
 
 
 OnEdit = Callable[[EditNotice], object]
 
 
 def tell_edits(window: Window, events: Sequence[Event], on_edit: OnEdit | None) -> None:
-    """Tell of the edits among events that are folded already.
+    """Report the edits among events that are already folded.
 
-    What a hook raises is logged and goes no further: the edits are in the log, and the request that
-    they were made for must go out.
+    An exception of the hook is logged and not raised: the edits are in the log, and the request
+    must still be sent.
     """
     is_logged = _logger.isEnabledFor(logging.INFO)
     if not is_logged and on_edit is None:
@@ -80,7 +81,7 @@ def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
 
 
 def _format_log_line(notices: Sequence[EditNotice]) -> str:
-    """One decision: what, how much and why, and nothing of what was said."""
+    """Format one decision: what was edited, how much and why, without any content."""
     named = ", ".join(f"{each.op} {each.handle}" for each in notices[:MAX_LOGGED_HANDLES])
     more = len(notices) - MAX_LOGGED_HANDLES
     before = sum(each.tokens_before for each in notices)

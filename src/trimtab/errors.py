@@ -1,6 +1,6 @@
-"""Every exception of the library, under one base.
+"""Every exception of the library, with one common base class.
 
-Each keeps the built-in base that fits it, so that `except ValueError` goes on to work.
+Each exception also keeps the built-in base that fits it, so `except ValueError` still works.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 
 class TrimtabError(Exception):
-    """The base of all that Trimtab raises on purpose."""
+    """The base class of every exception that Trimtab raises on purpose."""
 
 
 class StoreError(TrimtabError):
-    """The base of all errors of stores."""
+    """The base class of all errors of stores."""
 
 
 class SessionNotFound(StoreError, LookupError):
-    """The store knows no session of that id."""
+    """The store has no session with this id."""
 
     def __init__(self, session: str, *, similar_ids: Sequence[str] = ()) -> None:
         meant = f"did you mean {' or '.join(similar_ids)}? " if similar_ids else ""
@@ -31,34 +31,33 @@ class PositionTaken(StoreError):
 
     def __init__(self, session: str, requested: int, position: int) -> None:
         self.requested = requested
-        """Where the first event was to stand."""
+        """The position at which the first event should have been stored."""
         self.position = position
         """The log's last position."""
         super().__init__(
-            f"session {session!r} stands at {position}, so no event can be put at {requested}; "
-            "read "
-            "what is new and decide again"
+            f"session {session!r} is at position {position}; cannot add an event at {requested}: "
+            "read the new events and decide again"
         )
 
 
 class SessionExists(PositionTaken):
-    """A session was to be new, and the store knows its id."""
+    """A session should be new, but the store has one with this id."""
 
     def __init__(self, session: str, position: int) -> None:
         super().__init__(session, 1, position)
-        told = f"session {session!r} exists and stands at {position}"
-        what = "`Session.open` goes on with it, `Session.open_or_create` goes on or begins"
+        told = f"session {session!r} already exists, at position {position}"
+        what = "open it with `Session.open`, or open or create it with `Session.open_or_create`"
         self.args = (f"{told}; {what}",)
 
 
 class StaleOwner(StoreError):
-    """Another turn has been claimed since: whoever owned the last one must stop."""
+    """Another process has claimed the turn since. The previous owner must stop."""
 
     def __init__(self, session: str, epoch: int, newest: int) -> None:
         self.epoch = epoch
-        """The writer's."""
+        """The epoch of the writer."""
         self.newest = newest
-        """The session's."""
+        """The newest epoch of the session."""
         super().__init__(
             f"the turn with epoch {epoch} of session {session!r} was taken over by epoch {newest}; "
             "nothing was written and this turn must stop"
@@ -66,26 +65,26 @@ class StaleOwner(StoreError):
 
 
 class DuplicateIdempotencyKey(StoreError):
-    """A message with this idempotency key is in the log already."""
+    """The log already has a message with this idempotency key."""
 
     def __init__(self, session: str, key: str, position: int) -> None:
         self.key = key
         """The sender's key."""
         self.position = position
-        """Where the message stands."""
-        super().__init__(f"session {session!r} has a message with key {key!r} at m{position}")
+        """The position of the message."""
+        super().__init__(f"session {session!r} already has a message with key {key!r}: m{position}")
 
 
 class SessionLockedByOtherProcess(StoreError):
-    """Another process writes to this session."""
+    """Another process is writing to this session."""
 
 
 store_error_listeners: list[Callable[[StoreError], None]] = []
-"""Called with each `StoreUnavailable` when it is made, wherever that is: for those who count."""
+"""Functions that are called with each `StoreUnavailable` when it is created, to count them."""
 
 
 class StoreUnavailable(StoreError):
-    """The database cannot be reached, or the disk refuses; nothing was acknowledged."""
+    """The database is unreachable, or the disk returned an error. Nothing was acknowledged."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -94,96 +93,98 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """No space is left."""
+    """The disk or the database has no space left."""
 
 
 class StoreNotWritable(StoreUnavailable):
-    """The place may not be written to."""
+    """The process has no permission to write there."""
 
 
 class LogDamaged(StoreError):
-    """A log that is not one: a gap, or a line in its middle that cannot be read."""
+    """The log is damaged: it has a gap, or a line in its middle cannot be read."""
 
 
 class DatabaseSchemaTooNew(StoreError):
-    """The database was migrated by a later release."""
+    """The database was migrated by a newer version of Trimtab."""
 
 
 class DatabaseNotMigrated(StoreError):
-    """The database has no tables of ours, or those of an earlier release."""
+    """The database has no tables of Trimtab, or those of an older version."""
 
 
 class ErasedError(TrimtabError, LookupError):
-    """What was asked for was destroyed, by request or by a retention rule."""
+    """The content was destroyed, by request or by a retention rule."""
 
 
 class NewerSnapshotError(TrimtabError, ValueError):
-    """A snapshot that a later release wrote."""
+    """The snapshot was written by a newer version of Trimtab."""
 
 
 class HistoryNotInMemory(TrimtabError, LookupError):
-    """What this needs has left memory: fold the log again from before it."""
+    """The operation needs events that are no longer in memory.
+
+    Load the log again from before them.
+    """
 
     def __init__(self, refold_from: int) -> None:
         self.position = refold_from
-        """A fold from a snapshot at or before it has all that is needed."""
-        super().__init__(f"what happened after position {refold_from} is no longer in memory")
+        """A fold from a snapshot at or before this position has everything that is needed."""
+        super().__init__(f"events after position {refold_from} are no longer in memory")
 
 
 class ContextInUse(TrimtabError, RuntimeError):
-    """A second thread has called a context while the first was at it."""
+    """A second thread called a context while another thread was changing it."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(
             f"{verb}() was called while another thread is changing this context; nothing was "
-            "changed. A context is one conversation: give each thread one of its own, such as a "
-            "fork(), or put a lock of yours around its calls"
+            "changed. A context is one conversation: give each thread its own, such as a "
+            "fork(), or guard the calls with a lock"
         )
 
 
 class UnusableSummary(TrimtabError, ValueError):
-    """A summary that would not make the context smaller, or that is no longer true."""
+    """A summary would not make the context smaller, or it is no longer true."""
 
 
 class RequestChangedError(TrimtabError, ValueError):
-    """A past request, rendered again, is not what its call recorded."""
+    """A past request was rendered again, and it differs from what its call recorded."""
 
 
 class CostCeilingReached(TrimtabError, RuntimeError):
-    """A model call was not made: it might have cost more than may be spent."""
+    """A model call was not made because it might have exceeded a cost ceiling."""
 
     def __init__(
         self, ceiling: str, *, ceiling_usd: float, counted_usd: float, price_usd: float
     ) -> None:
         self.ceiling = ceiling
-        """Which one: `session`, `tenant_per_day` or `day`."""
+        """Which ceiling: `session`, `tenant_per_day` or `day`."""
         self.ceiling_usd = ceiling_usd
-        """US dollars that may be spent."""
+        """The ceiling in US dollars."""
         self.counted_usd = counted_usd
-        """US dollars that are spent, or reserved by calls that are being made."""
+        """US dollars that are spent, or reserved by running calls."""
         self.price_usd = price_usd
-        """The most that the call may cost, in US dollars."""
+        """The maximum that the call may cost, in US dollars."""
         super().__init__(
-            f"the cost ceiling {ceiling} is ${ceiling_usd:,.2f}: ${counted_usd:,.4f} are spent or "
+            f"the cost ceiling {ceiling} is ${ceiling_usd:,.2f}: ${counted_usd:,.4f} is spent or "
             f"reserved, and the call may cost up to ${price_usd:,.4f}"
         )
 
 
 class CostCeilingUncheckable(TrimtabError, ValueError):
-    """A cost ceiling is set that cannot be kept: the price of a model is not known, or no call fits
-    under it."""
+    """A cost ceiling cannot be enforced: a model's price is unknown, or no call fits under it."""
 
 
 class MissingApiKeyError(TrimtabError, LookupError):
-    """No key is known for the server that a model would be asked from."""
+    """No API key is known for the server of a model."""
 
 
 class MissingBaseUrlError(MissingApiKeyError):
-    """It is not known where the server is."""
+    """The address of the server is unknown."""
 
 
 class MissingSdkError(TrimtabError, ImportError):
-    """A provider was asked for whose SDK is not installed."""
+    """The SDK of the requested provider is not installed."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -193,15 +194,15 @@ class MissingSdkError(TrimtabError, ImportError):
 
 
 class SessionImportError(TrimtabError, ValueError):
-    """The base of all errors of `import_session`; nothing was written."""
+    """The base class of all errors of `import_session`. Nothing was written."""
 
 
 class NotAnExportError(SessionImportError):
-    """The file is not what `export` writes."""
+    """The file was not written by `export`."""
 
 
 class NewerExportError(SessionImportError):
-    """A later release wrote it."""
+    """The file was written by a newer version of Trimtab."""
 
 
 class TruncatedExportError(SessionImportError):
@@ -209,8 +210,8 @@ class TruncatedExportError(SessionImportError):
 
 
 class ExportChecksumError(SessionImportError):
-    """The events are not those that were exported."""
+    """The events differ from those that were exported."""
 
 
 class ImportTargetExistsError(SessionImportError):
-    """The store has a session of that id."""
+    """The store already has a session with this id."""

@@ -1,4 +1,4 @@
-"""`fit`: for people who keep their own list of messages."""
+"""`fit`: for programs that keep their own list of messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trimtab.request_types import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """A list of messages, made to fit."""
+    """A list of messages that fits into a model's window."""
 
     messages: list[dict[str, Any]]
-    """What to send, in the model's dialect."""
+    """The messages to send, in the model's dialect."""
     request: Request
-    """The whole request as keyword arguments, with system prompt and tools."""
+    """The whole request as keyword arguments, including the system prompt and the tools."""
     report: ContextReport
-    """Where the tokens went, and what is hidden."""
+    """How the tokens are used, and what is hidden."""
     context: Context
-    """The context behind it, for those who want to go on from here."""
+    """The context that made it. You can continue with it."""
 
 
 def fit(
@@ -35,10 +35,29 @@ def fit(
 ) -> FitResult:
     """Fit a list of messages into a model's window.
 
-    The list is folded anew each time, as if it had arrived call by call: what is sent extends what
-    was sent before until more has to be hidden. For a long list keep a `Context` and call
-    `sync(messages)`. System messages at its start come after `system`, unless they begin with it.
-    `options` are those of `Context`.
+    Each call replays the whole list as if it had arrived call by call. So a longer list gives a
+    request that begins like the one before, until more has to be hidden. For a long list, keep a
+    `Context` and call `sync(messages)`.
+
+    Args:
+        messages: The whole history, in the form of any supported dialect. System messages at its
+            start are added after `system`, unless they begin with it.
+        model: The model's name as the provider knows it.
+        **options: The other options of `Context`.
+
+    Returns:
+        The messages to send, the whole request, a report, and the context.
+
+    Raises:
+        CannotFit: If the messages would not fit, whatever is hidden.
+        TypeError: If an option or a message has a wrong type.
+        ValueError: If an option or a message is invalid, or the list is empty.
+
+    Example:
+        Send what fits::
+
+            fitted = fit(messages, model="claude-sonnet-5-5", system="Be brief.")
+            reply = client.messages.create(**fitted.request)
     """
     context = Context(model, **options)
     context.sync(messages)

@@ -1,4 +1,4 @@
-"""The responses of the HTTP API, as plain values; the OpenAPI document is made from these."""
+"""The responses of the HTTP API, as plain values. The OpenAPI document is made from them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trimtab.session.visibility_and_past_requests import HiddenTotals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInfo:
-    """An agent that is served."""
+    """An agent that the server serves."""
 
     name: str
-    """Its name in paths."""
+    """The name of the agent in paths."""
     model: str
     """The model that answers."""
     policy: str
@@ -26,7 +26,7 @@ class AgentInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentList:
     agents: list[AgentInfo]
-    """Those that you may use."""
+    """The agents that you may use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,48 +36,48 @@ class SessionInfo:
     agent: str
     """The agent that answers in it."""
     name: str
-    """Its name."""
+    """The name of the session."""
     position: int
-    """Events in its log."""
+    """Number of events in the session's log."""
     messages: int
-    """Messages ever added to it; undone ones count."""
+    """Number of messages ever added, including undone ones."""
     updated: float
-    """When something last happened, in seconds since the epoch."""
+    """Time of the last change, in seconds since the epoch."""
     parent: str | None
-    """The session that it was forked from."""
+    """The session that this one was forked from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
     sessions: list[SessionInfo]
-    """In the order of their names."""
+    """The sessions in the order of their names."""
     next: str | None
-    """Send it as `after` for the next page; null on the last one."""
+    """Send it as `after` to get the next page. Null on the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """A session as it stands."""
+    """The current state of a session."""
 
     agent: str
-    """The agent that answers in it."""
+    """The agent that answers in the session."""
     name: str
-    """Its name."""
+    """The name of the session."""
     position: int
-    """Events in its log."""
+    """Number of events in the session's log."""
     messages: int
-    """Messages in force, hidden ones included."""
+    """Number of messages, including hidden ones but not undone ones."""
     visible: int
-    """Messages that the model sees, whole or in part."""
+    """Number of messages that the model sees, whole or in part."""
     model: str
-    """The model that answers now."""
+    """The model in use."""
     running: bool
-    """Whether a turn runs in it on this server now."""
+    """Whether a turn is running in the session on this server."""
     waiting: int
-    """Messages that wait for their turn, 100 at most."""
+    """Number of messages that wait for their turn, at most 100."""
     failure_reason: str | None
-    """Why the newest message has no answer: its turn failed for good, or the provider rejected the
-    content (`rejected: …`); null otherwise. `resume` retries it."""
+    """Why the newest message has no answer: its turn failed permanently, or the provider rejected
+    the content (`rejected: …`). Null otherwise. `resume` retries it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,11 @@ class ToolCallInfo:
     """A tool call of the model."""
 
     id: str
-    """The provider's id; its result names it."""
+    """The provider's id of the call. The result has the same id."""
     name: str
-    """The tool."""
+    """The name of the tool."""
     arguments: str
-    """JSON as the model wrote it; not always valid."""
+    """The arguments as JSON, exactly as the model wrote them. They are not always valid JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,84 +97,85 @@ class ToolResultInfo:
     """The result of a tool."""
 
     call_id: str
-    """The id of the call that it answers."""
+    """The id of the call that this result answers."""
     text: str
-    """All its text."""
+    """The whole text of the result."""
     is_error: bool
     """Whether the tool failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInfo:
-    """A picture or another file in a message."""
+    """An image or another file in a message."""
 
     type: str
-    """What a model perceives in it."""
+    """The kind of content for the model."""
     mime: str | None
-    """Its media type, where it is known."""
+    """The media type, if it is known."""
     url: str | None
-    """Where it is; null where the content itself was sent."""
+    """The address of the file. Null if the content itself was sent."""
     handle: str
-    """What it is called: the message and the part."""
+    """The handle: the message and the part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageInfo:
-    """A message in full, whatever the model sees of it now."""
+    """A full message, regardless of what the model currently sees of it."""
 
     position: int
-    """Where it stands in the log."""
+    """The position in the log."""
     handle: str
-    """What `why` and `recall` know it by."""
+    """The handle for `why` and `recall`."""
     at: float
-    """When it was added, in seconds since the epoch."""
+    """When the message was added, in seconds since the epoch."""
     role: str
     """`user`, `assistant`, `tool` or `system`."""
     text: str
-    """All its text; that of tool results is in `tool_results`."""
+    """The whole text, except for tool results, which are in `tool_results`."""
     tool_calls: list[ToolCallInfo]
-    """Tools that the model called."""
+    """The tool calls of the model."""
     tool_results: list[ToolResultInfo]
-    """Results of tools."""
+    """The results of tools."""
     media: list[MediaInfo]
-    """Pictures and other files."""
+    """Images and other files."""
     key: str | None
-    """Its idempotency key, if it has one."""
+    """The idempotency key, if the message has one."""
     undone: bool = False
-    """Whether it was undone."""
+    """Whether the message was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPage:
     messages: list[MessageInfo]
-    """In the order of the log."""
+    """The messages in the order of the log."""
     next: int | None
-    """Send it as `after` for later messages, or as `before` for earlier ones if you asked for
-    those; null if there are no more."""
+    """Send it as `after` to get later messages, or as `before` if you asked for earlier ones. Null
+    on the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAccepted:
-    """The message is queued and will be answered."""
+    """The server has queued the message and will answer it."""
 
     key: str
-    """The message's idempotency key: sent again with it, the message is not added again."""
+    """The message's idempotency key. If you send the message again with this key, it is not added
+    twice."""
     duplicate: bool
-    """Whether a message with this key was there already, so that nothing was added."""
+    """Whether a message with this key already existed, so that nothing was added."""
     after: int
-    """The log's position before the answer: later events belong to it."""
+    """The position in the log before the answer. Later events belong to the answer."""
     events_url: str
-    """Where to read them, as server-sent events."""
+    """The address of these events, as server-sent events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextUsageInfo:
-    """Where the tokens of the next call would go."""
+    """How the tokens of the next call would be used."""
 
     text: str
-    """The display, as a person reads it."""
+    """The report as text for people."""
     line: str
-    """How full it is, on one line."""
+    """How full the window is, in one line."""
     ledger: Mapping[str, Any]
     """Every figure by name: `limit`, `used`, `free`, `sections`, `hidden`, `cost`, …"""
 
@@ -182,25 +183,26 @@ class ContextUsageInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledText:
     handle: str
-    """The handle that was asked for."""
+    """The requested handle."""
     text: str
-    """The text exactly as it was written."""
+    """The original text, unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResultsText:
     query: str
-    """The words that were searched for."""
+    """The search query."""
     text: str
-    """Passages with their handles, the best first; or that nothing was found."""
+    """The passages found with their handles, the best first, or a sentence that nothing was
+    found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
     before: int
-    """Tokens of the next call as it would have been."""
+    """Number of tokens that the next call would have had before."""
     after: int
-    """Tokens of it now."""
+    """Number of tokens that the next call has now."""
     hidden: list[HiddenTotals]
     """What was hidden, by kind. Nothing is lost: `recall` returns it."""
 
@@ -208,72 +210,73 @@ class CompactionResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult:
     to: int
-    """The position whose state holds again."""
+    """The position whose state is restored."""
     messages: int
-    """Messages that were undone."""
+    """Number of undone messages."""
     text: str
-    """The text of the first user message among them; empty if nothing was undone."""
+    """The text of the first user message among them. Empty if nothing was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraseResult:
-    """What is erased, including what was erased before."""
+    """What is erased, including earlier erasures."""
 
     handles: list[str]
-    """What was named, message by message; then answers of the recall tools that may have repeated
-    it."""
+    """The erased handles, message by message, and then answers of the recall tools that may have
+    repeated them."""
     forks: list[str]
-    """Sessions of this agent that were forked from this one: they have copies of their own."""
+    """Sessions of this agent that were forked from this one. They have their own copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenTotals:
-    """What was erased of a user or a tenant."""
+    """What was erased for a user or a tenant."""
 
     sessions: int
-    """Sessions that were deleted."""
+    """Number of deleted sessions."""
     messages: int
-    """Messages that were erased in sessions that stay: the user's, and the answers to them."""
+    """Number of messages erased in sessions that remain: the user's messages and their answers."""
     waiting: int
-    """Messages that were erased while they waited for their turn."""
+    """Number of messages erased while they waited for their turn."""
     unreadable: list[str]
-    """Sessions `AGENT/NAME` whose logs are damaged, so that they were not searched; delete them."""
+    """Sessions `AGENT/NAME` that were not searched because their logs are damaged. Delete them."""
     configured_schedules: list[str]
-    """Schedules `AGENT/NAME` of agent.yaml that write to a deleted session: they begin it anew
-    until they are taken out of the file."""
+    """Schedules `AGENT/NAME` of agent.yaml that write to a deleted session. They create it again
+    until you remove them from the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRecordInfo:
-    """One erasure, without anything of the content."""
+    """One erasure, without any of the content."""
 
     at: float
-    """When it was begun, in seconds since the epoch."""
+    """When the erasure began, in seconds since the epoch."""
     by: str
     """The name of the API key, `retention` or `command line`."""
     kind: str
     """`message`, `session`, `user` or `tenant`."""
     agent: str
-    """The agent; empty for a user and a tenant."""
+    """The agent. Empty for a user and a tenant."""
     target: str
-    """A keyed digest of the user's or the session's id; ask with `user` or `session` to find it."""
+    """A keyed digest of the user's or the session's id. Search with `user` or `session` to find
+    it."""
     outcome: str
-    """`begun`, then `done`, `incomplete` or `failed`. One that stays `begun` was cut off: make the
-    same request again."""
+    """`begun`, then `done`, `incomplete` or `failed`. If it stays `begun`, the erasure was
+    interrupted: send the same request again."""
     sessions: int
-    """Sessions that were deleted."""
+    """Number of deleted sessions."""
     messages: int
-    """Messages that were erased in sessions that stay."""
+    """Number of messages erased in sessions that remain."""
     waiting: int
-    """Messages that were erased while they waited for their turn."""
+    """Number of messages erased while they waited for their turn."""
     duration_s: float
-    """Seconds that it took."""
+    """Duration in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRecordList:
     erasures: list[ErasureRecordInfo]
-    """The newest first."""
+    """The erasures, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,11 +284,11 @@ class SessionCreated:
     """A session that was created."""
 
     agent: str
-    """The agent that answers in it."""
+    """The agent that answers in the session."""
     name: str
-    """Its name."""
+    """The name of the session."""
     position: int
-    """Events in its log."""
+    """Number of events in the session's log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,11 +304,11 @@ class DeadLetterSessionInfo:
     agent: str
     """The agent that should have answered."""
     name: str
-    """The session."""
+    """The name of the session."""
     reason: str
     """The last error."""
     messages: int
-    """Messages that have no answer."""
+    """Number of messages without an answer."""
     at: float
     """When the last retry failed, in seconds since the epoch."""
 
@@ -313,19 +316,19 @@ class DeadLetterSessionInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSessionList:
     sessions: list[DeadLetterSessionInfo]
-    """The newest first."""
+    """The sessions, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRetryResult:
     sessions: int
-    """Sessions whose dead letters are retried."""
+    """Number of sessions whose dead letters are retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthStatus:
     status: str
-    """`ok`, or why not."""
+    """`ok`, or the reason why not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,9 +336,9 @@ class FieldProblemInfo:
     """One error in the body of a request."""
 
     field: str
-    """Which field, by its path."""
+    """The path of the field."""
     detail: str
-    """What is wrong with it."""
+    """What is wrong with the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,9 +346,9 @@ class ProblemDetails:
     """Why a request failed, and what to do about it (RFC 9457)."""
 
     type: str
-    """The kind of problem: `urn:trimtab:problem:not-found`."""
+    """The kind of problem, such as `urn:trimtab:problem:not-found`."""
     title: str
-    """The kind in words."""
+    """The kind of problem in words."""
     status: int
     """The HTTP status."""
     detail: str
@@ -353,9 +356,9 @@ class ProblemDetails:
     help: str
     """What to do next."""
     errors: list[FieldProblemInfo] | None = None
-    """If the body is invalid: what is wrong with each field."""
+    """If the body is invalid: the problems of each field."""
     waiting: int | None = None
-    """If the queue is full: how many messages wait."""
+    """If the queue is full: the number of messages in it."""
     instance: str | None = None
     """If the server failed: the id of this error in its log."""
 
@@ -367,7 +370,7 @@ AnyResponse = object
 
 
 def encode_json_bytes(value: Any) -> bytes:
-    """JSON in UTF-8; half a surrogate pair, which UTF-8 does not know, stays escaped."""
+    """Return JSON in UTF-8. Unpaired surrogates, which UTF-8 cannot encode, stay escaped."""
     plain: Any = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     try:
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Whose model it is, by its name: what one maker's models have thought is not for another's."""
+"""The family of a model, by its name. Thinking of one family is not sent to another family."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt|o\d|codex|computer-use")
 
 
 def detect_model_family(model: str) -> str:
-    """The family that a model's name tells: `openai`, `claude`, `deepseek`, `qwen`, …"""
+    """Return the family that a model's name indicates: `openai`, `claude`, `deepseek`, `qwen`, …"""
     name = model.strip().lower().rsplit("/", 1)[-1].removeprefix("ft:")
     vendor = _VENDOR_PREFIX.match(name)
     base = name[vendor.end() :] if vendor else name
@@ -26,17 +26,18 @@ def detect_model_family(model: str) -> str:
 
 
 def is_openai_model(model: str) -> bool:
-    """Whether the model is one of OpenAI's own, so that it is known who serves it."""
+    """Return whether the model is one of OpenAI's own, so that its provider is known."""
     return detect_model_family(model) == "openai"
 
 
 def is_served_by_openai(model: str) -> bool:
-    """Whether it is called as OpenAI itself calls it; behind a path is somebody else's server."""
+    """Return whether the name is OpenAI's own name. A name with a path belongs to another
+    server."""
     return is_openai_model(model) and "/" not in model
 
 
 def tag_thinking_family(message: Message, model: str) -> Message:
-    """A reply with thinking in it, with a note of the family that thought it."""
+    """Return a reply that contains thinking with a note of the family that wrote it."""
     if not any(isinstance(part, OpaqueBlock) and part.thinking for part in message.parts):
         return message
     return replace(
@@ -45,19 +46,20 @@ def tag_thinking_family(message: Message, model: str) -> Message:
 
 
 def has_foreign_thinking(message: Message, model: str) -> bool:
-    """Whether the thinking in a message is known to be another family's than the model's."""
+    """Return whether the thinking in a message is known to be from another family than the
+    model."""
     by = (message.extra or {}).get(MODEL_FAMILY_KEY)
     return by is not None and bool(model) and by != detect_model_family(model)
 
 
 def without_thinking(message: Message) -> Message:
-    """The message without what was thought before it."""
+    """Return the message without its thinking."""
     kept = (part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking))
     return replace(message, parts=tuple(kept))
 
 
 def without_family_tag(message: Message) -> Message:
-    """The message as it was said, without the note of who thought it."""
+    """Return the original message, without the note of the family."""
     if message.extra is None or MODEL_FAMILY_KEY not in message.extra:
         return message
     extra = {key: value for key, value in message.extra.items() if key != MODEL_FAMILY_KEY}

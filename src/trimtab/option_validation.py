@@ -1,5 +1,4 @@
-"""The options of `Context`, looked at before they are used: a refusal names the option and says
-what is right."""
+"""Validation of the options of `Context`. An error names the option and says what is valid."""
 
 from __future__ import annotations
 
@@ -37,22 +36,22 @@ RESERVED_PARAMS = {
     "max_output_tokens": "max_output_tokens=",
     "stream": "request(stream=True)",
 }
-"""Parameters that a request is written with, and by what they are set."""
+"""Parameters that Trimtab writes itself, and the option that sets each."""
 _SERVER_SIDE_HISTORY = (
-    "the provider would put a history of its own before ours, which is sent whole"
+    "the provider would add its own history, but Trimtab always sends the whole history"
 )
 FORBIDDEN_PARAMS = {
     "previous_response_id": _SERVER_SIDE_HISTORY,
     "conversation": _SERVER_SIDE_HISTORY,
 }
-"""Parameters that no request can have, and why."""
+"""Parameters that no request may have, and why."""
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they were given, each looked at; a mapping that is None is an empty one, and a
-    model's name for `model_info` is a mapping with `base_model`.
+    """Check each option. None becomes an empty mapping, a model name for `model_info` becomes
+    `base_model`.
 
-    What is nested is a copy: what the caller goes on to change is not what was set.
+    Nested values are copied, so later changes by the caller have no effect.
     """
     empty: dict[str, Any] = {}
     out: dict[str, Any] = {
@@ -71,7 +70,7 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reject_unknown_options(changes: Mapping[str, Any], known_names: Sequence[str]) -> None:
-    """Refuse a change of an option that there is not."""
+    """Raise `TypeError` if a change names an unknown option."""
     for name in changes:
         if name in known_names:
             continue
@@ -88,15 +87,13 @@ def validate_output_and_thinking_limits(
     params: Mapping[str, Any],
     model_info: Mapping[str, Any],
 ) -> None:
-    """Refuse an output that the model cannot write, or that leaves nothing for the reply when it
-    has thought."""
+    """Reject an output limit above the model's, or one that thinking alone would use up."""
     _check_model_output_limit(model, max_output_tokens, model_info)
     budget = read_thinking_budget(params)
     if max_output_tokens is not None and max_output_tokens <= budget:
         raise ValueError(
             f"max_output_tokens is {max_output_tokens:,}, and thinking.budget_tokens may take "
-            f"{budget:,} of "
-            "it: give more than that, or leave it out"
+            f"{budget:,} of it; set a larger max_output_tokens, or leave it out"
         )
     if (
         max_output_tokens is None
@@ -104,16 +101,18 @@ def validate_output_and_thinking_limits(
         and budget >= (most := resolve_model_info(model, model_info).max_output)
     ):
         raise ValueError(
-            f"thinking.budget_tokens is {budget:,}, and {model} writes {most:,} at most, its "
-            "thoughts included: give less, or model_info={'max_output': …} if it writes more"
+            f"thinking.budget_tokens is {budget:,}, and {model} writes {most:,} at most, including "
+            "thinking; set a smaller budget, or model_info={'max_output': …} if it writes more"
         )
 
 
 def _check_model_output_limit(
     model: str, max_output_tokens: int | None, model_info: Mapping[str, Any]
 ) -> None:
-    """Of the models of Anthropic and OpenAI alone, who turn such a request away: what others take
-    is each host's own, and the catalog's figure for them a cautious guess."""
+    """Check the limit only for models of Anthropic and OpenAI, which reject such a request.
+
+    For others the limit depends on the host, and the catalog's value is a cautious guess.
+    """
     named = str(model_info.get("base_model") or model)
     if max_output_tokens is None or (known := find_model_info(named)) is None:
         return
@@ -122,13 +121,12 @@ def _check_model_output_limit(
     if strict and max_output_tokens > most:
         raise ValueError(
             f"max_output_tokens is {max_output_tokens:,}; {model} writes {most:,} at most: "
-            "give "
-            "that or less"
+            "use that or less"
         )
 
 
 def validate_choice(name: str, value: Any, *, allowed: Sequence[str | None]) -> None:
-    """Refuse what is none of the words to choose from."""
+    """Raise `ValueError` if the value is not one of those allowed."""
     if value not in allowed:
         known = ", ".join(each for each in allowed if each is not None)
         raise ValueError(f"unknown {name} {value!r}; choose one of {known}")
@@ -144,7 +142,7 @@ def _copy_nested_option(name: str, value: Any) -> Any:
 
 
 def _copy_as_json(name: str, value: Any) -> Any:
-    """As JSON has it; what is no object at all is refused by whoever reads it."""
+    """Copy a value as JSON. The reader of the copy rejects a value that is not an object."""
     try:
         if isinstance(value, Message):
             return copy_message(value)
@@ -184,12 +182,12 @@ def _check_system(name: str, value: Any) -> None:
 
 def _check_policy(name: str, value: Any) -> None:
     if not isinstance(value, str) and not callable(value):
-        right = f"one of {', '.join(POLICY_NAMES)}, or a function of a window and a budget"
+        right = f"one of {', '.join(POLICY_NAMES)}, or a function that takes a window and a budget"
         raise TypeError(describe_wrong_value(name, value, right))
 
 
 def _check_tokenizer(name: str, value: Any) -> None:
-    right = "a function from a text to the number of its tokens"
+    right = "a function that takes a text and returns its number of tokens"
     _check_function(name, value, expected=right)
     if value is None:
         return
@@ -233,16 +231,16 @@ def _check_request_params(name: str, value: Any) -> None:
     for key in value:
         if key in RESERVED_PARAMS:
             raise ValueError(
-                f"params holds {key!r}, which Trimtab writes itself; use "
+                f"params contains {key!r}, which Trimtab sets itself; use "
                 f"{RESERVED_PARAMS[key]} "
                 "instead"
             )
         if key in FORBIDDEN_PARAMS and value[key] is not None:
-            raise ValueError(f"params holds {key!r}: {FORBIDDEN_PARAMS[key]}; leave it out")
+            raise ValueError(f"params contains {key!r}: {FORBIDDEN_PARAMS[key]}; remove it")
     if value.get("n") not in (None, 1):
         raise ValueError(
-            f"params holds 'n': {short(value['n'])}; a conversation goes on from one reply: leave "
-            "it out, or ask for others beside the context"
+            f"params contains 'n': {short(value['n'])}; a conversation continues from "
+            "one reply: remove it, or request the other replies outside the context"
         )
 
 
@@ -266,6 +264,6 @@ _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "model_info": _check_model_info,
     "cache": partial(validate_choice, allowed=(None, *CACHE_MARKS_CHOICES)),
     "tokenizer": _check_tokenizer,
-    "redact": partial(_check_function, expected="a function from a text to a text"),
+    "redact": partial(_check_function, expected="a function that takes a text and returns a text"),
 }
-"""By an option's name; those that are missing are looked at where they are used."""
+"""By an option's name. The other options are checked when they are used."""

@@ -1,4 +1,4 @@
-"""What a caller sets, and the settings event it becomes."""
+"""The options that a caller sets, and the settings event that records them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ Tokenizer = Callable[[str], int]
 
 
 class ContextOptions(TypedDict, total=False):
-    """The options of `Context` besides the model, for functions that pass them on.
+    """The options of `Context` except the model, for functions that pass them on.
 
-    `Options` says what each of them is.
+    `Context` documents each option.
     """
 
     system: str | Sequence[WireObject] | tuple[Message, ...]
@@ -69,14 +69,14 @@ class ContextOptions(TypedDict, total=False):
 
 
 class SessionOptions(ContextOptions, total=False):
-    """The same for a session: the model as well, and a clock for tests."""
+    """The options of a session: those of `Context`, the model, and a clock for tests."""
 
     model: Required[str]
     clock: Callable[[], float]
 
 
 class OptionChanges(ContextOptions, total=False):
-    """What `configure` takes."""
+    """The options that `configure` accepts."""
 
     model: str
     turn_tools: Sequence[WireObject]
@@ -87,45 +87,46 @@ class Options:
     model: str
     """The model's name as the provider knows it."""
     system: str | Sequence[WireObject] | tuple[Message, ...] = ""
-    """The system prompt: a text, or the dialect's own blocks or messages."""
+    """The system prompt: a text, or blocks or messages in the form of the dialect."""
     listed_system: tuple[Message, ...] = ()
-    """What `sync` found at the start of the caller's list; it stands after `system`."""
+    """System messages that `sync` found at the start of the caller's list; sent after `system`."""
     tools: Sequence[WireObject] = ()
-    """Tool definitions of any known dialect."""
+    """Tool definitions in the form of any supported dialect."""
     turn_tools: Sequence[WireObject] = ()
-    """Tools for one turn, behind the others; one whose name is among those is left out."""
+    """Tools for one turn, sent after the others. A tool whose name is already used is left out."""
     dialect: str | None = None
-    """The wire format; None follows from the model."""
+    """The wire format. None derives it from the model."""
     policy: str | Policy = DEFAULT_POLICY_NAME
-    """A preset's name, or a function of one's own."""
+    """The name of a preset, or the caller's own function."""
     goal: Goal = "balanced"
-    """What the preset is tuned for: `cost`, `balanced` or `quality`."""
+    """What the preset optimises for: `cost`, `balanced` or `quality`."""
     limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The knobs of the `session.context` block; what is set binds in every preset."""
+    """The settings of the `session.context` block. They apply in every preset."""
     summaries: SummaryMode = "extractive"
-    """`extractive` needs no model; `manual` waits for `add_summary` until it cannot."""
+    """`extractive` needs no model. `manual` waits for `add_summary` as long as the conversation
+    fits."""
     context_window: int | None = None
-    """Tokens of input and output together, where the catalog is wrong or does not know."""
+    """Tokens of input and output together, if the catalog's value is wrong or missing."""
     max_input_tokens: int | None = None
-    """A limit of the user's own for input and output together, above or below the model's."""
+    """The user's own limit on input and output together, above or below the model's."""
     max_output_tokens: int | None = None
-    """Tokens of output to ask for and to reserve."""
+    """Tokens of output to request and to reserve."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further request parameters, passed on as they are."""
+    """Further request parameters, passed on unchanged."""
     recall: bool = False
-    """Whether the model gets tools to look up what is hidden."""
+    """Whether the model gets tools that look up hidden content."""
     model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of the user's own for the model's catalog entry. A caller may give the name of the
-    catalog model that a deployment of another name is: here that is `{"base_model": name}`."""
+    """The user's own values for the model's catalog entry. If a caller gives the name of a catalog
+    model, this is `{"base_model": name}`."""
     cache: CacheMarks | None = None
-    """How long a prefix that we mark is cached, `5m` or `1h`; `off` marks none."""
+    """How long the provider caches a prefix that we mark: `5m` or `1h`; `off` marks none."""
     tokenizer: Tokenizer | None = None
-    """An exact counter in place of the estimate, for this model."""
+    """An exact token counter for this model, instead of the estimate."""
     redact: Redact | None = None
-    """What takes out of a text what must not be kept."""
+    """A function that removes from a text what must not be stored."""
 
     def build_counter(self) -> TokenCounter:
-        """How this model's tokens are counted."""
+        """Create the token counter of this model."""
         entry = resolve_model_info(self.model, self.model_info)
         if isinstance(self.tokenizer, _RenamedTokenizer):
             return make_exact_counter(self.tokenizer.name, self.tokenizer.count, entry.picture_rule)
@@ -136,7 +137,7 @@ class Options:
         return make_piecewise_counter(entry.tokenizer, entry.picture_rule)
 
     def build_policy(self) -> Policy:
-        """The policy as a function."""
+        """Create the policy as a function."""
         if not isinstance(self.policy, str):
             return self.policy
         validate_choice("goal", self.goal, allowed=GOALS)
@@ -147,7 +148,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RenamedTokenizer:
-    """A tokenizer that goes by another name than its own, which another has in the same log."""
+    """A tokenizer under another name, because another tokenizer in the same log has its name."""
 
     count: Tokenizer
     """The caller's function."""
@@ -159,25 +160,25 @@ class _RenamedTokenizer:
 
 
 CONFIGURABLE_OPTIONS = [each.name for each in fields(Options) if each.name != "listed_system"]
-"""Options that `configure` takes; what a caller's list begins with is not set by name."""
+"""Options that `configure` accepts. `listed_system` is not one of them."""
 
 
 def build_options(**option_values: Any) -> Options:
-    """The options that a caller gives, checked; what a log holds is taken as it is."""
+    """Check the options of a caller and build them. Options from a log are not checked."""
     options = Options(**validate_options(option_values))
     _check_output_limit(options)
     return options
 
 
 def build_settings_event(options: Options, counter: TokenCounter, *, at: float) -> Settings:
-    """The settings event that records the options, with the catalog entry and the prices of the
-    day of `at`, in seconds since the epoch."""
+    """Build the settings event that records the options, with the catalog entry and the prices of
+    the day of `at`, in seconds since the epoch."""
     overrides = with_cache_marks(options.model_info, options.cache)
     entry = resolve_model_info(options.model, overrides, at=at)
     name = options.dialect or entry.dialect
     if name is None:
         raise ValueError(
-            f"the dialect of model {options.model!r} is not known; pass dialect= one of "
+            f"the dialect of model {options.model!r} is unknown; pass dialect= one of "
             f"{', '.join(DIALECT_NAMES)}"
         )
     wire = get_dialect(name)
@@ -225,7 +226,10 @@ def options_from_settings(
     tokenizer: Tokenizer | None = None,
     redact: Redact | None = None,
 ) -> Options:
-    """The options that a settings event records; what is not in the log is given again."""
+    """Return the options that a settings event records.
+
+    The caller passes what is not in the log.
+    """
     standard = len(settings.tools) - settings.selected
     own = standard - len(RECALL_TOOL_DEFINITIONS) if settings.recall else standard
     own_system, listed_system = split_system_prompt(settings)
@@ -254,18 +258,18 @@ def options_from_settings(
 def split_system_prompt(
     settings: Settings,
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What was set as the prompt, and what came with the caller's list after it."""
+    """Return the prompt that was set, and the system messages that came with the caller's list."""
     own = len(settings.system) - settings.listed_system
     return settings.system[:own], settings.system[own:]
 
 
 def options_from_log(settings: Settings, **overrides: Any) -> Options:
-    """The same for a caller who goes on with them; what is theirs is checked."""
+    """Return the options of a log for a caller who continues it, and check the caller's own."""
     validate_options({name: value for name, value in overrides.items() if value is not None})
     if overrides.get("policy") is None and settings.policy not in POLICY_NAMES:
         raise ValueError(
-            f"unknown policy {settings.policy!r}; a function of your own is not in the log: pass "
-            "it again, as policy=f, to Context.load or Session.open"
+            f"unknown policy {settings.policy!r}. The log does not contain your own "
+            "functions. Pass the function again, as policy=f, to Context.load or Session.open"
         )
     options = options_from_settings(settings, **overrides)
     if options.tokenizer is None or not settings.counter.startswith(
@@ -279,9 +283,10 @@ def options_from_log(settings: Settings, **overrides: Any) -> Options:
 def merge_options(
     options: Options, changes: Mapping[str, Any], counters: Mapping[str, TokenCounter]
 ) -> Options:
-    """The options with some of them changed; with the model go its entry, dialect and tokenizer.
+    """Return the options with some of them changed. A new model resets its entry, dialect and
+    tokenizer.
 
-    `counters` are those that the log so far was counted with, by name.
+    `counters` are the counters of the log so far, by name.
     """
     reject_unknown_options(changes, CONFIGURABLE_OPTIONS)
     before, options = options, replace(options, **validate_options(changes))
@@ -306,11 +311,11 @@ def rebuild_options_from_changed_settings(
     *,
     past_counters: Mapping[str, TokenCounter] | None = None,
 ) -> Options:
-    """The options under settings that somebody else has set, or that held earlier.
+    """Return the options for settings that somebody else has set, or that applied earlier.
 
-    A policy that is a function is not in the log: for an earlier one the one of now stands in. A
-    tokenizer is not either: an earlier one is among the counters that are known, and ours counts
-    for another model only where it was set for that, too.
+    A policy function is not in the log, so the current function also stands for an earlier one. A
+    tokenizer is not in the log either. An earlier one is found among the known counters. The
+    current tokenizer counts for another model only if it was also set for that model.
     """
     own, tokenizer = current_options.policy, current_options.tokenizer
     known = not isinstance(own, str) and _policy_function_name(own) == logged_settings.policy
@@ -343,8 +348,10 @@ def _check_output_limit(options: Options) -> None:
 def _disambiguate_tokenizer(
     options: Options, tokenizer: Tokenizer, counters: Mapping[str, TokenCounter]
 ) -> Tokenizer:
-    """The tokenizer, renamed where its name stands for another one, or for other prices of
-    pictures: sizes are told apart by it."""
+    """Rename the tokenizer if its name means another tokenizer, or other picture sizes.
+
+    The name distinguishes token counts.
+    """
     count = tokenizer.count if isinstance(tokenizer, _RenamedTokenizer) else tokenizer
     own, rule = (
         _qualified_name(count),
@@ -365,7 +372,7 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 
 
 def _parse_system_prompt(options: Options, dialect_name: str) -> tuple[Message, ...]:
-    """The prompt that was set, then what came with the caller's list."""
+    """Return the prompt that was set, then the system messages of the caller's list."""
     system = options.system
     if not system:
         read = ()

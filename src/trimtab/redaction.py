@@ -1,7 +1,7 @@
-"""Redaction: what must not be kept is taken out before the event exists.
+"""Redaction: removes what must not be stored, before the event exists.
 
-The model sees the redacted text, too: what is not in the log cannot be in a request. Opaque
-provider blocks are signed and stay as they are; so do media.
+The model also sees only the redacted text: what is not in the log cannot be in a request. Opaque
+provider blocks are signed, so they stay as they are. Media also stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trimtab.log.message import (
 )
 
 Redact = Callable[[str], str]
-"""A text with what must not be kept taken out."""
+"""A function that takes a text and returns it without what must not be stored."""
 
 REDACTION_PATTERNS: dict[str, str] = {
     # A run of letters without an @ is looked through once, not once from each of its letters.
@@ -36,13 +36,27 @@ REDACTION_PATTERNS: dict[str, str] = {
         r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
     ),
 }
-"""Names that stand for patterns of ours; each misses some and finds some that are none."""
+"""The built-in patterns by name. Each misses some cases and also matches some harmless texts."""
 
 
 def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
-    r"""Take out what matches: names such as `email`, or regular expressions; then ask the hook.
+    r"""Return a function that replaces every match of the patterns.
 
-    `redactor("email", r"ACC-\d+")` puts `[redacted: email]` and `[redacted]` in their place.
+    Args:
+        *patterns: Names of built-in patterns (`email`, `iban`, `card`, `secret`), or regular
+            expressions.
+        hook: A function that gets the text after the patterns were applied, and returns it.
+
+    Returns:
+        The function, for the option `redact`.
+
+    Raises:
+        re.error: If a regular expression is invalid.
+
+    Example:
+        Replace addresses by `[redacted: email]`, and account numbers by `[redacted]`::
+
+            context = Context("gpt-4o", redact=redactor("email", r"ACC-\d+"))
     """
     known = [
         (
@@ -61,7 +75,7 @@ def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
 
 
 def redacted_message(message: Message, redact: Redact | None) -> Message:
-    """The message as it may be kept."""
+    """Return the message as it may be stored."""
     if redact is None:
         return message
     parts = tuple(_redact_part(part, redact) for part in message.parts)
@@ -89,7 +103,7 @@ def _redact_part(part: Part, redact: Redact) -> Part:
 
 
 def _redact_arguments(text: str, redact: Redact) -> str:
-    """Of a call: string by string, so that JSON stays JSON."""
+    """Redact the arguments of a call string by string, so that they stay valid JSON."""
     try:
         given = json.loads(text)
         kept = _redact_json_value(given, redact)
@@ -99,9 +113,9 @@ def _redact_arguments(text: str, redact: Redact) -> str:
 
 
 def _redact_extra(extra: Extra, redact: Redact) -> Extra:
-    """What the wire had beside may quote the text: citations do. Its keys are the provider's.
+    """Redact further wire fields, because some (citations) quote the text. Keys are the provider's.
 
-    A sender's id stays as it is: what is theirs could not be found again by half of it.
+    A sender's id stays as it is, because a part of it could not be found again.
     """
     if extra is None:
         return None

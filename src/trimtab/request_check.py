@@ -1,4 +1,4 @@
-"""`check`: what a provider would refuse, before it is asked."""
+"""`check`: find what a provider would reject, before the request is sent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ from trimtab.dialects.json_values import dicts_in_list
 
 
 def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> list[str]:
-    """What is wrong with a request, in words; empty for one that the API would accept.
+    """List what the provider's API would reject in a request.
 
-    `request` is what `Context.request()` returns, or keyword arguments of your own.
-    `dialect_name` says by whose rules: `anthropic`, `openai_chat` or `openai_responses`. Without it
-    the messages tell, where they have a form that only one of them takes; else the model's name.
+    Args:
+        request: The result of `Context.request()`, or your own keyword arguments.
+        dialect_name: The API: `anthropic`, `openai_chat` or `openai_responses`. By default the form
+            of the messages decides if only one API accepts it, otherwise the model's name.
+
+    Returns:
+        One text for each problem; empty if the API would accept the request.
+
+    Raises:
+        TypeError: If the request is not a mapping.
+        ValueError: If the dialect is unknown.
+
+    Example:
+        Check a request before you send it::
+
+            problems = check(context.request())
+            assert not problems
     """
     if not isinstance(request, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         raise TypeError(
@@ -41,7 +55,7 @@ def _infer_dialect(request: Mapping[str, Any]) -> str:
 
 
 def _infer_dialect_from_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """The dialect that only can have such messages; None where several do."""
+    """Return the only dialect that has such messages, or None if several have."""
     forms = [found for message in messages if (found := guess_dialects(message))]
     # At Anthropic a system prompt stands beside the messages, never before them.
     if messages[:1] and messages[0].get("role") == "system":

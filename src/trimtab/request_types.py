@@ -1,8 +1,8 @@
 """The static types of a request. At run time it is a plain dict.
 
 An SDK's `create` has one signature for a whole reply and one for a stream. A type checker chooses
-between them by the type of what is unpacked, and `dict[str, Any]` fits both: the reply's type would
-be lost. The types here fit one of them.
+between them by the type of the unpacked arguments. `dict[str, Any]` fits both, so the type of the
+reply would be lost. Each type here fits only one of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     class RequestValue(Any):
-        """A value of a request: fits every parameter of an SDK, except `stream=True`."""
+        """A value of a request. It fits every parameter of an SDK, except `stream=True`."""
 
         def __getitem__(self, key: Any, /) -> Any: ...
         def __iter__(self) -> Iterator[Any]: ...
@@ -32,13 +32,13 @@ else:
     DialectT_co = TypeVar("DialectT_co", covariant=True)
 
 Request: TypeAlias = dict[str, RequestValue]
-"""Keyword arguments for a call whose reply comes whole."""
+"""Keyword arguments for a call that returns the whole reply."""
 
 
 class MessagesStreamRequest(TypedDict):
     """Keyword arguments for a streamed call of Anthropic's Messages or OpenAI's Chat Completions.
 
-    There are more than these; those that limit the output go by the name that the model knows.
+    A request has more keys than these. The name of the output limit depends on the model.
     """
 
     model: str
@@ -48,7 +48,7 @@ class MessagesStreamRequest(TypedDict):
 
 
 class ResponsesStreamRequest(TypedDict):
-    """Keyword arguments for a streamed call of OpenAI's Responses; there are more than these."""
+    """Keyword arguments for a streamed call of OpenAI's Responses. A request has more keys."""
 
     model: str
     input: RequestValue

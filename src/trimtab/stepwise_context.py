@@ -1,4 +1,4 @@
-"""A context whose steps are taken from outside, one by one."""
+"""A context whose caller takes the steps one by one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from trimtab.request_types import DialectT_co
 
 
 class StepwiseContext(Context[DialectT_co]):
-    """For whoever keeps the log or makes the calls: a session stores the events of each step before
-    it applies them, `fit` and replays take in calls that were made elsewhere."""
+    """A context for a caller that stores the log or makes the calls.
+
+    A session stores the events of each step before it applies them; `fit` and replays add calls
+    that were made elsewhere.
+    """
 
     append = Context._append
     apply = Context._apply
@@ -30,5 +33,5 @@ class StepwiseContext(Context[DialectT_co]):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """What says when something happens, in seconds since the epoch."""
+        """The function that returns the time in seconds since the epoch."""
         return self._clock

@@ -11,10 +11,11 @@ WRONG_DOORS = {
         BOT + "  allow: [alice, Bob Smith]\n",
         snapshot(
             "agent.yaml has 2 problems:\n  line 5, column 11: telegram.allow[1] is `alice`, "
-            "which is nobody on Telegram; write `@alice`, or the number of a user or a chat, "
-            'which @userinfobot tells; `"*"` is everybody\n  line 5, column 18: '
-            "telegram.allow[2] is `Bob Smith`, which is nobody on Telegram; write the number "
-            'of a user or a chat, which @userinfobot tells; `"*"` is everybody'
+            "which is not a Telegram user or chat; write `@alice`, or the number of a user or "
+            'a chat, which you get from @userinfobot; `"*"` means everybody\n  line 5, column '
+            "18: telegram.allow[2] is `Bob Smith`, which is not a Telegram user or chat; write "
+            'the number of a user or a chat, which you get from @userinfobot; `"*"` means '
+            "everybody"
         ),
     ),
     "who is answered as one text": (
@@ -27,9 +28,9 @@ WRONG_DOORS = {
     "a rule for nobody": (
         BOT + "  rules:\n    - who: Bob Smith\n      groups: all\n",
         snapshot(
-            "agent.yaml, line 6, column 7: telegram.rules[1].who is `Bob Smith`, which is "
-            "nobody on Telegram; write the number of a user or a chat, which @userinfobot "
-            'tells; `"*"` is everybody'
+            "agent.yaml, line 6, column 7: telegram.rules[1].who is `Bob Smith`, which is not "
+            "a Telegram user or chat; write the number of a user or a chat, which you get from "
+            '@userinfobot; `"*"` means everybody'
         ),
     ),
     "when groups are answered": (
@@ -42,109 +43,110 @@ WRONG_DOORS = {
     "a webhook without encryption or secret": (
         BOT + "  webhook: http://bots.example.com/t\n",
         snapshot(
-            "agent.yaml has 2 problems:\n  line 5, column 3: telegram.webhook must begin "
-            "with https://: Telegram calls no other; leave it out and the bot asks Telegram "
-            "for news itself\n  line 5, column 3: telegram.webhook needs `secret` beside it, "
-            "or anybody could speak for Telegram; make one with `openssl rand -hex 32` and "
-            "write `secret: ${TELEGRAM_SECRET}`"
+            "agent.yaml has 2 problems:\n  line 5, column 3: telegram.webhook must begin with "
+            "https://, because Telegram calls no other addresses; without `webhook`, the bot "
+            "polls Telegram\n  line 5, column 3: telegram.webhook needs `secret` next to it, "
+            "or anybody could send messages as Telegram; create one with `openssl rand -hex "
+            "32` and write `secret: ${TELEGRAM_SECRET}`"
         ),
     ),
     "a token that is none": (
         LEAST + "telegram:\n  token: YOUR_TOKEN\n",
         snapshot(
-            "agent.yaml, line 4, column 3: telegram.token is no token of a bot, which looks "
-            "like 123456:ABC-def; ask @BotFather for it and write `${TELEGRAM_TOKEN}` here"
+            "agent.yaml, line 4, column 3: telegram.token is not a valid bot token, such as "
+            "123456:ABC-def; get one from @BotFather and write `${TELEGRAM_TOKEN}` here"
         ),
     ),
     "a token under another name": (
         LEAST + "telegram:\n  tokn: ${BOT}\n",
         snapshot(
-            "agent.yaml has 2 problems:\n  line 3, column 1: telegram.token is missing; "
-            "write a text: the bot's token from BotFather, as a reference: "
-            "`${TELEGRAM_TOKEN}`\n  line 4, column 3: telegram.tokn is not known here; did "
-            "you mean token?"
+            "agent.yaml has 2 problems:\n  line 3, column 1: telegram.token is missing; write "
+            "a text: the bot's token from BotFather, as a reference: `${TELEGRAM_TOKEN}`\n  "
+            "line 4, column 3: telegram.tokn is not a known setting here; did you mean token?"
         ),
     ),
     "a name on discord": (
         LEAST + "discord:\n  token: ${BOT}\n  allow: ['@bob']\n",
         snapshot(
-            "agent.yaml, line 5, column 11: discord.allow[1] is `@bob`, and Discord knows "
-            "everybody by a number: switch on Developer Mode in Discord's settings, then "
-            'right-click and Copy ID; `"*"` is everybody'
+            "agent.yaml, line 5, column 11: discord.allow[1] is `@bob`, but Discord ids are "
+            "numbers; switch on Developer Mode in Discord's settings, then right-click and "
+            'Copy ID; `"*"` means everybody'
         ),
     ),
     "a cron expression of four fields": (
         MORNING + "    cron: 0 8 * *\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.cron is no cron expression (it "
-            "needs five fields and has 4); write minute, hour, day, month, weekday, as in `0 "
-            "8 * * mon-fri`"
+            "agent.yaml, line 6, column 5: schedules.morning.cron is not a valid cron "
+            "expression (it needs five fields and has 4); write minute, hour, day, month, "
+            "weekday, as in `0 8 * * mon-fri`"
         ),
     ),
     "a cron expression at 25 o'clock": (
         MORNING + "    cron: 0 25 * * *\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.cron is no cron expression (Bad "
-            "hour); write minute, hour, day, month, weekday, as in `0 8 * * mon-fri`"
+            "agent.yaml, line 6, column 5: schedules.morning.cron is not a valid cron "
+            "expression (Bad hour); write minute, hour, day, month, weekday, as in `0 8 * * "
+            "mon-fri`"
         ),
     ),
     "a cron expression for the 31st of February": (
         MORNING + "    cron: 0 0 31 2 *\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.cron is no cron expression (Bad "
-            "day-of-month); write minute, hour, day, month, weekday, as in `0 8 * * mon-fri`"
+            "agent.yaml, line 6, column 5: schedules.morning.cron is not a valid cron "
+            "expression (Bad day-of-month); write minute, hour, day, month, weekday, as in `0 "
+            "8 * * mon-fri`"
         ),
     ),
     "a cron expression by a name that is none": (
         MORNING + "    cron: '@noon'\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.cron is no cron expression "
-            "(there are @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, "
-            "and five fields); write minute, hour, day, month, weekday, as in `0 8 * * "
-            "mon-fri`"
+            "agent.yaml, line 6, column 5: schedules.morning.cron is not a valid cron "
+            "expression (use @hourly, @daily, @midnight, @weekly, @monthly, @yearly, "
+            "@annually, or five fields); write minute, hour, day, month, weekday, as in `0 8 * "
+            "* mon-fri`"
         ),
     ),
     "a cron expression from the environment": (
         MORNING + "    cron: ${ANTHROPIC_API_KEY}\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.cron is no cron expression (it "
-            "needs five fields and has 1); write minute, hour, day, month, weekday, as in `0 "
-            "8 * * mon-fri`"
+            "agent.yaml, line 6, column 5: schedules.morning.cron is not a valid cron "
+            "expression (it needs five fields and has 1); write minute, hour, day, month, "
+            "weekday, as in `0 8 * * mon-fri`"
         ),
     ),
     "a city for a time zone": (
         MORNING + "    cron: 0 8 * * *\n    timezone: Zurich\n",
         snapshot(
-            "agent.yaml, line 7, column 5: schedules.morning.timezone is no time zone; did "
+            "agent.yaml, line 7, column 5: schedules.morning.timezone is not a time zone; did "
             "you mean Europe/Zurich?"
         ),
     ),
     "a time zone that is none": (
         MORNING + "    cron: 0 8 * * *\n    timezone: CEST\n",
         snapshot(
-            "agent.yaml, line 7, column 5: schedules.morning.timezone is no time zone; it "
-            "looks like Europe/Zurich or UTC"
+            "agent.yaml, line 7, column 5: schedules.morning.timezone is not a time zone; "
+            "use a name such as Europe/Zurich or UTC"
         ),
     ),
     "a schedule with two times": (
         MORNING + "    cron: 0 8 * * *\n    at: 2027-01-31 08:00\n",
         snapshot(
-            "agent.yaml, line 4, column 3: schedules.morning has `cron` and `at`; keep the "
-            "one that is meant"
+            "agent.yaml, line 4, column 3: schedules.morning has both `cron` and `at`; keep "
+            "one of them"
         ),
     ),
     "a schedule without a time": (
         MORNING,
         snapshot(
-            "agent.yaml, line 4, column 3: schedules.morning has no time; give `cron` for "
-            "again and again, or `at` for once"
+            "agent.yaml, line 4, column 3: schedules.morning has no time; set `cron` to run "
+            "repeatedly, or `at` to run once"
         ),
     ),
     "a date in words": (
         MORNING + "    at: tomorrow\n",
         snapshot(
-            "agent.yaml, line 6, column 5: schedules.morning.at is no date and time; it "
-            "looks like 2027-01-31 08:00"
+            "agent.yaml, line 6, column 5: schedules.morning.at is not a date and time; write "
+            "it as 2027-01-31 08:00"
         ),
     ),
     "names that were changed": (
@@ -152,26 +154,26 @@ WRONG_DOORS = {
         + "serve:\n  at_once: 4\n  rate: 5\n"
         + "schedules:\n  a:\n    cron: 0 8 * * *\n    says: Hello.\n    late: 60\n",
         snapshot(
-            "agent.yaml has 5 problems:\n  line 4, column 3: serve.at_once is not known here; it "
-            "is called max_concurrent_turns now\n  line 5, column 3: serve.rate is not known "
-            "here; it is called requests_per_minute now\n  line 7, column 3: schedules.a.message "
-            "is missing; write a text: the message that the agent gets when the schedule is "
-            "due\n  line 9, column 5: schedules.a.says is not known here; it is called message "
-            "now\n  line 10, column 5: schedules.a.late is not known here; it is called "
-            "catch_up_window now"
+            "agent.yaml has 5 problems:\n  line 4, column 3: serve.at_once is not a known "
+            "setting here; it is now called max_concurrent_turns\n  line 5, column 3: "
+            "serve.rate is not a known setting here; it is now called requests_per_minute\n  "
+            "line 7, column 3: schedules.a.message is missing; write a text: the message that "
+            "the agent gets at the scheduled time\n  line 9, column 5: schedules.a.says is not "
+            "a known setting here; it is now called message\n  line 10, column 5: "
+            "schedules.a.late is not a known setting here; it is now called catch_up_window"
         ),
     ),
     "a schedule that says nothing": (
         LEAST + "schedules:\n  morning:\n    message: ' '\n    cron: 0 8 * * *\n",
         snapshot(
-            "agent.yaml, line 5, column 5: schedules.morning.message is empty; write "
-            "the message that the agent gets when it is due"
+            "agent.yaml, line 5, column 5: schedules.morning.message is empty; write the "
+            "message that the agent gets at the scheduled time"
         ),
     ),
     "a result for nobody": (
         MORNING + "    cron: 0 8 * * *\n    to: bob\n",
         snapshot(
-            "agent.yaml, line 7, column 5: schedules.morning.to names no chat; it looks like "
+            "agent.yaml, line 7, column 5: schedules.morning.to is not a valid chat; write "
             "telegram:123456, telegram:-1001234:7 for a topic of a group, or discord:987654 "
             "for a channel"
         ),
@@ -179,7 +181,7 @@ WRONG_DOORS = {
     "a result for a chat without a bot": (
         MORNING + "    cron: 0 8 * * *\n    to: discord:1\n",
         snapshot(
-            "agent.yaml, line 7, column 5: schedules.morning.to names a chat on Discord, and "
+            "agent.yaml, line 7, column 5: schedules.morning.to names a chat on Discord, but "
             "the agent has no bot there; add the block `discord` with its token"
         ),
     ),

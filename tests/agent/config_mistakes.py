@@ -8,11 +8,11 @@ SESSION = LEAST + "session:\n"
 WRONG = {
     "parameters that are settings": (
         LEAST + "  params:\n    max_tokens: 500\n    stream: true\n",
-        snapshot("""\
-agent.yaml has 2 problems:
-  line 4, column 5: model.params.max_tokens cannot stand here; set model.max_output_tokens
-  line 5, column 5: model.params.stream cannot stand here; leave it out: replies are streamed\
-"""),
+        snapshot(
+            "agent.yaml has 2 problems:\n  line 4, column 5: model.params.max_tokens cannot be "
+            "set here; set model.max_output_tokens\n  line 5, column 5: model.params.stream "
+            "cannot be set here; remove it: replies are always streamed"
+        ),
     ),
     "an empty file": (
         "",
@@ -21,22 +21,22 @@ agent.yaml has 2 problems:
     "a list": (
         "- model\n- session\n",
         snapshot(
-            "agent.yaml is a list; it must be names with values, such as `model:` with "
+            "agent.yaml is a list; it must consist of names with values, such as `model:` with "
             "`name: …` indented below it, and a space after each `:`"
         ),
     ),
     "no space after the colon": (
         "model:name\n",
         snapshot(
-            "agent.yaml is one text; it must be names with values, such as `model:` with "
-            "`name: …` indented below it, and a space after each `:`"
+            "agent.yaml is one text; it must consist of names with values, such as `model:` "
+            "with `name: …` indented below it, and a space after each `:`"
         ),
     ),
     "a tab": (
         "model:\n\tname: gpt-5\n",
         snapshot(
-            "agent.yaml, line 2, column 1: a tab stands where YAML wants spaces; indent "
-            "with two spaces for each level"
+            "agent.yaml, line 2, column 1: there is a tab, but YAML needs spaces; indent with "
+            "two spaces for each level"
         ),
     ),
     "an open bracket": (
@@ -46,14 +46,14 @@ agent.yaml has 2 problems:
     "an open quote": (
         'model:\n  name: "gpt-5\nsession:\n  store: s\n',
         snapshot(
-            "agent.yaml, line 4, column 1: a quotation mark is not closed; it was opened in line 2"
+            "agent.yaml, line 4, column 1: a quotation mark is not closed; it was opened on line 2"
         ),
     ),
     "a colon in a text": (
         LEAST + "system: Note: be brief\n",
         snapshot(
-            "agent.yaml, line 3, column 13: a `:` cannot stand here; put a text with one "
-            "in quotes, or indent like the lines around"
+            "agent.yaml, line 3, column 13: a `:` is not allowed here; put the text in quotes, "
+            "or indent it like the lines around it"
         ),
     ),
     "a text that begins with an asterisk": (
@@ -79,15 +79,15 @@ agent.yaml has 2 problems:
     "a crooked indentation": (
         "model:\n  name: gpt-5\n   provider: openai\n",
         snapshot(
-            "agent.yaml, line 3, column 12: a `:` cannot stand here; put a text with one "
-            "in quotes, or indent like the lines around"
+            "agent.yaml, line 3, column 12: a `:` is not allowed here; put the text in quotes, "
+            "or indent it like the lines around it"
         ),
     ),
     "a line too far left": (
         "model:\n    name: gpt-5\n  provider: openai\n",
         snapshot(
-            "agent.yaml, line 3, column 3: this line is not indented like those around; "
-            "names of one block stand in one column"
+            "agent.yaml, line 3, column 3: this line is not indented like the lines around it; "
+            "align all names of a block"
         ),
     ),
     "two documents": (
@@ -100,59 +100,64 @@ agent.yaml has 2 problems:
     "a name twice": (
         "model:\n  name: gpt-5\n  timeout: 5\n  name: gpt-4o\n",
         snapshot(
-            "agent.yaml, line 4, column 3: model.name stands here for the second time, "
-            "first in line 2; keep one"
+            "agent.yaml, line 4, column 3: model.name is set twice, first on line 2; keep one"
         ),
     ),
     "a reference in brackets without quotes": (
         TOOLS + "  s: {kind: mcp, url: x, headers: {A: ${KEY}}}\n",
         snapshot(
-            "agent.yaml, line 4, column 40: inside [ ] and { } a reference must stand in "
-            'quotes: ["${NAME}"]'
+            "agent.yaml, line 4, column 40: inside [ ] and { } a reference must be in quotes: "
+            '["${NAME}"]'
         ),
     ),
     "a text that contains itself": (
         LEAST + "session: &a\n  context: *a\n",
         snapshot(
-            "agent.yaml, line 3, column 10: session.context goes on without end; "
-            "references (`*name`) must not make it so large or so deep"
+            "agent.yaml, line 3, column 10: session.context is too large, is nested too "
+            "deeply or refers to itself; use fewer references (`*name`)"
         ),
     ),
     "a control character": (
         LEAST + "system: be\u0007 brief\n",
         snapshot(
-            "agent.yaml, line 3, column 11: the character U+0007 cannot stand in YAML; delete it"
+            "agent.yaml, line 3, column 11: the character U+0007 is not allowed in YAML; delete it"
         ),
     ),
     "no model": (
         "name: helper\n",
         snapshot(
-            "agent.yaml, line 1, column 1: model is missing; write `model:` and indented "
-            "below it `name: `, with the model's name"
+            "agent.yaml, line 1, column 1: model is missing; write `model:`, and indented "
+            "below it `name: ` with the model's name"
         ),
     ),
     "a model without a name": (
         "model:\n  provider: openai\n",
         snapshot(
-            "agent.yaml, line 1, column 1: model.name is missing; write a text: the "
-            "model's name as its provider knows it"
+            "agent.yaml, line 1, column 1: model.name is missing; write a text: the model's "
+            "name at its provider"
         ),
     ),
     "a model as a text": (
         "model: claude-sonnet-4-5\n",
         snapshot(
-            'agent.yaml, line 1, column 8: model is "claude-sonnet-4-5"; it must be a '
-            "block of settings; write `name: claude-sonnet-4-5` in a line of its own, "
-            "indented below `model:`"
+            'agent.yaml, line 1, column 8: model is "claude-sonnet-4-5"; it must be a block of '
+            "settings; write `name: claude-sonnet-4-5` on a separate line, indented below "
+            "`model:`"
         ),
     ),
     "a misspelt block": (
         LEAST + "sesion:\n  policy: auto\n",
-        snapshot("agent.yaml, line 3, column 1: sesion is not known here; did you mean session?"),
+        snapshot(
+            "agent.yaml, line 3, column 1: sesion is not a known setting here; did you mean "
+            "session?"
+        ),
     ),
     "a misspelt block with nothing in it": (
         LEAST + "sesion:\n",
-        snapshot("agent.yaml, line 3, column 1: sesion is not known here; did you mean session?"),
+        snapshot(
+            "agent.yaml, line 3, column 1: sesion is not a known setting here; did you mean "
+            "session?"
+        ),
     ),
     "a merge of nothing": (
         TOOLS + "  shell:\n    kind: shell\n    <<: common\n",
@@ -164,70 +169,71 @@ agent.yaml has 2 problems:
     "a misspelt setting": (
         SESSION + "  context:\n    max_tool_result_token: 8000\n",
         snapshot(
-            "agent.yaml, line 5, column 5: session.context.max_tool_result_token is not "
-            "known here; did you mean max_tool_result_tokens?"
+            "agent.yaml, line 5, column 5: session.context.max_tool_result_token is not a "
+            "known setting here; did you mean max_tool_result_tokens?"
         ),
     ),
     "a name in camel case": (
         "model:\n  name: gpt-5\n  maxInputTokens: 9000\n",
         snapshot(
-            "agent.yaml, line 3, column 3: model.maxInputTokens is not known here; did you "
-            "mean max_input_tokens?"
+            "agent.yaml, line 3, column 3: model.maxInputTokens is not a known setting here; "
+            "did you mean max_input_tokens?"
         ),
     ),
     "a setting of the model at the top": (
         LEAST + "max_input_tokens: 9000\n",
         snapshot(
-            "agent.yaml, line 3, column 1: max_input_tokens is not known here; it belongs "
-            "under model"
+            "agent.yaml, line 3, column 1: max_input_tokens is not a known setting here; it "
+            "belongs under model"
         ),
     ),
     "a setting of the model under session": (
         SESSION + "  max_input_tokens: 9000\n",
         snapshot(
-            "agent.yaml, line 4, column 3: session.max_input_tokens is not known here; it "
-            "belongs under model"
+            "agent.yaml, line 4, column 3: session.max_input_tokens is not a known setting "
+            "here; it belongs under model"
         ),
     ),
     "a setting of two blocks under session": (
         SESSION + "  keep: 5\n",
         snapshot(
-            "agent.yaml, line 4, column 3: session.keep is not known here; it belongs "
-            "under session.context or under session.summary or under session.thresholds"
+            "agent.yaml, line 4, column 3: session.keep is not a known setting here; it "
+            "belongs under session.context or under session.summary or under session.thresholds"
         ),
     ),
     "a block at the top that belongs elsewhere": (
         LEAST + "context:\n  max_history_tokens: 0\n",
         snapshot(
-            "agent.yaml, line 3, column 1: context is not known here; it belongs under session"
+            "agent.yaml, line 3, column 1: context is not a known setting here; it belongs "
+            "under session"
         ),
     ),
     "a parameter of the request": (
         LEAST + "  temperature: 0.2\n",
         snapshot(
-            "agent.yaml, line 3, column 3: model.temperature is not known here; it belongs "
-            "under model.params"
+            "agent.yaml, line 3, column 3: model.temperature is not a known setting here; it "
+            "belongs under model.params"
         ),
     ),
     "another system's name": (
         LEAST + "  max_tokens: 5000\n",
         snapshot(
-            "agent.yaml, line 3, column 3: model.max_tokens is not known here; did you "
-            "mean max_output_tokens?"
+            "agent.yaml, line 3, column 3: model.max_tokens is not a known setting here; did "
+            "you mean max_output_tokens?"
         ),
     ),
     "another system's servers": (
         LEAST + "mcpServers:\n  a: {command: b}\n",
         snapshot(
-            "agent.yaml, line 3, column 1: mcpServers is not known here; a server is a "
-            "tool: it belongs under tools, with `kind: mcp`"
+            "agent.yaml, line 3, column 1: mcpServers is not a known setting here; a server is "
+            "a tool: it belongs under tools, with `kind: mcp`"
         ),
     ),
     "a name that nobody knows": (
         LEAST + "colour: red\n",
         snapshot(
-            "agent.yaml, line 3, column 1: colour is not known here; the top knows name, "
-            "model, system, session, cost, tools, serve, telegram, discord, schedules"
+            "agent.yaml, line 3, column 1: colour is not a known setting here; the top accepts "
+            "name, model, system, session, cost, tools, serve, telegram, discord, schedules"
         ),
     ),
     "a number in quotes": (
@@ -312,8 +318,8 @@ agent.yaml has 2 problems:
     "a key that is a number": (
         LEAST + "  api_key: 12345678\n",
         snapshot(
-            "agent.yaml, line 3, column 12: model.api_key is read as a number, or as true "
-            "or false; it must be a text; put it in quotes"
+            "agent.yaml, line 3, column 12: model.api_key is a value that YAML reads as a "
+            "number, or as true or false; it must be a text; put it in quotes"
         ),
     ),
     "neither true nor false": (
@@ -341,14 +347,14 @@ agent.yaml has 2 problems:
         SESSION + "  summary:\n    keep: 20\n",
         snapshot(
             "agent.yaml, line 4, column 3: session.summary.keep is 20 and summary.window "
-            "15; fewer messages must be kept than the window holds"
+            "is 15; summary.keep must be smaller"
         ),
     ),
     "a summary before the trim": (
         SESSION + "  thresholds:\n    summarise: 0.95\n",
         snapshot(
             "agent.yaml, line 4, column 3: session.thresholds.summarise is 0.95 and "
-            "thresholds.trim 0.9; summaries must begin below the trim"
+            "thresholds.trim is 0.9; thresholds.summarise must be smaller"
         ),
     ),
     "a variable that is not set": (
@@ -376,49 +382,49 @@ agent.yaml has 2 problems:
     "half a reference": (
         LEAST + "  api_key: ${ANTHROPIC_API_KEY\n",
         snapshot(
-            "agent.yaml, line 3, column 12: model.api_key has a `${` that is no reference; "
-            "write ${NAME} or ${NAME:-default}, or $${ for the signs themselves"
+            "agent.yaml, line 3, column 12: model.api_key has a `${` that does not begin a "
+            "valid reference; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"
         ),
     ),
     "a variable that holds no number": (
         SESSION + "  max_tool_iterations: ${ANTHROPIC_API_KEY}\n",
         snapshot(
             "agent.yaml, line 4, column 24: session.max_tool_iterations is "
-            "${ANTHROPIC_API_KEY}, and what the environment holds for it does not fit; it "
-            "must be a whole number, 1 or more"
+            "${ANTHROPIC_API_KEY}, and its value in the environment is not valid here; it must "
+            "be a whole number, 1 or more"
         ),
     ),
     "a prompt that is not there": (
         LEAST + "system: prompts/system.md\n",
         snapshot(
-            "agent.yaml, line 3, column 9: the system prompt prompts/system.md does not "
-            "exist beside the agent's file; create it, or write the prompt itself, in a "
-            "line of several words or after `system: |`"
+            "agent.yaml, line 3, column 9: the system prompt prompts/system.md does not exist "
+            "next to the agent's file; create the file, or write the prompt itself: a line of "
+            "several words, or text after `system: |`"
         ),
     ),
     "a cost ceiling for a model without a price": (
         "model:\n  name: homemade-1\ncost:\n  max_per_day: 5\n",
         snapshot(
-            "agent.yaml, line 3, column 1: cost: the price of homemade-1 is not known, so no "
-            "cost ceiling can be kept; set `input_price` and `output_price` in "
-            "`model.model_info`, in US dollars for a million tokens"
+            "agent.yaml, line 3, column 1: cost: the price of homemade-1 is unknown, so no "
+            "cost ceiling can be enforced; set `input_price` and `output_price` in "
+            "`model.model_info`, in US dollars per million tokens"
         ),
     ),
     "a cost ceiling of nothing, and one in quotes": (
         LEAST + "cost:\n  max_per_day: 0\n  max_per_session: '2'\n",
-        snapshot("""\
-agent.yaml has 2 problems:
-  line 4, column 16: cost.max_per_day is 0; it must be a number more than 0
-  line 5, column 20: cost.max_per_session is "2"; it must be a number more than 0; write 2\
-"""),
+        snapshot(
+            "agent.yaml has 2 problems:\n  line 4, column 16: cost.max_per_day is 0; it must "
+            'be a number more than 0\n  line 5, column 20: cost.max_per_session is "2"; it '
+            "must be a number more than 0; write 2"
+        ),
     ),
     "a sandbox that is not known": (
         TOOLS + "  shell: {kind: shell, sandbox: always, sandbox_network: 'no'}\n",
-        snapshot("""\
-agent.yaml has 2 problems:
-  line 4, column 33: tools.shell.sandbox is "always"; choose one of auto, required, off
-  line 4, column 58: tools.shell.sandbox_network is "no"; it must be true or false\
-"""),
+        snapshot(
+            'agent.yaml has 2 problems:\n  line 4, column 33: tools.shell.sandbox is "always"; '
+            "choose one of auto, required, off\n  line 4, column 58: "
+            'tools.shell.sandbox_network is "no"; it must be true or false'
+        ),
     ),
     "three problems": (
         (
@@ -426,11 +432,11 @@ agent.yaml has 2 problems:
             "  context:\n    max_tool_result_tokens: 8k\n"
         ),
         snapshot(
-            "agent.yaml has 3 problems:\n  line 3, column 3: model.max_input_token is not "
-            "known here; did you mean max_input_tokens?\n  line 4, column 12: model.api_key "
-            "refers to ${NOBODY}, which is not set; run `export NOBODY=…` first\n  line 7, "
-            'column 29: session.context.max_tool_result_tokens is "8k"; it must be a whole '
-            "number, 1 or more; write 8000"
+            "agent.yaml has 3 problems:\n  line 3, column 3: model.max_input_token is not a "
+            "known setting here; did you mean max_input_tokens?\n  line 4, column 12: "
+            "model.api_key refers to ${NOBODY}, which is not set; run `export NOBODY=…` "
+            'first\n  line 7, column 29: session.context.max_tool_result_tokens is "8k"; it '
+            "must be a whole number, 1 or more; write 8000"
         ),
     ),
 }

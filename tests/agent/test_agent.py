@@ -247,6 +247,6 @@ async def test_a_ceiling_needs_the_price_of_whoever_writes_summaries(folder):
 
 
 async def test_a_ceiling_below_one_reply_is_refused(folder):
-    with pytest.raises(CostCeilingUncheckable, match="no call would ever be made"):
+    with pytest.raises(CostCeilingUncheckable, match="no call could ever be made"):
         async with agent(FILE + "cost: {max_per_session: 0.01}\n"):
             pass

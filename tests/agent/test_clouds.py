@@ -73,10 +73,10 @@ async def test_the_doctor_asks_the_cloud_for_a_word(name, served, folder):
     findings = [one async for one in run_agent_checks(file, folder, ENVIRON, offline=False)]
     told = {one.about: one for one in findings}
     assert [one for one in findings if one.state == "bad"] == []
-    assert told["provider"].text == "it answers and takes the key"
+    assert told["provider"].text == "it answers and accepts the key"
     assert served.simulator.stats()["answered"] == 1
     if name.startswith("bedrock"):
-        assert told["key"].text == "credentials were found: AWS_ACCESS_KEY_ID"
+        assert told["key"].text == "found credentials: AWS_ACCESS_KEY_ID"
         assert "boto3" in told["packages"].text
     if name == "vertex":
         assert "google-auth" in told["packages"].text

@@ -161,9 +161,9 @@ def test_what_is_not_a_file_of_text_is_refused(folder):
         AgentFileError, match=r"none\.yaml does not exist; `trimtab init` writes one"
     ):
         load_agent_spec(Path("none.yaml"), {})
-    with pytest.raises(AgentFileError, match=r"\. is a folder; name the file in it: agent\.yaml"):
+    with pytest.raises(AgentFileError, match=r"\. is a folder; give the file in it: agent\.yaml"):
         load_agent_spec(Path(), {})
-    assert "has more than 1,000,000 bytes" in str(refused(b"#" * (MAX_AGENT_FILE_BYTES + 1)))
+    assert "is larger than 1,000,000 bytes" in str(refused(b"#" * (MAX_AGENT_FILE_BYTES + 1)))
     assert str(refused("name: é".encode() + b"\xff")) == (
         "agent.yaml, line 1, column 8: the byte 0xff is not UTF-8; save the file as UTF-8"
     )
@@ -172,7 +172,9 @@ def test_what_is_not_a_file_of_text_is_refused(folder):
 def test_a_short_text_that_explodes_is_refused_at_once(folder):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    assert "goes on without end" in str(refused("\n".join(lines)))
+    assert "is too large, is nested too deeply or refers to itself" in str(
+        refused("\n".join(lines))
+    )
     assert (
         len(parse_yaml_collecting_problems("\n".join(lines)).marks)
         <= MAX_DOCUMENT_VALUES + 10 * MAX_DOCUMENT_DEPTH
@@ -259,12 +261,12 @@ def test_the_system_prompt_is_a_file_or_the_text_itself(system, prompt, folder):
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"\xff", "the system prompt system.md is not in UTF-8, at byte 1; save it as UTF-8"),
+        (b"\xff", "the system prompt system.md is not UTF-8, at byte 1; save it as UTF-8"),
         (
             b"a" * (MAX_AGENT_FILE_BYTES + 1),
-            "the system prompt system.md has more than 1,000,000 bytes",
+            "the system prompt system.md is larger than 1,000,000 bytes",
         ),
-        (None, "the system prompt system.md does not exist beside the agent's file; create it, or"),
+        (None, "the system prompt system.md does not exist next to the agent's file; create the"),
     ],
 )
 def test_a_prompt_that_cannot_be_read_says_why(raw, said, folder):
@@ -296,7 +298,7 @@ def test_what_works_but_is_hardly_meant_is_a_hint(folder):
         encoding="utf-8",
     )
     told = list_config_warnings(FILE)
-    assert [hint.split(" holds")[0].split(" has no")[0] for hint in told] == [
+    assert [hint.split(" contains")[0].split(" has no")[0] for hint in told] == [
         "line 3: model.api_key",
         "line 5: session.store",
         "line 17: tools.far.headers.Authorization",
@@ -319,8 +321,8 @@ KEEPS = "session:\n  context:\n    tool_result_keep_last: "
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (GOOD["document 0"], "tool_result_keep_first and tool_result_keep_last are set, and no p"),
-        (f"{LEAST}{KEEPS}5\n", "tool_result_keep_last is set, and no policy: `auto` decides when"),
+        (GOOD["document 0"], "tool_result_keep_first and tool_result_keep_last are set without"),
+        (f"{LEAST}{KEEPS}5\n", "tool_result_keep_last is set without a policy, so `auto` decides"),
         (f"{LEAST}{KEEPS}0\n", ""),
         (f"{LEAST}{KEEPS}5\n  policy: auto\n", ""),
         (f"{LEAST}{KEEPS}5\n  policy: layered\n", ""),

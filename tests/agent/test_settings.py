@@ -202,7 +202,7 @@ def test_a_file_may_give_values_of_its_own_for_the_model(folder):
     ("info", "message"),
     [
         ("gpt-52", "model_info names 'gpt-52', which is not in the catalog; did you mean gpt-5"),
-        ("{windows: 1}", "model.model_info: a model entry has no windows"),
+        ("{windows: 1}", "model.model_info: unknown in model_info: windows"),
         ("{context_window: big}", "model.model_info: context_window is 'big'; it must be a number"),
     ],
 )

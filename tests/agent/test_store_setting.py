@@ -66,7 +66,7 @@ def test_what_is_wrong_elsewhere_is_not_in_the_way(text, folder):
     [
         ("session: {store: '${URL}'}\n", "session.store refers to ${URL}, which is not set"),
         ("session: {store: 7}\n", "line 1, column 18: session.store must be a text: a folder, or"),
-        ("session:\n  store: a\n  store: b\n", "session.store stands here for the second time"),
+        ("session:\n  store: a\n  store: b\n", "session.store is set twice"),
         ("session: {store: kept\n", "a `{` is not closed, or a comma is missing"),
     ],
 )

@@ -30,7 +30,7 @@ WRONG_TOOLS = {
         TOOLS + "  sh: shell\n",
         snapshot(
             'agent.yaml, line 4, column 7: tools.sh is "shell"; it must be a block of '
-            "settings; write `kind: shell` in a line of its own, indented below `sh:`"
+            "settings; write `kind: shell` on a separate line, indented below `sh:`"
         ),
     ),
     "a tool without a kind": (
@@ -50,8 +50,8 @@ WRONG_TOOLS = {
     "a tool with a type": (
         TOOLS + "  shell:\n    type: shell\n",
         snapshot(
-            "agent.yaml, line 4, column 3: tools.shell.kind is missing; what a tool is, is "
-            "called `kind` and not `type`"
+            "agent.yaml, line 4, column 3: tools.shell.kind is missing; the setting for the "
+            "type of a tool is called `kind`, not `type`"
         ),
     ),
     "a kind by another name": (
@@ -64,17 +64,17 @@ WRONG_TOOLS = {
     "a tool's name with a space": (
         TOOLS + "  run tests:\n    kind: shell\n",
         snapshot(
-            'agent.yaml, line 4, column 3: tools."run tests" is no name for a tool; take '
-            "letters, digits, _ and -, with a letter first, 48 at most"
+            'agent.yaml, line 4, column 3: tools."run tests" is not a valid name for a tool; '
+            "begin with a letter, and use letters, digits, _ and -, at most 48 characters"
         ),
     ),
     "a command without what it needs": (
         TOOLS + "  grep:\n    kind: command\n",
         snapshot(
             "agent.yaml has 2 problems:\n  line 4, column 3: tools.grep.description is "
-            "missing; write a text: what the model is told it is for\n  line 4, column 3: "
-            "tools.grep.command is missing; write a list of one or more texts: the program "
-            "and its arguments; `{name}` stands for a parameter. No shell reads it"
+            "missing; write a text: the description that the model reads\n  line 4, column 3: "
+            "tools.grep.command is missing; write a list of one or more texts: the program and "
+            "its arguments. `{name}` is replaced by a parameter. No shell is involved"
         ),
     ),
     "a parameter without a schema": (
@@ -87,15 +87,15 @@ WRONG_TOOLS = {
     "a server that is nowhere": (
         TOOLS + "  files:\n    kind: mcp\n",
         snapshot(
-            "agent.yaml, line 4, column 3: tools.files needs `command`, the program to "
-            "start, or `url`, where the server is"
+            "agent.yaml, line 4, column 3: tools.files needs `command`, the program to start, "
+            "or `url`, the address of the server"
         ),
     ),
     "a server in two places": (
         TOOLS + "  files: {kind: mcp, url: 'https://example.com', command: [x]}\n",
         snapshot(
-            "agent.yaml, line 4, column 3: tools.files has a `command` and a `url`; keep "
-            "the one that leads to the server"
+            "agent.yaml, line 4, column 3: tools.files has both `command` and `url`; keep one "
+            "of them"
         ),
     ),
     "an empty variable of a tool": (

@@ -157,7 +157,7 @@ async def test_what_runs_outside_of_the_sandbox_cannot_be_rewritten_from_inside(
 
 @pytest.mark.parametrize("cwd", ["/", "/run", "/proc", "/dev"])
 async def test_no_sandbox_is_made_around_the_whole_machine(folder: Path, cwd: str):
-    with pytest.raises(UnusableToolError, match="no sandbox can be made around"):
+    with pytest.raises(UnusableToolError, match="a sandbox is not possible with cwd"):
         async with shell_in(folder, cwd=cwd):
             pass
 

@@ -139,9 +139,9 @@ def test_a_server_does_not_begin_with_a_damaged_database(served: Target, tmp_pat
     begin_with(bytes(damaged))
     done = trimtab("serve", "--port", "0", cwd=folder, ANTHROPIC_API_KEY=PROVIDER_KEY)
     assert done.code == 2, done
-    assert "cannot be read as a database" in done.err
+    assert "is not a readable database" in done.err
     assert database.read_bytes() == bytes(damaged)
-    for put, said in ((whole[:5_000], "cannot be read as a data"), (bytes(future), "upgrade trim")):
+    for put, said in ((whole[:5_000], "is not a readable data"), (bytes(future), "upgrade trim")):
         begin_with(put)
         with pytest.raises(StoreError, match=said):
             asyncio.run(SqliteDatabase.open(folder / "sessions"))
@@ -156,6 +156,6 @@ def test_without_knowing_what_was_spent_nothing_is_spent(tmp_path: Path):
         sent = target.model.records.total
         (ledger / "spending.sqlite3").write_bytes(os.urandom(50_000))
         assert target.say("Good evening!", "after").status == 202
-        assert "not known what has been spent" in target.server.until("store_failed")["message"]
+        assert "the spending so far is unknown" in target.server.until("store_failed")["message"]
         # It waits, and is tried again; nothing is sent.
         assert target.model.records.total == sent

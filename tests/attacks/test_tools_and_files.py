@@ -148,7 +148,7 @@ def test_an_agents_name_leads_nowhere(name: str, tmp_path: Path, monkeypatch):
     write_agent(tmp_path, "http://127.0.0.1:1", name=name)
     done = CliRunner().invoke(app, ["serve"])
     assert done.exit_code == 2, done.output
-    assert "cannot be called" in done.stderr
+    assert "invalid name" in done.stderr
     assert "\u202e" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["agent.yaml"]
 

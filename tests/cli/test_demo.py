@@ -16,16 +16,16 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = (
-    r"(\d+) calls sent ([\d,]+) tokens; with everything said they would have been ([\d,]+) "
+    r"(\d+) calls sent ([\d,]+) tokens; with the whole conversation they would have sent ([\d,]+) "
     r"\(\d+% less\)\.\n"
-    r"They cost \$0\.\d{3}; with everything said, in a larger window and from a cache always warm, "
-    r"\$0\.\d{3} \(\d+% (?:less|more)\): what is cached is cheap, so cost falls less than "
-    r"tokens\.\n"
-    r"([\d,]+) tokens are hidden, in (\d+) steps, and none of them is lost"
+    r"They cost \$0\.\d{3}; with the whole conversation, a larger window and an always warm cache "
+    r"they would have cost \$0\.\d{3} \(\d+% (?:less|more)\): cached tokens are cheap, so the "
+    r"cost falls less than the tokens\.\n"
+    r"([\d,]+) tokens are hidden, by (\d+) edits, and none of them is lost"
     r"(?:; the agent looked up (m\d+\.\d+) when it was asked)?\.\n"
-    r"(\d+) requests were refused; sending everything, (\d+) of \d+ would have been larger than "
-    r"the window of ([\d,]+) tokens\.\n"
-    r"Next: trimtab init writes an agent of your own\.\n"
+    r"The provider refused (\d+) requests; with the whole conversation, (\d+) of \d+ requests "
+    r"would have exceeded the window of ([\d,]+) tokens\.\n"
+    r"Next: trimtab init creates your own agent\.\n"
 )
 
 
@@ -67,7 +67,7 @@ def test_it_shows_a_long_conversation_that_fits_and_what_was_recalled(tmp_path):
     assert time.monotonic() - began < 60
     calls, sent, whole, hidden, _, handle, refused, too_large, window = seen(done.out)
     told = " ".join((ROOT / "docs" / "demo.md").read_text(encoding="utf-8").split())
-    for figure in (f"{calls} calls", f"{int(sent):,} tokens", f"would have been {int(whole):,}"):
+    for figure in (f"{calls} calls", f"{int(sent):,} tokens", f"{int(whole):,}"):
         assert figure in told
     for cost in re.findall(r"\$0\.\d{3}", done.out[done.out.index("They cost") :]):
         assert cost in told
@@ -126,9 +126,9 @@ def test_stopped_in_the_middle_it_leaves_no_process_and_no_file_behind(number, t
         (["--policy", "none"], "unknown policy 'none'; choose from"),
         (
             ["--window", "2k"],
-            "a window of 2,000 tokens is too small for the story; take 8k or more",
+            "a window of 2,000 tokens is too small for the demo; use 8k or more",
         ),
-        (["--window", "large"], "'large' is no number of tokens; write 200k or 200000"),
+        (["--window", "large"], "invalid number of tokens 'large': write 200k or 200000"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line(options, why, tmp_path):

@@ -11,7 +11,7 @@ from trimtab.cli.demo.live_display_and_result import describe_demo_result
 from trimtab.cli.demo.screen import CALLS_TITLE, COST_NOTE, DemoScreen
 from trimtab.cli.demo.state import DemoCallTokens, DemoEdit, DemoLine, DemoState
 
-SMALL = "A larger terminal shows more: 80 by 20 or above."
+SMALL = "A larger terminal shows more: at least 80 by 20."
 
 
 def midway():
@@ -87,7 +87,7 @@ def test_before_the_first_turn_it_says_what_there_is_to_see(width, height):
     seen = DemoState(policy="auto", window=16_000)
     seen.lines.append(DemoLine(kind="note", text="An agent on call. " * 12))
     text = "\n".join(drawn(seen, width, height))
-    assert "conversation · about to begin" in text
+    assert "conversation · starting" in text
     assert "turn 0" not in text
     assert "An agent on call." in text
     assert "starting the simulated provider" in text

@@ -75,7 +75,7 @@ def test_an_agent_that_works_is_well_in_every_respect(agent):
         "window",
     ]
     assert list(checks) == names
-    assert checks["provider"]["text"] == "it answers and takes the key"
+    assert checks["provider"]["text"] == "it answers and accepts the key"
     assert checks["catalog"]["text"].startswith("claude-sonnet-4-6: window 1,000,000 tokens")
 
 
@@ -86,7 +86,7 @@ def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, sim
     *lines, blank, last = done.out.splitlines()
     assert (done.code, done.err, blank) == (0, "", "")
     assert all(line.startswith("✓ ") for line in lines)
-    assert last == "All is well. Next: trimtab chat"
+    assert last == "Everything works. Next: trimtab chat"
 
 
 def test_it_says_what_shells_and_commands_run_in(agent, tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ tools:
     ]
     sandboxing.find_bubblewrap.cache_clear()
     assert found == [
-        ("skip", "off for one, see `sandbox` in docs/tools.md"),
+        ("skip", "off for one; see `sandbox` in docs/tools.md"),
         ("ok", "bubblewrap 0.8.0, network off: two"),
         ("ok", "bubblewrap 0.8.0, network on: three"),
     ]
@@ -121,7 +121,7 @@ tools:
     ("cost", "told"),
     [
         ("max_per_day: 20", "max_per_day $20.00, checked before each call"),
-        ("max_per_session: 0.01", "cost.max_per_session is $0.01, and one reply of up to"),
+        ("max_per_session: 0.01", "cost.max_per_session is $0.01, but one reply of up to"),
     ],
 )
 def test_a_cost_ceiling_is_told_or_why_it_cannot_be_kept(agent, cost, told):
@@ -157,6 +157,10 @@ def test_a_key_in_the_file_is_warned_of_and_not_repeated(agent, simulator):
 def test_a_missing_key_is_said_with_the_variable(agent):
     checks = agent("model: {name: claude-sonnet-4-6}\n", key=None)
     assert states(checks)["key"] == "bad"
+    assert checks["key"]["text"] == (
+        "no key for 'claude-sonnet-4-6': set ANTHROPIC_API_KEY, or set `api_key` under `model` in "
+        "agent.yaml"
+    )
     assert checks["key"]["next"] == "export ANTHROPIC_API_KEY=…"
     assert "provider" not in checks
 
@@ -164,12 +168,26 @@ def test_a_missing_key_is_said_with_the_variable(agent):
 def test_a_key_that_is_refused_is_told_from_a_provider_that_is_away(agent):
     checks = agent(key="wrong-key")
     assert checks["provider"]["text"] == "the key was refused: invalid x-api-key (HTTP 401)"
-    assert checks["provider"]["next"] == "set ANTHROPIC_API_KEY to a key that is valid"
+    assert checks["provider"]["next"] == "set ANTHROPIC_API_KEY to a valid key"
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         away = agent(url=f"http://127.0.0.1:{closed.getsockname()[1]}")
     assert away["provider"]["state"] == "bad"
     assert away["provider"]["text"].startswith("it cannot be reached: Connection error.")
+
+
+def test_a_server_that_answers_without_a_key_is_not_said_to_accept_one(agent):
+    with spawn_simulated_provider() as open_to_all:
+        checks = agent(url=open_to_all.url, key=None)
+    assert checks["key"]["text"] == "not set, and not needed here"
+    assert checks["provider"]["text"] == "it answers without a key"
+
+
+def test_a_server_that_wants_a_key_is_not_said_to_refuse_one_that_is_not_set(agent):
+    checks = agent(key=None)
+    told = "it does not answer without a key: invalid x-api-key (HTTP 401)"
+    assert checks["provider"]["text"] == told
+    assert checks["provider"]["next"] == "set ANTHROPIC_API_KEY to a valid key"
 
 
 def test_a_provider_that_never_answers_is_given_up(agent, monkeypatch):
@@ -212,7 +230,7 @@ def test_a_misspelt_model_is_answered_with_the_one_that_was_meant(agent, simulat
 
 def test_no_more_output_is_told_than_the_window_has(agent):
     checks = agent("model: {name: claude-sonnet-5-5, context_window: 32000}\n", "--offline")
-    assert "window 32,000 tokens, output up to 32,000, $" in checks["catalog"]["text"]
+    assert "window 32,000 tokens, output up to 32,000 tokens, $" in checks["catalog"]["text"]
 
 
 def test_the_window_is_told_term_by_term_and_adds_up(agent):
@@ -222,7 +240,7 @@ def test_the_window_is_told_term_by_term_and_adds_up(agent):
     )
     assert whole is not None
     every, terms, rest = whole.groups()
-    names = ["system prompt", "tools", "recall tools", "the provider's for tools", "margin"]
+    names = ["system prompt", "tools", "recall tools", "provider overhead for tools", "margin"]
     figures = re.findall(r"([\d,]+) ([a-z' ]+?)(?:, | and |$)", terms)
     assert [name for _, name in figures] == names
     sizes = [int(figure.replace(",", "")) for figure in (*(size for size, _ in figures), every)]
@@ -232,21 +250,21 @@ def test_the_window_is_told_term_by_term_and_adds_up(agent):
 
 BROAD = {
     "*": ("names no program", '"ls *"'),
-    "ls*": ("is read as 'ls *'", 'write "ls *"'),
-    "git diff*": ("is read as 'git diff *'", 'write "git diff *"'),
-    "git *": ("commands of git that are known to only read", '"git status *"'),
-    "git push *": ("allows nothing: git push is not known to only read", "word by word"),
-    "find *": ("only finds", '"find . -name *.py"'),
-    "python *": ("allows nothing: python runs what it is given", '"python manage.py check"'),
-    "python3.12 *": ("allows nothing: python3.12 runs what it is given", "`kind: command`"),
-    "python scripts/*": ("python runs what it is given, and", "`kind: command`"),
-    "make *": ("allows nothing: make runs what it is given", '"make test"'),
-    "xargs *": ("allows nothing: xargs runs what it is given", "`kind: command`"),
-    "sudo *": ("allows nothing: sudo runs what it is given", "`kind: command`"),
-    "tee *": ("allows nothing: tee writes or removes what it is given", "`kind: command`"),
-    "rm ./*.pyc": ("rm writes or removes what it is given", "word by word"),
-    "helm list *": ("helm is not known to only read", "word by word"),
-    "pytest *": ("runs the code of all tests", "leave it out"),
+    "ls*": ("means 'ls *'", 'write "ls *"'),
+    "git diff*": ("means 'git diff *'", 'write "git diff *"'),
+    "git *": ("git commands that are known to be read-only", '"git status *"'),
+    "git push *": ("allows nothing: git push is not known to be read-only", "in full"),
+    "find *": ("allows searching only", '"find . -name *.py"'),
+    "python *": ("allows nothing: python runs other programs", '"python manage.py check"'),
+    "python3.12 *": ("allows nothing: python3.12 runs other programs", "`kind: command`"),
+    "python scripts/*": ("python runs other programs that it is given, and", "`kind: command`"),
+    "make *": ("allows nothing: make runs other programs", '"make test"'),
+    "xargs *": ("allows nothing: xargs runs other programs", "`kind: command`"),
+    "sudo *": ("allows nothing: sudo runs other programs", "`kind: command`"),
+    "tee *": ("allows nothing: tee writes or removes files", "`kind: command`"),
+    "rm ./*.pyc": ("rm writes or removes files", "in full"),
+    "helm list *": ("helm is not known to be read-only", "in full"),
+    "pytest *": ("runs the code of all tests", "remove it"),
 }
 
 
@@ -271,7 +289,7 @@ def test_a_shell_that_runs_beside_the_keys_of_others_is_said(agent, tmp_path):
         ]
 
     (said,) = told("")
-    assert said.startswith("it runs in a folder that holds the file of keys and the sessions of")
+    assert said.startswith("it runs in a folder that contains the key file and the sessions of")
     assert told(", cwd: work") == []
 
 
@@ -320,14 +338,14 @@ def test_a_window_that_the_system_prompt_fills_is_said_with_the_numbers(agent, t
     small = "{name: claude-sonnet-4-6, context_window: 8000, max_output_tokens: 1000}"
     checks = agent(f"model: {small}\nsystem: long.md\n", "--offline")
     assert checks["window"]["state"] == "bad"
-    assert "are needed before a word is said, and the window has 8,000" in checks["window"]["text"]
+    assert "tokens before the first message, but the window has 8,000" in checks["window"]["text"]
     assert "shorten the system prompt" in checks["window"]["next"]
 
 
 def test_a_folder_that_is_a_file_is_no_store(agent, tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
     checks = agent("session: {store: taken}\n", "--offline")
-    assert checks["store"]["text"].endswith("taken is no folder")
+    assert checks["store"]["text"].endswith("taken is not a folder")
     assert checks["store"]["next"] == "set session.store to another place"
 
 
@@ -397,8 +415,8 @@ def listing():
 @pytest.mark.parametrize(
     ("model", "state", "words"),
     [
-        ("qwen3:8b", "ok", "qwen3:8b is there, among 2"),
-        ("qwen3:80b", "warn", "qwen3:80b is not among the 2 models there"),
+        ("qwen3:8b", "ok", "the provider lists qwen3:8b, among 2 models"),
+        ("qwen3:80b", "warn", "qwen3:80b is not among the provider's 2 models"),
     ],
 )
 def test_a_provider_with_a_list_is_asked_for_it_and_nothing_else(
@@ -408,7 +426,7 @@ def test_a_provider_with_a_list_is_asked_for_it_and_nothing_else(
     assert checks["provider"]["text"] == "it answers"
     assert (checks["model"]["state"], checks["model"]["text"]) == (state, words)
     if state == "warn":
-        assert checks["model"]["next"].endswith("one of them: qwen3:8b")
+        assert checks["model"]["next"].endswith("one of these: qwen3:8b")
 
 
 def test_the_folder_of_the_agent_is_looked_at_wherever_one_stands(agent, tmp_path, monkeypatch):
@@ -430,7 +448,7 @@ def test_as_a_process_it_says_that_tools_cannot_read_its_keys(tmp_path):
         f"model: {{name: claude-sonnet-4-6}}\nsystem: Be careful, please.\n{TOOLS}", "utf-8"
     )
     done = trimtab("doctor", "--offline", cwd=tmp_path, ANTHROPIC_API_KEY=KEY, DATABASE_URL="d")
-    told = "tools cannot read the memory of this process, nor 2 variables of yours"
+    told = "tools cannot read the memory of this process; Trimtab hides 2 variables from them"
     assert f"✓ secrets            {told}\n" in done.out
 
 

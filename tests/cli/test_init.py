@@ -49,9 +49,9 @@ def test_it_writes_an_agent_that_is_read_without_a_change(tmp_path):
 
 
 def test_it_gives_no_shell_unless_it_is_asked_for_one(tmp_path):
-    assert "tools days_between  (no shell: take the # from its lines" in init(".").stdout
+    assert "tools days_between  (no shell: to add one, remove the #" in init(".").stdout
     done = init(".", "--shell", "--force")
-    assert "tools days_between, shell  (it asks you before a command runs" in done.stdout
+    assert "tools days_between, shell  (it asks you before it runs a command" in done.stdout
     shell = load_agent_spec(tmp_path / "agent.yaml", {}).tools["shell"]
     assert shell.permission is None  # so it asks
     assert {"cat *", "git diff *"} <= set(shell.allow)
@@ -86,8 +86,23 @@ def test_the_patterns_that_it_writes_let_nothing_be_run_or_written_unasked(tmp_p
 
 def test_a_shell_that_does_not_reach_the_file_is_said():
     init(".")
-    said = "the tools in agent.yaml were not changed; add a shell, or say --force"
+    said = "agent.yaml already exists, so --shell did not change it; add a shell, or use --force"
     assert said in init(".", "--shell").stdout
+
+
+def test_a_shell_that_the_file_already_has_is_not_asked_for_again():
+    init(".", "--shell")
+    again = init(".", "--shell")
+    assert "kept  agent.yaml" in again.stdout
+    assert "were not changed" not in again.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["tools: [", "tools: [shell]", "", "tools: {shell: {kind: python}}"]
+)
+def test_a_file_without_a_shell_that_can_be_read_is_said_not_to_have_one(tmp_path, text):
+    (tmp_path / "agent.yaml").write_text(text, encoding="utf-8")
+    assert "add a shell, or use --force" in init(".", "--shell").stdout
 
 
 @pytest.mark.parametrize(
@@ -114,7 +129,7 @@ def test_the_file_says_what_becomes_of_asking_when_it_is_served():
         written = build_agent_files(
             "ship", choose_model({}, model=None, provider=None), with_shell=shell
         )["agent.yaml"]
-        assert "under `trimtab serve` nobody can be asked: only what `allow` covers runs" in written
+        assert "`trimtab serve` cannot ask you, so it runs only what `allow` covers" in written
 
 
 @pytest.mark.parametrize("options", [[], ["--shell"]])
@@ -150,7 +165,7 @@ def test_a_file_that_is_there_stays_as_it_is(name):
     done = init(".")
     assert done.exit_code == 0
     assert Path(name).read_text(encoding="utf-8") == "mine"
-    assert f"kept  {name}  (it was there; --force writes over it)" in done.stdout
+    assert f"kept  {name}  (it already exists; --force overwrites it)" in done.stdout
 
 
 def test_with_force_it_is_written_over():
@@ -163,7 +178,7 @@ def test_with_force_it_is_written_over():
 def test_a_model_that_does_not_reach_the_file_is_said():
     init(".")
     done = init(".", "--model", "gpt-4o")
-    assert "the model in agent.yaml was not changed; edit it, or say --force" in done.stdout
+    assert "the model in agent.yaml was not changed; edit it, or use --force" in done.stdout
 
 
 def test_it_says_the_next_commands_and_the_key_that_is_missing():
@@ -189,7 +204,7 @@ def test_a_folder_that_cannot_be_made_is_said_in_one_line():
     done = init("taken")
     assert (done.exit_code, done.stderr) == (
         2,
-        "trimtab: taken is a file; name a folder, or move the file away\n",
+        "trimtab: taken is a file; name a folder, or move the file\n",
     )
 
 
@@ -210,7 +225,7 @@ def test_the_order_of_keys_decides_and_then_a_model_on_this_machine():
 
 def test_a_provider_without_a_usual_model_asks_for_one():
     with pytest.raises(
-        ModelNotNamedError, match="name a model of openrouter as well: --model NAME"
+        ModelNotNamedError, match="no default model for openrouter; name one: --model NAME"
     ):
         choose_model({}, provider="openrouter")
 

@@ -45,7 +45,9 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password():
 def test_an_address_that_cannot_be_read_is_said_without_its_password():
     done = run(TRIMTAB_DATABASE="postgresql://u:hush@[::1")
     assert done.exit_code == 2
-    assert done.stderr.startswith("trimtab: the database's address cannot be read; it looks like")
+    assert done.stderr.startswith(
+        "trimtab: the database's address cannot be read; it must look like"
+    )
     assert "hush" not in done.output
 
 
@@ -54,8 +56,8 @@ def test_without_a_database_it_says_where_one_is_looked_for(folder):
     done = run()
     assert done.exit_code == 2
     assert done.stderr == (
-        "trimtab: no database is named; say it with --database, in the environment as "
-        "TRIMTAB_DATABASE or DATABASE_URL, or as `store` under `session` in agent.yaml\n"
+        "trimtab: no database is named; use --database, the environment variable "
+        "TRIMTAB_DATABASE or DATABASE_URL, or `store` under `session` in agent.yaml\n"
     )
 
 

@@ -9,8 +9,8 @@ from trimtab.cli.app import app
 
 NOVEMBER = 1_795_000_000.0
 CACHE_LINE = (
-    "cache          found by the provider itself; reading costs 0.05 and writing 1 of fresh "
-    "input; kept for 300 s, from 4,096 tokens on"
+    "cache          found by the provider itself; reading costs 0.05 and writing 1 times the "
+    "normal input price; kept for 300 s, from 4,096 tokens"
 )
 
 
@@ -48,7 +48,7 @@ def test_a_list_is_printed_as_json():
 
 
 def test_an_unknown_maker_is_refused_with_those_there_are():
-    assert "it has anthropic, openai" in models("--maker", "acme", status=2)
+    assert "its makers: anthropic, openai" in models("--maker", "acme", status=2)
     assert "no model matches 'zzz'" in models("--search", "zzz", status=1)
 
 
@@ -56,7 +56,7 @@ def test_one_model_is_explained_with_the_prices_of_today_and_when_they_change():
     assert models("gemini-4-argon").splitlines() == [
         "model          gemini-4-argon, of google",
         "window         1,048,576 tokens of input and output together",
-        "output         up to 1,048,576 tokens, asked for as max_tokens",
+        "output         up to 1,048,576 tokens, requested as max_tokens",
         "dialect        openai_chat",
         "tokenizer      gemma3",
         "prices         $2 in and $10 out per million tokens",
@@ -74,10 +74,13 @@ def test_a_form_of_a_known_model_is_told_with_its_retirement():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("prod-eu", "taken as a model of 128,000 tokens because its name tells nothing. If"),
-        ("claude-next", "taken as a model of 200,000 tokens by the 'claude' in its name. If"),
-        ("gpt-5.22", "by the 'gpt-5' in its name; near it: gpt-5.2"),
-        ("kimi", "because its name tells nothing; near it: kimi-k2"),
+        ("prod-eu", "a window of 128,000 tokens is assumed because its name is not known. If"),
+        (
+            "claude-next",
+            "a window of 200,000 tokens is assumed because of 'claude' in its name. If",
+        ),
+        ("gpt-5.22", "because of 'gpt-5' in its name; similar names: gpt-5.2"),
+        ("kimi", "because its name is not known; similar names: kimi-k2"),
     ],
 )
 def test_an_unknown_name_is_told_with_what_it_gets_and_why(name, why):
@@ -89,4 +92,4 @@ def test_an_unknown_name_is_told_with_what_it_gets_and_why(name, why):
 
 
 def test_a_model_of_the_responses_api_is_asked_for_output_in_its_words():
-    assert "asked for as max_output_tokens" in models("gpt-5.3-codex")
+    assert "requested as max_output_tokens" in models("gpt-5.3-codex")

@@ -77,18 +77,51 @@ def test_model_and_window_are_those_of_our_own_logs(tmp_path):
     assert as_json(*paths, "--policies", "full", "--window", "64k")["window"] == 64_000
 
 
-def test_where_logs_do_not_agree_the_model_is_assumed_and_that_is_said(tmp_path, logs):
+def test_if_logs_name_several_models_the_one_with_most_calls_is_taken(tmp_path, logs):
     paths = [
-        own_log(tmp_path / f"{model}.jsonl", model=model, rounds=2)
-        for model in ("gpt-4.1", "gpt-5")
+        own_log(tmp_path / f"{model}.jsonl", model=model, rounds=rounds)
+        for model, rounds in (("gpt-4.1", 2), ("gpt-5", 4))
     ]
     done = replay(*paths, "--policies", "full")
-    assert "claude-sonnet-4-5, window 200,000" in done.stdout
+    assert "gpt-5, window 400,000" in done.stdout
     assert (
-        "model claude-sonnet-4-5 is assumed: the logs name gpt-4.1, gpt-5; --model chooses another"
-        in done.stderr
+        "all calls are replayed with gpt-5: the recordings name gpt-5 (5 calls), gpt-4.1 (3 calls);"
+        " --model chooses another"
+    ) in done.stderr
+    assert (
+        "claude-sonnet-4-5: the recordings do not name a model"
+        in replay(logs, "--policies", "full").stderr
     )
-    assert "is assumed: the recordings name none" in replay(logs, "--policies", "full").stderr
+
+
+def test_a_model_that_the_catalog_does_not_have_is_named_with_similar_ones(logs):
+    done = replay(logs, "--policies", "full", "--model", "claude-opus4-8")
+    assert "claude-opus4-8 is not in the catalog: did you mean claude-opus-4-8" in done.stderr
+    assert "200,000 tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--report", "nowhere/x.html"], "the folder nowhere does not exist; create it"),
+        (["--report", "."], "--report . is a folder; name a file"),
+        (["--png", "file"], "--png file is a file; name a folder"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_found_before_the_replay(
+    options, words, logs, tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = replay(logs, *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_a_path_that_does_not_exist_is_named(tmp_path):
+    done = replay(tmp_path / "none")
+    assert done.exit_code == 2
+    assert "none does not exist; name a file or a folder" in done.stderr
 
 
 @pytest.mark.parametrize(("many", "rounds", "few"), [(2, 40, True), (3, 20, True), (3, 40, False)])
@@ -97,7 +130,7 @@ def test_too_few_conversations_or_calls_are_no_ground_to_judge_by(many, rounds, 
     lines = [record(f"c{n}", rounds, first=50 * n) for n in range(many)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     done = replay(path, "--policies", "full")
-    assert ("too little to judge by" in " ".join(done.stdout.split())) is few
+    assert ("too little data" in " ".join(done.stdout.split())) is few
 
 
 def test_a_table_fits_a_narrow_terminal(logs):
@@ -152,7 +185,7 @@ def test_a_report_and_pictures_are_written(logs, tmp_path):
         (["--policies", "auto:free"], "unknown 'free' in 'auto:free'"),
         (["--policies", ","], "no policy is named"),
         (["--goal", "fame"], "unknown goal 'fame'"),
-        (["--window", "big"], "'big' is no number of tokens"),
+        (["--window", "big"], "invalid number of tokens 'big'"),
     ],
 )
 def test_a_wrong_option_says_what_is_right(logs, arguments, said):
@@ -172,7 +205,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_nothing_left_to_replay_is_said(logs):
     done = replay(logs, "--min-calls", "99")
     assert done.exit_code == 1
-    assert "none of 4 conversations is left" in done.stderr
+    assert "4 conversations found, but none is left" in done.stderr
 
 
 def test_a_place_without_conversations_says_what_is_looked_for(tmp_path):
@@ -180,10 +213,10 @@ def test_a_place_without_conversations_says_what_is_looked_for(tmp_path):
     done = replay(tmp_path, "--min-calls", "30")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == (
-        f"trimtab replay: no conversations were found in {tmp_path}; looked for a trimtab log or "
-        "export, conversations with `messages`, OpenAI or Anthropic messages as a list or one a "
-        "line, a Claude Code transcript or a Codex rollout, in files whose names end in .json, "
-        ".jsonl, .json.gz, .jsonl.gz\n"
+        f"trimtab replay: no conversations found in {tmp_path}; supported formats: a trimtab log "
+        "or export, conversations with `messages`, a list of OpenAI or Anthropic messages, one "
+        "such message per line, a Claude Code transcript or a Codex rollout, in files whose names "
+        "end in .json, .jsonl, .json.gz, .jsonl.gz\n"
     )
 
 
@@ -193,7 +226,7 @@ def test_one_conversation_with_one_call_is_said_in_the_singular(tmp_path):
     path.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
     told = " ".join(replay(path, "--policies", "full").stdout.split())
     assert "1 conversation, 1 call, claude-sonnet-4-5" in told
-    assert "too little to judge by: 1 conversation with 1 call on average" in told
+    assert "too little data: 1 conversation with 1 call on average" in told
 
 
 def test_what_session_export_writes_is_replayed(tmp_path):

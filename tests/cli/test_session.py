@@ -57,7 +57,7 @@ def test_a_past_request_is_shown_whole_with_its_check(kept):
     seq = list(kept.requests)[3]
     told = answer("show", "alpha", "--call", seq, store=kept.root)
     assert told.startswith(f"call {seq} ")
-    assert "as sent: rendered from the log, SHA-256" in told
+    assert "exactly as sent: rebuilt from the log, SHA-256" in told
     for text in ("Be careful.", "Question 1: where is symbol_1?", "src/file_1.py", PROSE_END):
         assert text in told
 
@@ -68,10 +68,13 @@ PROSE_END = prose(1_500, "symbol_1 ")[-60:]
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("2", r"event 2 is not a call of session 'alpha', which has \d+; the nearest: --call \d+"),
-        ("99999", r"there is no event 99999 of session 'alpha', which has \d+; the nearest"),
-        ("soon", r"'soon' names no call; give its position"),
-        ("last-500", r"session 'alpha' has made 80 calls, so there is no last-500"),
+        (
+            "2",
+            r"event 2 is not a call of session 'alpha', which has \d+ events; nearest calls: ",
+        ),
+        ("99999", r"there is no event 99999 of session 'alpha', which has \d+ events; nearest"),
+        ("soon", r"invalid call 'soon': use a position"),
+        ("last-500", r"there is no call last-500: session 'alpha' has 80 calls"),
     ],
 )
 def test_a_call_that_is_none_says_which_are(kept, call, said):
@@ -96,7 +99,7 @@ def test_the_list_goes_page_by_page(kept):
     assert ([s["session"] for s in rest["sessions"]], rest["after"]) == (["beta"], None)
     told = answer("list", "--limit", 1, store=kept.root)
     assert "more: trimtab session list --after 'alpha' --store" in told
-    assert answer("list", "--after", "beta", store=kept.root) == "no sessions behind 'beta'\n"
+    assert answer("list", "--after", "beta", store=kept.root) == "no sessions after 'beta'\n"
 
 
 def test_a_session_is_shown_with_its_bar_its_messages_and_its_calls(kept):
@@ -133,9 +136,9 @@ def test_a_call_without_a_reply_is_waited_for_only_while_one_may_come(tmp_path):
 
     asyncio.run(make())
     new = answer("show", "new", store=tmp_path)
-    assert (new.count("no reply: cut off"), new.count("no reply yet")) == (1, 1)
+    assert (new.count("no reply: interrupted"), new.count("no reply yet")) == (1, 1)
     old = answer("show", "old", store=tmp_path)
-    assert (old.count("no reply: cut off"), old.count("no reply yet")) == (2, 0)
+    assert (old.count("no reply: interrupted"), old.count("no reply yet")) == (2, 0)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -165,7 +168,7 @@ def test_why_says_since_when_by_what_and_shows_it(kept):
     told_first = "m2 is in the context, in the list of the user's earlier messages.\n  since: "
     assert told.startswith(told_first)
     assert re.search(r"  by: event \d+, an edit\n  reason: \S", told)
-    assert "  what it says, 30 characters:\n  │ Question 0: where is symbol_0?" in told
+    assert "  its text, 30 characters:\n  │ Question 0: where is symbol_0?" in told
 
 
 def test_why_is_told_to_programs(kept):
@@ -238,7 +241,7 @@ def test_a_search_without_a_match_says_so(kept):
     done = session("search", "alpha", "xylophone", store=kept.root)
     assert (done.exit_code, done.stdout) == (
         1,
-        "nothing in alpha holds 'xylophone'; words match by how they begin\n",
+        "nothing in alpha matches 'xylophone'; words match by their beginning\n",
     )
 
 
@@ -291,7 +294,7 @@ def test_a_session_that_is_not_there_is_one_line(kept, arguments):
 def test_a_store_that_is_not_there_says_how_to_name_one(tmp_path):
     done = session("list", store=tmp_path / "none")
     assert done.exit_code == 2
-    assert "does not exist; say where the sessions are with --store" in done.stderr
+    assert "does not exist; set the folder of the sessions with --store" in done.stderr
 
 
 def test_a_damaged_log_and_a_newer_snapshot_are_one_line_each(own):

@@ -70,19 +70,19 @@ def test_an_import_may_take_another_name_but_not_one_that_is_taken(kept, tmp_pat
     )
     done = session("import", file, store=own)
     assert done.exit_code == 2
-    assert f"there is a session 'alpha' with {kept.events} events already" in done.stderr
+    assert f"session 'alpha' already exists with {kept.events} events" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: lines[:-1], "is cut off: it should hold"),
-        (lambda lines: [*lines[:-1], lines[-1][:20]], "is cut off: it should hold"),
-        (lambda lines: lines[:9], "is cut off: it should hold"),
+        (lambda lines: lines[:-1], "is truncated: it should have"),
+        (lambda lines: [*lines[:-1], lines[-1][:20]], "is truncated: it should have"),
+        (lambda lines: lines[:9], "is truncated: it should have"),
         (lambda lines: [*lines[:9], *lines[10:]], "events; export the session again"),
         (lambda lines: [lines[0], lines[1], lines[1], *lines[3:]], "the file was changed"),
-        (lambda lines: lines[1:], "this is no exported session"),
-        (lambda lines: [], "this is no exported session"),
+        (lambda lines: lines[1:], "this is not an exported session"),
+        (lambda lines: [], "this is not an exported session"),
         (lambda lines: [lines[0].replace('"v":1', '"v":2'), *lines[1:]], "upgrade trimtab"),
     ],
 )
@@ -144,7 +144,7 @@ def test_an_erased_text_is_gone_and_forks_are_named(own):
     done = session("erase", "alpha", handle, "--reason", "a user asked", store=own, stdin="y\n")
     assert done.exit_code == 0, done.output
     assert f"erased {handle}" in done.stderr
-    assert "not reached: 1 fork with copies of their own (copy)" in done.stderr
+    assert "not erased in 1 fork (copy), because forks keep their own copies" in done.stderr
     held = b"".join(path.read_bytes() for path in (own / "alpha").rglob("*") if path.is_file())
     assert HIDDEN.encode() not in held
     told = answer("why", "alpha", handle, store=own)
@@ -169,7 +169,7 @@ def test_a_fork_shares_the_past_up_to_a_position(kept, own):
     assert session("fork", "alpha", "gamma", store=own).exit_code == 2
     done = session("fork", "alpha", "delta", "--at", 9_999, store=own)
     assert done.exit_code == 2
-    assert f"give --at 1 to {kept.events}" in done.stderr
+    assert f"use --at 1 to {kept.events}" in done.stderr
 
 
 def test_an_export_is_for_its_owner_alone(kept, tmp_path):
@@ -196,4 +196,4 @@ def test_what_is_erased_or_deleted_leaves_the_lines_that_were_typed(own):
 def test_a_session_that_a_chat_has_open_says_what_to_type_there(own):
     with locked(own, "alpha"):
         done = session("erase", "alpha", "m2", "--yes", store=own)
-    assert "If that is a chat, type there: /erase m2" in " ".join(done.stderr.split())
+    assert "If that process is a chat, type there: /erase m2" in " ".join(done.stderr.split())

@@ -4,6 +4,8 @@ import json
 import resource
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +131,7 @@ def test_a_misspelt_command_is_answered_with_the_likely_one():
         ("typer", "chat", "agent"),
         ("rich", "demo", "demo"),
         ("typer", "session", "cli"),
+        ("typer", "serve", "serve"),
         ("pydantic", "doctor", "agent"),
         ("yaml", "doctor", "agent"),
     ],
@@ -163,3 +166,26 @@ def test_the_demo_says_which_extra_it_needs(tmp_path):
     done = run(sys.executable, "-c", code, cwd=tmp_path)
     told = "trimtab: the demo needs uvicorn; run: pip install 'trimtab[demo]'\n"
     assert (done.code, done.err) == (2, told)
+
+
+def test_the_server_names_all_that_it_lacks_and_the_extra(tmp_path):
+    absent = ["uvicorn", "starlette", "fastapi", "cronsim", "prometheus_client"]
+    (tmp_path / "agent.yaml").write_text("name: helper\nmodel: {name: gpt-5}\n", encoding="utf-8")
+    code = (
+        f"import sys; sys.modules |= dict.fromkeys({absent!r}); sys.argv = ['trimtab', 'serve'];"
+        "from trimtab.cli import main; main()"
+    )
+    done = run(sys.executable, "-c", code, cwd=tmp_path)
+    named = "fastapi, starlette, uvicorn, cronsim, prometheus_client"
+    told = f"trimtab: the server needs {named}; run: pip install 'trimtab[serve]'\n"
+    assert (done.code, done.out, done.err) == (2, "", told)
+
+
+def test_the_server_s_packages_are_those_of_its_extra():
+    from trimtab.cli.serve import REQUIRED_PACKAGES
+
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    declared = {line.partition(">")[0].replace("-", "_") for line in extras["serve"]}
+    # Python reads the system's time zones if tzdata is missing.
+    assert declared - {"trimtab[agent]", "tzdata"} <= set(REQUIRED_PACKAGES)

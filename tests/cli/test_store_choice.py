@@ -69,7 +69,7 @@ def test_where_there_are_no_sessions_yet_the_first_step_is_named(tmp_path, monke
     done = trimtab("session", "list")
     place = "mystore" if agent else "./sessions"
     assert done.exit_code == 2
-    start = f"trimtab: there are no sessions here yet: {place} is not there, `trimtab chat` makes"
+    start = f"trimtab: there are no sessions here yet: {place} does not exist; `trimtab chat`"
     assert done.stderr.startswith(start)
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_broken_elsewhere_stops_nobody(folder):
     ("text", "why"),
     [
         ("session:\n  store: ${PLACE}\n", "refers to ${PLACE}, which is not set; run"),
-        ("session: {store: mystore\n", "is not closed, or a comma is missing; or say"),
+        ("session: {store: mystore\n", "is not closed, or a comma is missing; or name"),
     ],
 )
 def test_a_store_that_the_file_does_not_tell_can_be_typed(folder, text, why):
@@ -114,7 +114,7 @@ def test_a_store_that_the_file_does_not_tell_can_be_typed(folder, text, why):
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("trimtab: agent.yaml, line ")
     assert why in done.stderr
-    assert done.stderr.endswith("; or say where the sessions are with --store\n")
+    assert done.stderr.endswith("; or name the place of the sessions with --store\n")
     assert listed("--store", "other") == "in-other"
 
 

@@ -59,7 +59,9 @@ def test_a_user_is_exported_and_then_erased_with_the_lines_typed_into_chats(root
     assert holding(root, "of-telegram:7") or holding(root, f"{WORD} of telegram:7")
     done = run("user", "erase", "telegram:7", "--yes")
     assert done.exit_code == 0, done.output
-    assert "erased telegram:7: 1 session deleted, 0 messages erased in others" in done.stderr
+    assert (
+        "erased telegram:7: 1 session deleted, 0 messages erased in other sessions" in done.stderr
+    )
     assert holding(root, f"{WORD} of telegram:7") == []
     assert holding(root, f"{WORD} of bob")
     assert "needle" not in typed.read_text()

@@ -154,7 +154,7 @@ def test_a_request_that_somebody_changes_on_its_way_is_told_as_not_ours():
         context.add(claude_reply(number, reason="system_changed" if number else None))
     told = context.report().cache_miss
     assert "the provider says system changed" in told
-    assert "nothing that was sent before had been changed here" in told
+    assert "Trimtab had not changed anything that was sent before" in told
     # It cannot be relied on, whoever is at fault, and that is what the arithmetic goes by.
     assert context.window.accounting.cache_misses.miss_rate > 0
 

@@ -169,7 +169,7 @@ def test_parameters_that_no_conversation_can_have_are_refused_in_words(params, w
     with pytest.raises(ValueError, match=words):
         Context("gpt-5.2", dialect="openai_responses", params=params)
     context = Context("gpt-5.2")
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="remove it"):
         context.configure(params=params)
     assert context.window.settings.params == {}
 
@@ -305,3 +305,46 @@ def test_a_reply_that_says_nothing_is_sent_as_the_api_takes_it(dialect, reply):
     context.add({"role": "assistant", **reply})
     context.add(user("go on"))
     assert check(context.request(), dialect_name=dialect) == []
+
+
+def result_of(call_id):
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": call_id, "content": "done"}],
+    }
+
+
+def test_a_result_of_no_call_is_told_once_in_the_log(caplog):
+    context = Context(model=MODELS["anthropic"], tools=[READ])
+    context.add(user("Read it."))
+    context.add(CALLS["anthropic"])
+    context.add(result_of("t9"))
+    context.request()
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("trimtab.context", "WARNING")
+    assert record.message == (
+        "no call has the id of this tool result: 't9' (open calls: 'a'). The model sees the result "
+        "as text. Set the id of the call that the result answers"
+    )
+
+
+def test_a_result_of_no_call_is_told_if_no_call_is_open(caplog):
+    context = Context(model=MODELS["anthropic"], tools=[READ])
+    context.add({"role": "user", "content": result_of("x" * 200)["content"] * 12})
+    (message,) = caplog.messages
+    assert f"tool result: '{'x' * 100}', '" in message
+    assert "and 2 more (open calls: none)." in message
+
+
+def test_a_result_of_a_call_is_not_told_not_even_if_it_is_late_or_comes_twice(caplog):
+    context = Context(model=MODELS["anthropic"], tools=[READ])
+    context.add(user("Read it."))
+    context.add(CALLS["anthropic"])
+    context.request()  # answers the open call by a note
+    context.add(result_of("a"))
+    context.add(user("Again."))
+    context.request()
+    context.add(CALLS["anthropic"] | {"role": "assistant"})
+    context.add(result_of("a"))
+    context.add(result_of("a"))
+    assert [line for line in caplog.messages if "tool result" in line] == []

@@ -33,14 +33,14 @@ def test_the_dialect_follows_from_the_model(model, dialect):
 def test_an_unknown_model_without_a_dialect_is_refused_with_the_choices():
     with pytest.raises(
         ValueError,
-        match="the dialect of model 'my-model' is not known; pass dialect= one of "
+        match="the dialect of model 'my-model' is unknown; pass dialect= one of "
         "anthropic, openai_chat, openai_responses",
     ):
         Context("my-model")
 
 
 def test_an_unknown_dialect_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="no dialect is called 'smoke'; choose one of anthropic"):
+    with pytest.raises(ValueError, match="unknown dialect 'smoke'; choose one of anthropic"):
         Context("gpt-4o", dialect=cast("DialectName", "smoke"))
 
 

@@ -143,5 +143,5 @@ def test_what_cannot_fit_is_said():
 
 
 def test_an_empty_list_is_refused():
-    with pytest.raises(ValueError, match="nothing was said yet"):
+    with pytest.raises(ValueError, match="the conversation has no message yet"):
         fit([], model="gpt-4o")

@@ -47,7 +47,7 @@ UNSAYABLE = [
     (UUID(int=1), "UUID("),
     ({1}, f"{{1}}; {JSON}"),
     (Plain.LOW, f"<Plain.LOW: 'low'>; {JSON}"),
-    (Answer, "it must be JSON, and a class is none: give its schema"),
+    (Answer, "it must be JSON, not a class: pass the schema of the class"),
     (print, f"<built-in function print>; {JSON}"),
     (float("nan"), "nan; it must be a finite number"),
     (float("-inf"), "-inf; it must be a finite number"),

@@ -63,7 +63,7 @@ def test_a_picture_that_is_cut_off_is_refused_at_add_in_every_form(form):
     before = list(context.events)
     with pytest.raises(ValueError, match=r"content\[1\] of the user message: the image") as caught:
         context.add(given(CUT))
-    assert "nobody can draw it: it is cut off after 20 bytes" in str(caught.value)
+    assert "it cannot be decoded: it is cut off after 20 bytes" in str(caught.value)
     assert context.events == before
 
 
@@ -131,7 +131,7 @@ def test_documents_are_checked_too():
         return said({"type": "document", "source": source})
 
     context.add(document(PDF_TEXT))
-    with pytest.raises(ValueError, match="its bytes are no application/pdf"):
+    with pytest.raises(ValueError, match="its bytes are not application/pdf"):
         context.add(document("AAAA"))
 
 

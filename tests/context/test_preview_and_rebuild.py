@@ -143,7 +143,7 @@ def test_a_log_is_loaded_as_it_was_left():
 
 
 def test_a_log_without_settings_is_refused():
-    with pytest.raises(ValueError, match="the log holds no settings event"):
+    with pytest.raises(ValueError, match="the log has no settings event"):
         Context.load([])
 
 

@@ -27,5 +27,6 @@ def test_every_verb_says_what_it_does():
 
 
 def test_a_hover_over_the_constructor_explains_each_option_in_a_line():
-    explained = re.findall(r"^(\w+): \S.*\.$", inspect.getdoc(Context.__init__) or "", re.MULTILINE)
+    arguments, _, _ = (inspect.getdoc(Context.__init__) or "").partition("Raises:")
+    explained = re.findall(r"^    (\w+): \S.*\.$", arguments, re.MULTILINE)
     assert explained == list(inspect.signature(Context).parameters)

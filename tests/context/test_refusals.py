@@ -21,7 +21,7 @@ class Wrong(NamedTuple):
 
 DEEP: Any = reduce(lambda inner, _: {"a": inner}, range(5_000), {})
 WHOLE = "it must be a whole number of tokens"
-POSITIVE = "it must be more than 0, or None where it is not set"
+POSITIVE = "it must be more than 0, or None if it is not set"
 OPTIONS = [
     *(
         Wrong({name: value}, f"{name} is {value!r}; {told}")
@@ -36,7 +36,7 @@ OPTIONS = [
     ),
     Wrong(
         {"max_output_tokens": 50_000},
-        "max_output_tokens is 50,000; gpt-4o writes 16,384 at most: give that or less",
+        "max_output_tokens is 50,000; gpt-4o writes 16,384 at most: use that or less",
     ),
     Wrong({"tools": "bash"}, "tools is 'bash'; it must be a list of tool definitions"),
     Wrong({"tools": READ}, "; it must be a list of tool definitions"),
@@ -55,31 +55,34 @@ OPTIONS = [
         "model_info is ['a']; it must be a mapping, such as {'context_window'",
     ),
     Wrong({"policy": 5}, "policy is 5; it must be one of full, layered, compact, rolling"),
-    Wrong({"tokenizer": "gpt2"}, "tokenizer is 'gpt2'; it must be a function from a text to"),
-    Wrong({"redact": "email"}, "redact is 'email'; it must be a function from a text to a text"),
+    Wrong({"tokenizer": "gpt2"}, "tokenizer is 'gpt2'; it must be a function that takes a text"),
+    Wrong(
+        {"redact": "email"},
+        "redact is 'email'; it must be a function that takes a text and returns a text",
+    ),
     Wrong({"goal": "cheap"}, "unknown goal 'cheap'; choose one of cost, balanced, quality"),
     Wrong({"summaries": "good"}, "unknown summaries 'good'; choose one of extractive, manual"),
-    Wrong({"params": {"a": DEEP}}, "params: more than 200 lists and objects lie in one another"),
+    Wrong({"params": {"a": DEEP}}, "params: more than 200 lists and objects are nested"),
     Wrong(
         {"model_info": {"name": DEEP}},
-        "model_info: more than 200 lists and objects lie in one another",
+        "model_info: more than 200 lists and objects are nested",
     ),
     Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools[0]: more than 200 lists and"),
     Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system[0]: more than 200 lists"),
     Wrong({"recall": "no"}, "recall is 'no'; it must be True or False"),
     *(
-        Wrong({"params": {"seed": 1, key: 1}}, f"params holds {key!r}, which Trimtab {use} instead")
+        Wrong({"params": {"seed": 1, key: 1}}, f"params contains {key!r}, which Trimtab {use}")
         for key, use in {
-            "model": "writes itself; use model=",
-            "messages": "writes itself; use add(message)",
-            "input": "writes itself; use add(message)",
-            "system": "writes itself; use system=",
-            "instructions": "writes itself; use system=",
-            "tools": "writes itself; use tools=",
-            "max_tokens": "writes itself; use max_output_tokens=",
-            "max_completion_tokens": "writes itself; use max_output_tokens=",
-            "max_output_tokens": "writes itself; use max_output_tokens=",
-            "stream": "writes itself; use request(stream=True)",
+            "model": "sets itself; use model= instead",
+            "messages": "sets itself; use add(message)",
+            "input": "sets itself; use add(message)",
+            "system": "sets itself; use system=",
+            "instructions": "sets itself; use system=",
+            "tools": "sets itself; use tools=",
+            "max_tokens": "sets itself; use max_output_tokens=",
+            "max_completion_tokens": "sets itself; use max_output_tokens=",
+            "max_output_tokens": "sets itself; use max_output_tokens=",
+            "stream": "sets itself; use request(stream=True)",
         }.items()
     ),
 ]
@@ -138,7 +141,7 @@ def test_an_unknown_goal_is_refused_whatever_the_policy():
 
 def test_a_clock_that_cannot_be_asked_is_refused():
     wrong: Any = 5
-    told = "clock is 5; it must be a function that returns seconds, as time.time"
+    told = "clock is 5; it must be a function that returns seconds, such as time.time"
     assert refusal(Context, "gpt-4o", clock=wrong) == told
     assert refusal(Context.load, chat().dump(), clock=wrong) == told
 
@@ -151,7 +154,7 @@ def test_a_tail_that_is_no_text_is_refused():
 
 def test_arguments_that_are_nested_too_deep_are_refused_where_they_are_added():
     call = {"type": "tool_use", "id": "c1", "name": "read", "input": DEEP}
-    told = "more than 200 lists and objects lie in one another; nest fewer"
+    told = "more than 200 lists and objects are nested; nest fewer"
     message = {"role": "assistant", "content": [call]}
     assert refusal(chat().add, message) == told
     assert refusal(chat().sync, [user("hi"), message]) == f"messages[1]: {told}"
@@ -287,7 +290,7 @@ def test_a_position_is_no_handle():
 @pytest.mark.parametrize(
     ("kind", "figures", "told"),
     [
-        ("overflw", {"limit": 10}, "unknown kind 'overflw' of error; choose one of overflow, "),
+        ("overflw", {"limit": 10}, "unknown error kind 'overflw'; choose one of overflow, "),
         ("overflow", {"limit": "8k"}, f"limit is '8k'; {WHOLE}"),
         ("overflow", {"limit": True}, f"limit is True; {WHOLE}"),
         ("overflow", {"limit": 0}, f"limit is 0; {POSITIVE}"),
@@ -345,28 +348,28 @@ def test_a_list_is_read_as_what_it_is_before_the_place_is_told():
         {"role": "nobody", "content": "hi"},
     ]
     words = refusal(fit, messages, model="claude-sonnet-4-5")
-    assert "messages[2]: role 'nobody' cannot be read" in words
+    assert "messages[2]: role 'nobody' is not a Chat Completions role" in words
 
 
-NOT_MINE = "it must be a line that dump() wrote"
+NOT_MINE = "pass lines that dump() wrote"
 
 
 @pytest.mark.parametrize(
     ("log", "told"),
     [
-        (["{}"], f"line 1 of the log is '{{}}', which is no event; {NOT_MINE}"),
-        (["[1]"], f"line 1 of the log is '[1]', which is no event; {NOT_MINE}"),
-        (["hello"], f"line 1 of the log is 'hello', which is no event; {NOT_MINE}"),
-        ([b"\xff"], "which is no event"),
-        ([None], "line 1 of the log is None, which is no event"),
-        (['{"v": 3, "seq": 1, "at": 0, "kind": "song"}'], "which is no event"),
-        (['{"v": 3, "seq": 1, "at": 0, "kind": "call"}'], "which is no event"),
+        (["{}"], f"line 1 of the log is '{{}}', which is not an event; {NOT_MINE}"),
+        (["[1]"], f"line 1 of the log is '[1]', which is not an event; {NOT_MINE}"),
+        (["hello"], f"line 1 of the log is 'hello', which is not an event; {NOT_MINE}"),
+        ([b"\xff"], "which is not an event"),
+        ([None], "line 1 of the log is None, which is not an event"),
+        (['{"v": 3, "seq": 1, "at": 0, "kind": "song"}'], "which is not an event"),
+        (['{"v": 3, "seq": 1, "at": 0, "kind": "call"}'], "which is not an event"),
         (['{"v": 99, "seq": 1, "at": 0, "kind": "call"}'], "upgrade trimtab to read this log"),
-        (["[" * 200_000], f"which is no event; {NOT_MINE}"),
-        ("hello", "it must be the lines that dump() wrote; of one text, text.splitlines()"),
-        (['{"v":4}{"v":4}'], f"{NOT_MINE}, and each stand on a line of its own"),
-        (5, "the log is 5; it must be the lines that dump() wrote"),
-        ([], "the log holds no settings event"),
+        (["[" * 200_000], f"which is not an event; {NOT_MINE}"),
+        ("hello", "pass the lines that dump() wrote; if you have one text, pass text.splitlines()"),
+        (['{"v":4}{"v":4}'], f"{NOT_MINE}, one event a line"),
+        (5, "the log is 5; pass the lines that dump() wrote"),
+        ([], "the log has no settings event"),
     ],
 )
 def test_a_line_that_is_no_event_is_said_to_be_none(log, told):
@@ -398,8 +401,8 @@ def test_a_policy_of_ones_own_is_asked_for_when_its_log_is_loaded():
 
     lines = chat(mine).dump()
     words = refusal(Context.load, lines)
-    assert "mine'; a function of your own is not in the log" in words
-    assert "pass it again, as policy=f, to Context.load" in words
+    assert "mine'. The log does not contain your own functions" in words
+    assert "Pass the function again, as policy=f, to Context.load" in words
     assert Context.load(lines, policy=mine).options.policy is mine
 
 

@@ -160,7 +160,7 @@ def test_an_overflow_teaches_the_limit_and_the_next_request_keeps_it():
 
 
 def test_an_error_without_a_call_is_refused():
-    with pytest.raises(ValueError, match="no call waits"):
+    with pytest.raises(ValueError, match="no call is open"):
         chat().fail("timeout")
 
 
@@ -226,7 +226,7 @@ def test_a_stream_that_breaks_off_leaves_nothing_behind(dialect):
     events = list(stream(dialect))[:2]
     watched = context.watch(events)
     assert list(watched) == events
-    with pytest.raises(ValueError, match="the reply is not whole"):
+    with pytest.raises(ValueError, match="the reply is incomplete"):
         _ = watched.message
     assert kinds(context)[-1] == "ModelCall"
     assert context.request(stream=True) == before
@@ -301,7 +301,9 @@ def test_after_an_overflow_the_next_request_is_smaller_whatever_it_names(named):
             context.fail("overflow", **named)
             made.append(context.request())
 
-    told = "the provider refused the request for its length, .* included. The limit that we know of"
+    told = (
+        "the provider refused the request for its length. .* including output. The known limit is"
+    )
     with pytest.raises(CannotFit, match=told):
         until_nothing_is_left()
     assert len(made) > 3

@@ -96,7 +96,11 @@ def test_what_is_to_be_seen_is_so_after_a_checkpoint_too():
 @pytest.mark.parametrize("verb", ["reveal", "pin"])
 @pytest.mark.parametrize(
     ("handle", "told"),
-    [("m99", "positions go up to m4"), ("m1", "is no message"), ("m2.7", "the last part is m2.0")],
+    [
+        ("m99", "positions go up to m4"),
+        ("m1", "is not a message"),
+        ("m2.7", "the last part is m2.0"),
+    ],
 )
 def test_a_handle_that_names_nothing_is_refused(verb, handle, told):
     context = chat()

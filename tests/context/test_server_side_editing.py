@@ -131,7 +131,7 @@ def test_it_is_told_in_the_report_and_once_in_the_log(model, params, caplog):
     context = Context(model, dialect=dialect, params=params)
     (line,) = caplog.messages
     assert "the provider edits the request itself" in line
-    assert "auto steps back" in line
+    assert "so the policy auto hides only what does not fit" in line
     assert line == context.report().server_editing
     assert line in context.report().breakdown()
     context.configure(max_output_tokens=500)
@@ -163,7 +163,7 @@ def test_a_policy_that_was_asked_for_goes_on_and_a_warning_says_that_there_are_t
     context = Context(CLAUDE, policy="layered", params=clearing(1_000))
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert "and so does the policy layered" in record.getMessage()
+    assert "and the policy layered also edits it" in record.getMessage()
     assert record.getMessage() == context.report().server_editing
 
 
@@ -216,7 +216,7 @@ def test_usage_after_a_compaction_does_not_lower_the_bound(send):
     report, real = context.report(), last_input(plain)
     assert last_input(context) < real / 2
     assert report.bound >= real
-    assert "the provider has edited it" in report.doubt
+    assert "the provider edited the request" in report.doubt
     assert edits(context) == []
     blocks = [
         block["type"]

@@ -145,12 +145,20 @@ class Scalar:
         return "np.float32(1.5)"
 
 
+class Awaitable:
+    def __await__(self):
+        yield
+
+
 @pytest.mark.parametrize(
     ("item", "words"),
     [
         ("hello", "a text has no role"),
         ([user("x")], "add takes one message; sync"),
         (7, "expected a mapping or an SDK object, got int"),
+        (None, "got NoneType; pass a message, or the reply that the SDK returned"),
+        ((word for word in ["a", "b"]), r"got generator; a stream is read by watch\(stream\)"),
+        (Awaitable(), "got Awaitable; await it, and pass the result"),
         (b"x", "expected a mapping or an SDK object, got bytes"),
         (Point(1), "expected a mapping or an SDK object, got Point"),
         ({"rol": "user", "content": "x"}, "role"),
@@ -190,7 +198,9 @@ def test_models_of_pydantic_are_taken_and_a_class_of_them_is_refused():
     context.add(Said(role="user", content="hi"))
     assert sent(context) == [user("hi")]
     assert context.request()["tools"][0]["function"]["name"] == "read_file"
-    with pytest.raises(TypeError, match=r"response_format.*a class is none: give its schema"):
+    with pytest.raises(
+        TypeError, match=r"response_format.*not a class: pass the schema of the class"
+    ):
         Context(GPT, params={"response_format": Read})
 
 
@@ -307,7 +317,7 @@ def test_a_raw_response_is_refused_with_what_to_give(claude, gpt):
     ):
         raw = create(**context.request())
         with pytest.raises(
-            TypeError, match=r"raw HTTP response: give what its \.parse\(\) returns"
+            TypeError, match=r"raw HTTP response: pass the result of its \.parse\(\)"
         ):
             context.add(raw)
         context.add(raw.parse())
@@ -352,7 +362,7 @@ def test_parameters_of_another_provider_are_left_out_and_that_is_told(caplog):
     context.configure(model=GPT)
     assert not params.keys() & context.request().keys()
     (line,) = caplog.messages
-    assert "left out of requests to gpt-4o: thinking, stop_sequences" in line
+    assert "requests to gpt-4o leave out thinking, stop_sequences" in line
     context.configure(model=CLAUDE)
     assert params.items() <= context.request().items()
 
@@ -462,7 +472,7 @@ def test_the_schema_of_a_reply_is_counted():
     ],
 )
 def test_parameters_that_have_an_option_are_refused_with_its_name(name, option):
-    with pytest.raises(ValueError, match=f"'{name}', which Trimtab writes itself; use {option}"):
+    with pytest.raises(ValueError, match=f"'{name}', which Trimtab sets itself; use {option}"):
         Context(GPT, params={name: 1})
 
 
@@ -471,7 +481,7 @@ def test_parameters_that_have_an_option_are_refused_with_its_name(name, option):
 )
 def test_parameters_that_no_conversation_of_ours_can_have_are_refused(params):
     (name,) = params
-    with pytest.raises(ValueError, match=f"params holds '{name}'.*leave it out"):
+    with pytest.raises(ValueError, match=f"params contains '{name}'.*remove it"):
         made("openai_responses", params=params)
 
 
@@ -483,7 +493,7 @@ def test_a_stored_response_does_not_ask_for_its_reasoning():
 
 def test_items_are_added_one_by_one_but_for_a_thought_alone():
     context = asked("openai_responses")
-    with pytest.raises(ValueError, match="reasoning item alone"):
+    with pytest.raises(ValueError, match="reasoning item cannot be sent alone"):
         context.add({"type": "reasoning", "id": "rs_1", "summary": []})
     context.add(call("openai_responses"))
     context.add(result("openai_responses"))
@@ -743,7 +753,7 @@ def test_b1_usage_that_cannot_be_true_does_not_let_requests_exceed_the_window(se
         context.add(claude_reply("ok", id=f"msg_{number}", usage=usage))
     report = context.report()
     assert report.used <= report.bound <= window
-    assert "usage not believed" in report.doubt
+    assert "usage is ignored" in report.doubt
 
 
 def test_b2_a_server_that_cuts_in_silence_is_noticed(gpt, served):

@@ -87,11 +87,11 @@ def test_the_callers_ids_tell_what_is_known(read_from):
     context.sync([*others, said("Done.")], ids=[*ids, "new"])
     assert read_from == [0, len(messages) - 1]
     assert count(context, Rewind) == 0
-    with pytest.raises(ValueError, match="ids\\[2\\] is 'a', as that of an earlier message"):
+    with pytest.raises(ValueError, match="ids\\[2\\] is 'a', the id of an earlier message"):
         context.sync(others[:3], ids=["a", "b", "a"])
     with pytest.raises(TypeError, match=r"ids\[1\] is None; it must be a text"):
         context.sync(others[:3], ids=["a", None, "b"])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="3 ids for 3 messages; give a list of them"):
+    with pytest.raises(ValueError, match="3 ids for 3 messages; pass a list with one id each"):
         context.sync(others[:3], ids="abc")
     with pytest.raises(ValueError, match="check is 'some'"):
         context.sync(others, check="some")  # pyright: ignore[reportArgumentType]
@@ -294,7 +294,7 @@ def test_of_what_was_erased_nothing_is_kept_to_compare_with():
 )
 def test_a_whole_reply_is_refused_as_an_item_of_a_list(dialect: DialectName, reply, right):
     context = Context("gpt-5.2", dialect=dialect)
-    with pytest.raises(ValueError, match=rf"messages\[1\]: a whole reply .* put {right} there"):
+    with pytest.raises(ValueError, match=rf"messages\[1\]: a whole reply .* use {right}, or add"):
         context.sync([user("Hello."), reply])
 
 

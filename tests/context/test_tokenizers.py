@@ -76,7 +76,7 @@ def test_a_tokenizer_that_returns_no_number_is_refused_where_it_is_given(returne
         return returned
 
     context = chat()
-    told = r"tokenizer returned .* for 'Hello.'; it must be a function from a text to the number"
+    told = r"tokenizer returned .* for 'Hello.'; it must be a function that takes a text"
     with pytest.raises(TypeError, match=told):
         Context("gpt-4o", tokenizer=encode)
     with pytest.raises(TypeError, match=told):

@@ -22,9 +22,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "agent.md"
 SCHEMA = DOCS / "agent.schema.json"
 BEGIN = (
-    "<!-- Made from the settings' own words by `make agent-docs`; what is changed is lost. -->\n"
+    "<!-- Made from the settings' descriptions by `make agent-docs`; "
+    "changes made here are lost. -->\n"
 )
-END = "<!-- The end of what is made. -->\n"
+END = "<!-- End of the generated part. -->\n"
 TABLE = "| setting | value | default | meaning |\n|---|---|---|---|\n"
 TOOLS = f"tools.{ANY_NAME}"
 BLOCKS = (

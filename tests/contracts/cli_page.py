@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 HEAD = """\
 # Command line
 
-<!-- Made from the commands' help by `make cli-docs`; what is changed here is lost. -->
+<!-- Made from the commands' help by `make cli-docs`; changes made here are lost. -->
 
 ```bash
 pip install 'trimtab[agent,anthropic]'  # or openai; [cli] alone looks into sessions
@@ -25,8 +25,9 @@ trimtab doctor                        # is everything there?
 trimtab chat
 ```
 
-`trimtab --version` says what is installed, `trimtab --install-completion` teaches your shell to
-complete commands and options, `trimtab --show-completion` prints the script instead.
+`trimtab --version` prints the version and the installed packages.
+`trimtab --install-completion` lets your shell complete commands and options.
+`trimtab --show-completion` only prints the script for it.
 
 ```bash
 trimtab session list                  # of the agent in this folder
@@ -35,16 +36,19 @@ trimtab session show ID --call last   # what was sent, checked against its hash
 trimtab session why ID m12            # why m12 is not in the context
 ```
 
-The store is `--store`, else `TRIMTAB_STORE`, else what `agent.yaml` in this folder names under
-`session` as `store`, else `./sessions`. A served session's ID is TENANT/AGENT/NAME.
+The commands look for the store in this order: `--store`, the variable `TRIMTAB_STORE`,
+`session.store` in the `agent.yaml` of this folder, `./sessions`. The ID of a served session is
+TENANT/AGENT/NAME.
 
-Results go to standard output, all else to standard error. The exit status is 0 where it was done,
-2 where it cannot be, with one line that says why, and 1 where the answer is no: a past request that
-is no longer as it was sent, a search that finds nothing, a question answered with no, a check that
-failed.
+Results go to standard output, everything else to standard error. The exit status is
 
-All commands of `trimtab session` and `trimtab schedule` take `--store`, and those whose heading
-says so the others:
+- 0 if the command did its work;
+- 1 if the answer is no: a past request differs from what was sent, a search finds nothing, you
+  answered a question with no, or a check failed;
+- 2 if the command cannot run. One line then says why.
+
+All commands of `trimtab session` and `trimtab schedule` take `--store`. The other rows of
+this table explain arguments that you see in the headings below:
 """
 
 PAGES = {
@@ -62,7 +66,7 @@ PAGES = {
 }
 """Commands that have a page of their own."""
 MANY = {"argument": 3, "option": 10}
-"""So many commands share what is explained once; headings name the arguments of each."""
+"""An argument or option that at least this many commands share is explained once."""
 
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -77,7 +81,7 @@ def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(leaves(get_command(app), "trimtab"))
 
 
-TABLE = ["| | default | |", "|---|---|---|"]
+TABLE = ["| option or argument | default | meaning |", "|---|---|---|"]
 
 
 def page() -> str:
@@ -86,7 +90,7 @@ def page() -> str:
 
 
 def shared() -> dict[str, str]:
-    """What several commands take and explain alike, by its name: it is told once."""
+    """Return the rows of what several commands share, by name."""
     params = [p for command in COMMANDS.values() for p in command.params]
     counts = Counter(_row(param) for param in params)
     return {p.name: _row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]}
@@ -121,7 +125,7 @@ def _default(param: Any) -> str:
         return "off"
     if param.default not in (None, ""):
         told.append(f"`{param.default}`")
-    return ", else ".join(told)
+    return ", otherwise ".join(told)
 
 
 def _argument(param: Any) -> str:

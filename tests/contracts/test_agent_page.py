@@ -80,6 +80,4 @@ def test_the_errors_of_the_page_are_those_that_are_told(tmp_path, monkeypatch):
 def test_an_editors_line_leads_to_the_schema():
     named = re.search(r"^# yaml-language-server: \$schema=(\S+)$", TEXT, re.MULTILINE)
     assert named is not None
-    assert json.loads((DOCS / named[1]).read_text(encoding="utf-8"))["title"] == (
-        "An agent of Trimtab"
-    )
+    assert json.loads((DOCS / named[1]).read_text(encoding="utf-8"))["title"] == ("A Trimtab agent")

@@ -60,7 +60,7 @@ def test_what_the_unit_forbids_is_documented():
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     _, _, told = page.partition("## What the systemd unit forbids")
     told, _, _ = told.partition("\n## ")
-    named = set(re.findall(r"`(\w+)(?:=[^`]*)?`", told.partition("Not set:")[0]))
+    named = set(re.findall(r"`(\w+)(?:=[^`]*)?`", told.partition("The unit does not set")[0]))
     settings = set(re.findall(r"^(\w+)=", unit, re.MULTILINE))
     assert {name for name in named if name[0].isupper()} <= settings
     for name in ("SystemCallFilter", "RestrictNamespaces", "ProtectHome", "MemoryMax"):

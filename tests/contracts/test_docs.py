@@ -110,12 +110,13 @@ def test_a_page_whose_code_is_no_file_says_how_to_run_it(page):
     assert not (awaits and page.name == "README.md")
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/start-library.md"])
 def test_the_loop_with_tools_tells_the_model_of_a_missing_file_and_prints_the_answer(
-    tmp_path, capsys
+    name, tmp_path, capsys
 ):
     (tmp_path / "notes.txt").unlink()
-    page = ROOT / "README.md"
-    (block,) = [b for b in blocks(page.read_text(encoding="utf-8")) if "def run_tool" in b.code]
+    page = ROOT / name
+    (block,) = [b for b in blocks(page.read_text(encoding="utf-8")) if "tool_result" in b.code]
     namespace: dict[str, Any] = {"__name__": "docs"}
     run(block, page, namespace)
     results = [

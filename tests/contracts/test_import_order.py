@@ -12,7 +12,7 @@ class ImportSimulation:
     Importing all modules in a process each would find the same and takes minutes.
     """
 
-    def __init__(self, statements: dict[str, list[ast.stmt]]) -> None:
+    def __init__(self, statements: dict[str, list[tuple[ast.stmt, set[str]]]]) -> None:
         self._statements = statements
         self._loaded: set[str] = set()
         self._loading: dict[str, set[str]] = {}
@@ -28,14 +28,14 @@ class ImportSimulation:
 
     def _execute(self, module: str) -> None:
         bound = self._loading[module] = set[str]()
-        for statement in self._statements.get(module, []):
+        for statement, names in self._statements.get(module, []):
             if isinstance(statement, ast.Import):
                 for alias in statement.names:
                     if alias.name in self._statements:
                         self.load(alias.name)
             elif isinstance(statement, ast.ImportFrom) and statement.module in self._statements:
                 self._import_names(module, statement)
-            bound |= names_bound_by(statement)
+            bound |= names
         self._loaded.add(module)
         del self._loading[module]
 
@@ -62,7 +62,10 @@ def names_bound_by(statement: ast.stmt) -> set[str]:
 
 
 def failures_by_first_import(sources: dict[str, str]) -> dict[str, set[str]]:
-    statements = {name: ast.parse(source).body for name, source in sources.items()}
+    statements = {
+        name: [(statement, names_bound_by(statement)) for statement in ast.parse(source).body]
+        for name, source in sources.items()
+    }
     found: dict[str, set[str]] = {}
     for name in statements:
         simulation = ImportSimulation(statements)

@@ -143,7 +143,7 @@ def test_a_call_that_could_not_be_parsed_is_said_as_it_was_written():
 
 def test_what_is_no_message_to_a_model_is_refused_in_words():
     context = Context(model="gpt-4o")
-    with pytest.raises(ValueError, match="type 'remove' is nothing that is said to a model"):
+    with pytest.raises(ValueError, match="type 'remove' cannot be sent to a model"):
         context.add(core.RemoveMessage(id="x"))
 
 

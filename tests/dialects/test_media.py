@@ -65,34 +65,34 @@ def test_white_space_in_base64_is_taken_out():
 
 TYPES = "image/png, image/jpeg, image/gif, image/webp"
 REFUSED = {
-    f"it is image/tiff; as image this model takes {TYPES}": image(b"AB", "image/tiff"),
-    f"its bytes are image/svg+xml; as image this model takes {TYPES}": image(
+    f"its type is image/tiff; as image this model accepts {TYPES}": image(b"AB", "image/tiff"),
+    f"its bytes are image/svg+xml; as image this model accepts {TYPES}": image(
         b"<svg/>", "image/svg+xml"
     ),
-    f"its bytes are application/zip; as image this model takes {TYPES}": image(b"PK\x03\x04"),
-    f"its bytes are application/pdf; as image this model takes {TYPES}": image(PDF),
-    "it is application/zip; as file this model takes application/pdf, text/plain": Media(
+    f"its bytes are application/zip; as image this model accepts {TYPES}": image(b"PK\x03\x04"),
+    f"its bytes are application/pdf; as image this model accepts {TYPES}": image(PDF),
+    "its type is application/zip; as file this model accepts application/pdf, text/plain": Media(
         kind="file", mime="application/zip", data="QUI="
     ),
-    "its bytes are no image/png: they begin with 41 42": image(b"AB"),
-    "nobody can draw it: it is cut off after 10 bytes": image(png()[:10]),
-    "nobody can draw it: it is 0 × 1 pixels large": image(png(0, 1)),
-    "its data is no base64: only base64 data is allowed": Media(
+    "its bytes are not image/png: they begin with 41 42": image(b"AB"),
+    "it cannot be decoded: it is cut off after 10 bytes": image(png()[:10]),
+    "it cannot be decoded: it is 0 × 1 pixels large": image(png(0, 1)),
+    "its data is not base64: only base64 data is allowed": Media(
         kind="image", mime="image/png", data="not base64!"
     ),
-    "its data is no base64: incorrect padding": Media(
+    "its data is not base64: incorrect padding": Media(
         kind="image", mime="image/png", data="iVBORw0KGgo"
     ),
     "its data is empty": Media(kind="image", mime="image/png", data=""),
-    "it is 8,001 × 2 pixels large; 8,000 a side are taken at most": image(png(8_001, 2)),
-    "it has 5,242,881 bytes; 5,242,880 are taken at most": image(
+    "it is 8,001 × 2 pixels large; at most 8,000 a side are allowed": image(png(8_001, 2)),
+    "it has 5,242,881 bytes; at most 5,242,880 are allowed": image(
         png(weight=5_242_881 - len(png()) - 12)
     ),
-    f"this model takes no audio; it takes {TYPES}, application/pdf, text/plain": Media(
+    f"this model does not accept audio; it accepts {TYPES}, application/pdf, text/plain": Media(
         kind="audio", mime="audio/wav", data=WAV_TEXT
     ),
-    "a data: URL must have base64 in it": Media(kind="image", url="data:image/svg+xml,<svg/>"),
-    "it is no text in UTF-8: byte 0 is none": Media(
+    "a data: URL must contain base64": Media(kind="image", url="data:image/svg+xml,<svg/>"),
+    "it is not UTF-8 text: byte 0 is invalid": Media(
         kind="document", mime="text/plain", data=text(b"\xff")
     ),
 }
@@ -117,7 +117,7 @@ def test_makers_differ_in_what_they_take():
     assert validate_and_convert_media(image(b"BM\x00", "image/bmp"), OWN)
     voice = Media(kind="audio", mime="audio/x-wav", data=WAV_TEXT)
     assert validate_and_convert_media(voice, GPT) is voice
-    assert "no audio" in refusal(voice, find_accepted_media("openai_responses", "gpt-5.6"))
+    assert "not accept audio" in refusal(voice, find_accepted_media("openai_responses", "gpt-5.6"))
     wide = image(png(9_000, 1))
     assert validate_and_convert_media(wide, GPT) is wide
     assert "8,000" in refusal(wide, find_accepted_media("openai_chat", "anthropic/claude-opus-5"))
@@ -149,7 +149,7 @@ def test_in_the_models_own_format_other_kinds_are_left_to_its_sdk():
         normalize_message_media(said, takes, request_dialect="openai_chat")
     torn = Media(kind="document", mime="application/pdf", data="AAAA")
     said = Message(role="user", parts=(torn,), origin="openai_responses")
-    with pytest.raises(UnsupportedMedia, match="its bytes are no application/pdf"):
+    with pytest.raises(UnsupportedMedia, match="its bytes are not application/pdf"):
         normalize_message_media(said, takes, request_dialect="openai_responses")
 
 
@@ -163,7 +163,7 @@ def test_the_place_of_what_is_wrong_is_named():
     with pytest.raises(UnsupportedMedia) as caught:
         normalize_message_media(Message(role="user", parts=(good, bad)), CLAUDE)
     assert str(caught.value) == (
-        "content[1] of the user message: the image (image/png) cannot be sent: its bytes are no "
+        "content[1] of the user message: the image (image/png) cannot be sent: its bytes are not "
         "image/png: they begin with 41 42"
     )
     with pytest.raises(UnsupportedMedia, match=r"^content\[0\].content\[1\] of the tool message"):
@@ -181,7 +181,7 @@ def test_a_sentence_may_stand_for_what_cannot_be_sent():
     assert made.results[0].content == (
         good,
         Text(
-            text="[image (image/png) left out: its bytes are no image/png: they begin with 41 42]"
+            text="[image (image/png) left out: its bytes are not image/png: they begin with 41 42]"
         ),
     )
     whole = message(good, Media(kind="document", mime="application/pdf", data=PDF_TEXT))

@@ -134,7 +134,7 @@ def test_what_is_nested_deeper_than_can_be_sent_is_refused_with_the_limit():
     for _ in range(199):
         deep = [deep]
     assert to_plain_dict({"a": deep}) == {"a": deep}
-    with pytest.raises(ValueError, match="more than 200 lists and objects lie in one another"):
+    with pytest.raises(ValueError, match="more than 200 lists and objects are nested"):
         to_plain_dict({"a": [deep]})
 
 

@@ -48,14 +48,14 @@ def test_a_tool_may_be_defined_in_a_form_that_is_no_dialect_s(source, target):
 
 
 NO_TOOLS: dict[str, Any] = {
-    r"tools\[1\] has no schema; a tool is .*input_schema.*inputSchema.*function": {"name": "x"},
+    r"tools\[1\] has no schema; a tool is .*input_schema.*function.*inputSchema": {"name": "x"},
     r"tools\[1\] has no name; a tool is": {"description": "x"},
     r"tools\[1\] is builtin_function_or_method; a tool is": print,
     r"tools\[1\] is str; a tool is": "bash",
     r"tools\[1\] has str for its parameters": {"name": "x", "parameters": "x"},
     r"tools\[1\] has no name; a tool is .*function": {"type": "function", "function": {}},
     r"tools\[1\] has no name": {"type": "custom"},
-    "two tools are called 'f'; give each a name of its own": FORM_OF_NONE["mcp"],
+    "two tools are called 'f'; tool names must be unique": FORM_OF_NONE["mcp"],
 }
 
 
@@ -111,7 +111,7 @@ def test_a_provider_s_own_tool_is_refused_for_another(source, target):
     if source == target:
         return
     for wire in HOSTED[source]:
-        told = f"{wire['type']!r} is one that a provider runs itself: {source} has it, {target}"
+        told = f"{wire['type']!r} is a provider's own tool: {source} has it, {target}"
         with pytest.raises(ValueError, match=told):
             get_dialect(target).render_tools([wire])
 
@@ -135,5 +135,5 @@ def test_a_custom_tool_changes_form_between_openai_s_dialects():
 def test_a_tool_that_is_called_as_one_for_recall_is_refused():
     own = {"name": "recall", "input_schema": {"type": "object"}}
     Context("gpt-4o", tools=[own])
-    with pytest.raises(ValueError, match="two tools are called 'recall', and recall=True brings"):
+    with pytest.raises(ValueError, match=r"two tools are called 'recall' \(recall=True adds"):
         Context("gpt-4o", tools=[own], recall=True)

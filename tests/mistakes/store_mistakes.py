@@ -56,7 +56,7 @@ PLACES = (
         types=HELLO,
         makes=in_the_way,
         status=2,
-        names=["sessions", "no folder"],
+        names=["sessions", "not a folder"],
     ),
     Mistake(
         name="folder-is-a-file",

@@ -31,9 +31,9 @@ MISTAKES = {
     )
 }
 VERBS = (
-    "add|allow|ask|begin|check|choose|connect|correct|create|end|export|free|give|go on|indent|"
-    "install|keep|lower|make|move|name|pip install|put|quote|remove|rename|run|save|say|see|set|"
-    "shorten|start|take|trimtab|try|upgrade|use|wait|write"
+    "add|allow|ask|begin|check|choose|connect|continue|correct|create|declare|end|export|free|give|"
+    "indent|install|keep|lower|make|move|name|pip install|put|quote|remove|rename|run|save|say|see|"
+    "set|shorten|start|take|trimtab|try|type|upgrade|use|wait|write"
 )
 NEXT = re.compile(
     rf"(?:[;:.,?→]|\bor|\band) +`?(?:{VERBS})\b|`trimtab |did you mean |it belongs |it must be |"

@@ -141,7 +141,7 @@ def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_pat
 def test_a_port_that_is_taken_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"cannot be shown at 127.0.0.1:{port}"):
+        with pytest.raises(ValueError, match=f"cannot serve metrics at 127.0.0.1:{port}"):
             start_metrics_server(port)
 
 

@@ -40,7 +40,7 @@ async def test_a_watcher_that_fails_costs_nobody_the_answer(memory, caplog):
     )
     assert isinstance(told[-1], TurnFinished)
     assert clumsy.heard == 1
-    assert "Clumsy failed and is left out for the rest of this turn" in caplog.messages
+    assert "observer Clumsy failed and is skipped for the rest of this turn" in caplog.messages
 
 
 async def test_whoever_listens_hears_every_piece(memory):

@@ -142,6 +142,6 @@ def test_a_summary_of_ones_own_loses_the_lines_that_a_models_would_lose():
 )
 def test_a_summary_of_ones_own_that_is_mostly_wrong_is_refused(text):
     context = talked()
-    with pytest.raises(UnusableSummary, match="was not taken"):
+    with pytest.raises(UnusableSummary, match="was not accepted"):
         context.add_summary(text)
     assert context.window.summary is None

@@ -209,14 +209,14 @@ def test_pinned_pictures_that_no_request_can_hold_are_named():
     context = begin(policy="full", limits={"max_request_bytes": 1_000_000})
     for number in range(8):
         context.pin(add_screenshot(context, number, picture(weight=150_000)).partition(".")[0])
-    with pytest.raises(CannotFit, match=r"bytes and the limit is 1,000,000.*pinned") as raised:
+    with pytest.raises(CannotFit, match=r"bytes, but the limit is 1,000,000.*pinned") as raised:
         context.request()
     assert raised.value.unit == "bytes"
     context = begin(policy="full", limits={"max_pictures": 3})
     for number in range(4):
         context.pin(add_screenshot(context, number, picture()).partition(".")[0])
     with pytest.raises(
-        CannotFit, match=r"4 pictures and the limit is 3.*pin\('m\d+', pinned=False\)"
+        CannotFit, match=r"4 pictures, but the limit is 3.*pin\('m\d+', pinned=False\)"
     ):
         context.request()
 

@@ -69,7 +69,7 @@ def test_what_is_empty_or_larger_than_the_cut_is_refused_and_the_cut_is_made(tex
     context = asked()
     (wanted,) = context.pending_result_summaries()
     before = len(context.events)
-    with pytest.raises(UnusableSummary, match="empty or larger than the cut"):
+    with pytest.raises(UnusableSummary, match="empty or larger than the shortened"):
         context.add_result_summary(wanted, text)
     assert len(context.events) == before
     assert "[truncated: kept first" in results(context.request())[0]

@@ -64,7 +64,7 @@ def test_a_page_of_html_is_shortened_in_the_message():
 
 def test_an_error_without_a_body_says_its_status():
     assert parse_error_response(500, None).message == "HTTP 500 without a body"
-    assert parse_error_response(None, {}).message == "an error without words"
+    assert parse_error_response(None, {}).message == "an error without a message"
 
 
 def test_an_overflow_that_names_a_limit_it_does_not_exceed_teaches_none():

@@ -272,7 +272,7 @@ def test_a_provider_may_be_at_another_address_without_a_key():
 
 @pytest.mark.parametrize(("provider", "port"), [("vllm", 8000), ("llama.cpp", 8080)])
 def test_a_server_of_ones_own_must_say_where_it_is(provider, port):
-    said = f"{provider} runs at an address of your own: give base_url, such as http://localhost:{port}/v1"
+    said = f"{provider} has no default address: give base_url, such as http://localhost:{port}/v1"
     with pytest.raises(MissingBaseUrlError, match=re.escape(said)):
         create_provider("some-model", provider=provider, environ={})
     there = create_provider("some-model", provider=provider, base_url="http://gpu:1/v1", environ={})
@@ -284,13 +284,13 @@ def test_a_server_of_ones_own_must_say_where_it_is(provider, port):
     [
         (
             "antropic",
-            "no provider is called 'antropic'; did you mean anthropic? Choose one of anth",
+            "unknown provider 'antropic'; did you mean anthropic? Choose one of anth",
         ),
         ("claude", "did you mean anthropic?"),
         ("google", "did you mean gemini?"),
         ("Grok", "did you mean xai?"),
         ("llamacpp", "did you mean llama.cpp?"),
-        ("abacus", "no provider is called 'abacus'; choose one of anthropic, openai, openai_"),
+        ("abacus", "unknown provider 'abacus'; choose one of anthropic, openai, openai_"),
     ],
 )
 def test_an_unknown_provider_is_refused_with_the_choices(provider, said):
@@ -303,7 +303,7 @@ def test_the_names_of_providers_are_those_of_the_table():
 
 
 def test_a_key_is_not_sent_to_another_maker_in_another_dialect():
-    with pytest.raises(MissingBaseUrlError, match="it is not known who serves 'claude-sonnet-4-5'"):
+    with pytest.raises(MissingBaseUrlError, match="unknown provider for model 'claude-sonnet-4-5'"):
         create_provider(CLAUDE, dialect="openai_chat", environ={"ANTHROPIC_API_KEY": "a"})
 
 
@@ -313,7 +313,7 @@ def test_a_model_of_nobody_known_asks_for_an_address():
 
 
 def test_an_unknown_dialect_is_refused():
-    with pytest.raises(ValueError, match="no dialect is called 'morse'"):
+    with pytest.raises(ValueError, match="unknown dialect 'morse'"):
         create_provider("gpt-4o", dialect="morse", api_key="k", environ={})
 
 

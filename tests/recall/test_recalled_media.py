@@ -196,7 +196,7 @@ def test_what_the_model_cannot_take_is_told_instead_of_sent():
     context.request()
     context.configure(model="claude-sonnet-4-5", dialect="anthropic")
     told, request = recall_after_reply(context, f"{handle}.0")
-    assert "9,000 × 10 pixels large; 8,000 a side are taken at most" in told
+    assert "9,000 × 10 pixels large; at most 8,000 a side are allowed" in told
     assert wide not in json.dumps(request)
 
 
@@ -215,7 +215,9 @@ def test_a_program_gets_words_from_recall_and_the_bytes_from_recall_part(dialect
 
 def test_recall_part_wants_one_part():
     context, handle = hidden_in_result("anthropic")
-    with pytest.raises(ValueError, match=r"m\d+ names whole messages; a part is called m\d+\.0"):
+    with pytest.raises(
+        ValueError, match=r"m\d+ names whole messages; name one part, such as m\d+\.0"
+    ):
         context.recall_part(handle.partition(".")[0])
     with pytest.raises(LookupError, match="the last part is"):
         context.recall_part(handle.replace(".0", ".7"))

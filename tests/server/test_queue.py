@@ -375,7 +375,7 @@ async def test_of_messages_that_are_erased_nothing_is_said_and_their_letters_wai
     assert (second.key, second.message.text) == ("b", "other words")
     assert [one.message.text for one in await mail.pending(OTHER)] == ["the erased words"]
     (dead,) = await mail.list_dead_letters()
-    assert dead.why == "ProviderError: the details were erased with a message"
+    assert dead.why == "ProviderError: the details were erased together with a message"
     assert await lent(mail) == ["r2"]
     await mail.finish_turn(S, epoch, [], [reply("r1", seq=7)])
     assert await lent(mail) == []  # it is known, and does not leave after all
@@ -389,6 +389,6 @@ async def test_an_erased_reply_that_was_refused_does_not_come_back(mail, store):
         await mail.mark_undeliverable(found.number, f"cannot parse {found.text}")
     await mail.erase_messages(S, [7], [])
     (dead,) = await mail.list_dead_letters()
-    assert (dead.replies, dead.why) == (1, "the details were erased with a message")
+    assert (dead.replies, dead.why) == (1, "the details were erased together with a message")
     assert await mail.revive(S)
     assert await lent(mail) == ["r2"]

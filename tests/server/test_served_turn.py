@@ -66,7 +66,7 @@ async def test_a_letter_with_a_picture_that_no_model_takes_is_in_nobodys_way():
     said = Message(role="user", parts=(Text(text="Look."), cut))
     await house.service.post(replace(letter("", key="a"), message=said))
     await house.turns.wait_until_idle()
-    why = "nobody can draw it: it is cut off after 20 bytes"
+    why = "it cannot be decoded: it is cut off after 20 bytes"
     assert await house.texts() == [
         ("user", "Look."),
         ("user", f"[image (image/png) left out: {why}]"),
@@ -88,8 +88,8 @@ async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_lett
     assert told == [
         "Hello to you.",
         (
-            "The model's provider did not take this: “Could not process image”. I leave it out "
-            "from your next message on; say it in another way, or send another file."
+            "The model provider rejected this: “Could not process image”. I will ignore it from "
+            "your next message on. Please say it in another way, or send another file."
         ),
         "And now I see.",
     ]
@@ -106,7 +106,7 @@ async def test_whose_next_message_is_not_taken_either_is_told_what_can_be_done()
         await house.turns.wait_until_idle()
     first, second = [reply.text for reply in await house.sent()]
     assert second.startswith(first)
-    assert "/undo takes back one message after the other, /reset begins anew." in second
+    assert "/undo removes your messages one by one, and /reset starts a new conversation." in second
 
 
 async def test_messages_that_were_taken_together_are_told_once_and_left_out_together():

@@ -159,7 +159,7 @@ async def test_a_checkpoint_that_fails_is_a_warning_and_costs_only_reading(store
     warned = [record for record in caplog.records if record.name == "trimtab.session"]
     assert warned
     assert {record.levelno for record in warned} == {logging.WARNING}
-    assert "session s: no snapshot at" in warned[0].getMessage()
+    assert "session s: storing the snapshot at" in warned[0].getMessage()
     await worker.say("And now?")
     again = await Session.open(store, "s", clock=Clock())
     assert dump_canonical_json(await again.request()) == dump_canonical_json(await worker.ask())

@@ -43,7 +43,7 @@ async def test_what_left_memory_is_recalled_as_it_was_said(store):
     whole = await worker.session.recall(f"m1-m{newest}")
     assert NEEDLE in whole
     assert whole.endswith(await worker.session.recall(f"m{newest}.0"))
-    with pytest.raises(LookupError, match=r"nothing is called m1\.0: position 1 is no message"):
+    with pytest.raises(LookupError, match=r"nothing is called m1\.0: position 1 is not a message"):
         await worker.session.recall("m1.0")
 
 
@@ -221,7 +221,7 @@ async def test_a_fork_shares_the_past_and_nothing_after(store):
         with pytest.raises(ValueError, match=f"cannot fork at {wrong}; positions go from 1 to"):
             await worker.session.fork("u", at=wrong)
     assert await store.position("u") == 0
-    with pytest.raises(SessionExists, match="session 't' exists"):
+    with pytest.raises(SessionExists, match="session 't' already exists"):
         await worker.session.fork("t")
 
 

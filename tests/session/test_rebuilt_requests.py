@@ -165,7 +165,7 @@ async def test_a_call_whose_message_was_erased_is_not_shown_as_if_it_had_been_so
     call = worker.session.window.seq
     await worker.answer(text("Thank you."))
     await worker.session.erase(handle)
-    with pytest.raises(RequestChangedError, match="something it held was erased"):
+    with pytest.raises(RequestChangedError, match="Content was erased"):
         await worker.session.rebuild_request(call)
     await worker.ask()
     assert dump_canonical_json(await worker.session.rebuild_request(worker.session.window.seq))

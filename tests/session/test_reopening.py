@@ -133,7 +133,9 @@ async def test_a_key_is_known_after_checkpoints_and_a_restart(place):
 
 async def test_a_session_is_created_once_and_opened_only_where_it_is(store):
     await Session.create(store, "s", **options())
-    with pytest.raises(PositionTaken, match=r"'s' exists and stands at 1; `Session\.open` goes"):
+    with pytest.raises(
+        PositionTaken, match=r"'s' already exists, at position 1; open it with `Session\.open`"
+    ):
         await Session.create(store, "s", **options())
     with pytest.raises(SessionNotFound):
         await Session.open(store, "t")
@@ -191,7 +193,7 @@ async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):
     await session.record_failure("overflow", limit=5_000, input=6_000)
     again = await reopened(place, session, Clock())
     assert again.budget().limit == 5_000
-    with pytest.raises(ValueError, match="no call waits"):
+    with pytest.raises(ValueError, match="no call is open"):
         await again.fail("overflow")
     await again.store.close()
 

@@ -254,7 +254,7 @@ async def test_a_summary_that_comes_too_late_is_refused(memory):
     await turn
     (attempt,) = await attempts(memory)
     assert attempt.outcome == "rejected"
-    assert attempt.why.endswith("sent, cut, undone or erased meanwhile")
+    assert attempt.why.endswith("sent, cut, undone or erased in the meantime")
     assert await edits(memory) == []
 
 

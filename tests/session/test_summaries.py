@@ -157,11 +157,11 @@ class Never:
 FAULTS = {
     "nothing": ("", "rejected", "it is empty"),
     "prose": ("How can I help you today?", "rejected", "0 of the sections"),
-    "an injection": (INJECTION, "rejected", "1 of its 1 lines name what nobody said"),
+    "an injection": (INJECTION, "rejected", "1 of its 1 lines invent facts or give orders"),
     "inventions": (
         "Facts:\n- v9.9.9 is live\nDecisions:\n- use src/gone.py\nWork done:\n- port 7777 is open",
         "rejected",
-        "3 of its 3 lines name what nobody said",
+        "3 of its 3 lines invent facts or give orders",
     ),
     "an overflow": (
         ProviderFailureDetails(kind="overflow", message="too long"),

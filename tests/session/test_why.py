@@ -170,7 +170,7 @@ async def test_what_was_erased_names_the_erasure_and_shows_nothing(store):
     )
 
 
-ANOTHER = "is no message (it is settings, a call or an edit) or was undone; the nearest are m2"
+ANOTHER = "is not a message (it is settings, a call or an edit) or was undone; the nearest is m2"
 
 
 @pytest.mark.parametrize(

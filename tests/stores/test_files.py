@@ -317,7 +317,7 @@ def test_a_blob_that_is_missing_or_spoilt_is_named(root):
     append(root, [said(5, "a large text " * 10_000)])
     (blob,) = (root / SESSION / "blobs").iterdir()
     blob.write_bytes(b"")
-    with pytest.raises(LogDamaged, match="does not hold the text it is named by"):
+    with pytest.raises(LogDamaged, match="does not contain the text that its name stands for"):
         lines(root)
     blob.unlink()
     with pytest.raises(LogDamaged, match=r"event 5 of .* names .*blobs"):
@@ -382,7 +382,7 @@ def test_a_folder_is_named_by_its_session(session, name):
 
 @pytest.mark.parametrize("session", ["", "x" * 256, ":" * 86])
 def test_an_id_that_makes_no_folders_name_is_refused(session):
-    with pytest.raises(ValueError, match="must be of 1 to 255"):
+    with pytest.raises(ValueError, match="use an id that gives 1 to 255 bytes"):
         session_to_folder_name(session)
 
 

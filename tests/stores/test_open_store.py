@@ -39,10 +39,14 @@ async def test_a_folder_that_is_not_there_is_made_when_something_is_kept(tmp_pat
 
 @pytest.mark.anyio
 async def test_a_folder_that_must_be_there_is_missed(tmp_path):
-    with pytest.raises(StoreUnavailable, match="none' does not exist; say where the sessions are"):
+    with pytest.raises(
+        StoreUnavailable, match="none' does not exist; set the folder of the sessions"
+    ):
         await open_store(str(tmp_path / "none"), allow_new_folder=False)
     (tmp_path / "file").touch()
-    with pytest.raises(StoreUnavailable, match="file' is no folder; say where the sessions are"):
+    with pytest.raises(
+        StoreUnavailable, match="file' is not a folder; set the folder of the sessions"
+    ):
         await open_store(str(tmp_path / "file"))
 
 

@@ -75,7 +75,7 @@ async def test_a_session_that_exists_is_left_as_it_is(store):
     await store.append("a", EVENTS)
     lines = await lines_of(store)
     await store.append("a", [said(5)])
-    with pytest.raises(ImportTargetExistsError, match="with 5 events already"):
+    with pytest.raises(ImportTargetExistsError, match="already exists with 5 events"):
         await import_session(store, None, lines)
     assert await store.position("a") == 5
 

@@ -166,7 +166,9 @@ def test_the_command_migrates_and_says_what_was_done(empty):
 
 
 async def test_a_database_without_tables_says_to_migrate(empty):
-    with pytest.raises(DatabaseNotMigrated, match="has no tables of ours; run `trimtab migrate`"):
+    with pytest.raises(
+        DatabaseNotMigrated, match="has no tables of trimtab; run `trimtab migrate`"
+    ):
         await PostgresStore.connect(empty)
 
 

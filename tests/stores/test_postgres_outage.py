@@ -37,7 +37,7 @@ async def test_an_append_in_flight_says_that_the_server_is_gone(server):
         await somebody_waits(server.conninfo)
         await asyncio.to_thread(server.stop)
         await other.close()
-        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1.*Whether a write in flight"):
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1.*unknown whether an open write"):
             await append
         with pytest.raises(StoreUnavailable, match="gave no connection"):
             await store.append("flight", [said(2)])

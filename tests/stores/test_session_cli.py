@@ -58,7 +58,7 @@ def test_erase_and_delete_reach_the_database(place):
     assert done.exit_code == 0, done.output
     assert HIDDEN not in session(place.conninfo, "export", "alpha").stdout
     done = session(place.conninfo, "delete", "alpha", stdin="y\n")
-    assert "from the database? It cannot be brought back" in done.stderr
+    assert "from the database? This cannot be undone" in done.stderr
     assert session(place.conninfo, "list").stdout == "no sessions\n"
 
 

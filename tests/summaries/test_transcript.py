@@ -79,7 +79,7 @@ def test_no_piece_is_over_its_budget_and_nothing_that_fits_is_lost(texts, budget
 
 
 def test_a_piece_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="a piece of 0 tokens holds nothing"):
+    with pytest.raises(ValueError, match="invalid max_tokens 0"):
         join_into_chunks(["x"], BYTES_4_COUNTER, 0)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lazy import openai
 from tests.testing.requests import CLAUDE, GPT, TOOLS, user
+from trimtab.testing import serve_simulated_provider
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 from trimtab.testing.server.script import parse_script_steps
 
@@ -90,7 +91,7 @@ def test_a_refused_request_takes_no_step(gpt, simulator):
     ids=str,
 )
 def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
-    with pytest.raises(ValueError, match=r"^a step|no fault|a plan"):
+    with pytest.raises(ValueError, match=r"^a step|unknown (in a step|fault|in a plan)"):
         parse_script_steps(wrong)
     with pytest.raises(ValueError, match="the simulator refused POST script"):
         RemoteSimulator(url=served.url).set_replies([wrong])
@@ -98,7 +99,7 @@ def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
 
 def test_an_unknown_fault_is_answered_with_those_that_there_are():
     with pytest.raises(
-        ValueError, match=r"'auth'; there are anthropic, .*, auth_token, forbidden,"
+        ValueError, match=r"'auth'; the faults are anthropic, .*, auth_token, forbidden,"
     ):
         parse_script_steps({"fault": "auth"})
 
@@ -110,7 +111,7 @@ def test_options_and_the_clock_are_set_from_outside(served, simulator):
     before = simulator.now()
     remote.advance_clock(1_000)
     assert simulator.now() >= before + 1_000
-    with pytest.raises(ValueError, match="no option windows"):
+    with pytest.raises(ValueError, match="unknown option windows"):
         remote.configure(windows=1)
 
 
@@ -131,7 +132,7 @@ def test_a_process_of_its_own_is_started_controlled_and_ended():
 @pytest.mark.parametrize("whole", ["Good morning.", {"text": "Good morning."}, 5], ids=str)
 def test_a_script_is_a_list_and_nothing_else(whole, simulator):
     for take in (simulator.script.set_replies, simulator.script.add_replies):
-        with pytest.raises(ValueError, match="a script is a list of steps"):
+        with pytest.raises(ValueError, match="a script must be a list of steps"):
             take(whole)
 
 
@@ -147,11 +148,14 @@ def run(*arguments, without=""):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--script", '"hello"'], "a script is a list of steps, not 'hello'; write [ … ] around"),
-        (["--script", "hello"], "--script is no JSON: Expecting value"),
+        (
+            ["--script", '"hello"'],
+            "a script must be a list of steps, not 'hello'; write [ … ] around",
+        ),
+        (["--script", "hello"], "--script is not JSON: Expecting value"),
         (["--script", '[{"tool": "x"}]'], "a step with the tool 'x' calls nothing; add"),
-        (["--script", '[{"says": "x"}]'], "a step has no says; it has calls, "),
-        (["--set", "window=big"], "--set window is no JSON"),
+        (["--script", '[{"says": "x"}]'], "unknown in a step: says; use calls, "),
+        (["--set", "window=big"], "--set window is not JSON"),
     ],
 )
 def test_the_command_refuses_a_wrong_option_in_one_line(arguments, why):
@@ -174,3 +178,10 @@ def test_the_help_of_the_command_says_how_a_script_is_written():
     told = run("--help").stdout
     for word in ("--script", "`calls`", "`fault`", "for example:", '{"tool_calls": 3'):
         assert word in told
+
+
+def test_a_missing_package_is_named_with_the_extra_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ModuleNotFoundError) as error, serve_simulated_provider():
+        pass
+    assert "pip install 'trimtab[testing]'" in error.value.__notes__[0]

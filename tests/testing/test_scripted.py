@@ -124,7 +124,7 @@ def test_a_request_too_many_fails_the_test():
     _, request = asked("openai_chat")
     sent(provider, request)
     assert provider.replies_left == 0
-    with pytest.raises(ScriptExhausted, match="request 2 came, and the script has 1 replies"):
+    with pytest.raises(ScriptExhausted, match="request 2 arrived, but the script has only 1 "):
         sent(provider, request)
     provider.add_replies("never", "again")
     assert len(provider.requests) == 2

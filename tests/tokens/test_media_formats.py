@@ -47,7 +47,7 @@ def test_what_begins_like_no_known_file_is_of_no_type(data):
 FAULTS = {
     "cut off after 12 bytes": [png()[:12], jpeg()[:12], GIF[:12], WEBP[:12]],
     "header is missing": [png()[:8] + chunk(b"IDAT", b"x") + chunk(b"IEND", b"")],
-    "no picture is in it": [png()[:33] + chunk(b"IEND", b""), GIF[:13] + b"\x00" * 6 + b";;;"],
+    "it contains no picture": [png()[:33] + chunk(b"IEND", b""), GIF[:13] + b"\x00" * 6 + b";;;"],
     "0 × 5": [png(0, 5), jpeg(0, 5)],
     "5 × 0": [png(5, 0), jpeg(5, 0)],
     "cut off": [png()[:-5], jpeg()[:-8], WEBP[:-3]],

@@ -59,7 +59,7 @@ def test_usage_below_half_of_the_estimate_does_not_lower_the_bound():
     report = context.report()
     assert report.bound > honest
     assert report.bound > report.used
-    assert "usage not believed" in report.doubt
+    assert "usage is ignored" in report.doubt
     assert report.last_usage is not None
     assert f"{report.last_usage.input:,}" in report.breakdown()
     told(context, 6)
@@ -146,7 +146,7 @@ def test_the_report_says_that_the_server_cuts():
     context.add(said(1, 300))
     called(context)
     context.add(reply(1, 2_048))
-    assert "2,048 read: the server cut the rest; 2,048 is taken for the limit" in (
+    assert "read only 2,048 and cut the rest; 2,048 is now used as the limit" in (
         context.report().breakdown()
     )
 

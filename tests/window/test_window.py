@@ -407,7 +407,9 @@ def test_recall_of_what_is_no_message_names_the_nearest_that_are():
     context = chat()
     for word in ("one", "two", "three", "four"):
         context.add(user(word))
-    with pytest.raises(LookupError, match=r"position 1 is no message .* nearest are m2, m3, m4$"):
+    with pytest.raises(
+        LookupError, match=r"position 1 is not a message .* nearest are m2, m3, m4$"
+    ):
         context.recall("m1")
     with pytest.raises(LookupError, match=r"nothing is called m3\.4; the last part is m3\.0$"):
         context.recall("m3.4")

@@ -1,1 +1,1 @@
-"""An agent as one file, `agent.yaml`: what it is, what it may do, where it remembers."""
+"""An agent in one file, `agent.yaml`: its model, its tools, its limits and its store."""

@@ -1,10 +1,11 @@
-"""An agent that runs: its model, its tools, and the sessions it remembers."""
+"""A running agent: its model, its tools and its sessions."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,7 @@ from trimtab.catalog import (
 )
 from trimtab.context import Context
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
-from trimtab.errors import CostCeilingUncheckable
+from trimtab.errors import CostCeilingUncheckable, MissingApiKeyError
 from trimtab.log.event import Usage
 from trimtab.observe import instrument_if_watched
 from trimtab.policy.config import parse_policy_config
@@ -67,39 +68,48 @@ _MODEL_DEPENDENT_OPTIONS = (
     "params",
     "model_info",
 )
-"""Options that change with the model; the price of its summaries is in `context`."""
+"""Options that change with the model. The price of its summaries is in `context`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Agent:
-    """What `agent.yaml` describes, running. Made by `running`."""
+    """The running agent that an `agent.yaml` describes. `open_agent` makes it.
+
+    Example:
+        >>> async with open_agent(spec, folder) as agent:
+        ...     session = await agent.open_session("first")
+        ...     finished = await agent.run_turn(session, "Hello!")
+    """
 
     spec: AgentSpec
-    """The file, read; its model is the one that answers now."""
+    """The settings of the file. `spec.model` is the model in use, which `switch_model` changes."""
     system: str
     """The system prompt."""
     store: Store
-    """Where the sessions are."""
+    """The store that keeps the sessions."""
     provider: Provider
-    """Who answers, with retries."""
+    """The provider that answers, with retries."""
     tools: Sequence[Tool]
-    """What it may do."""
+    """The tools that the model may call."""
     environ: Mapping[str, str]
-    """Where keys are looked up."""
+    """The environment in which API keys are looked up."""
     summariser: Summariser | None = None
-    """Who writes summaries; None where lines of what was said stand in."""
+    """The model that writes summaries. If it is None, extracted lines of the conversation replace
+    summaries."""
     schedule_summary: ScheduleSummary | None = None
-    """Has summaries made elsewhere; None makes them here, behind the turn."""
+    """Callback that has summaries written elsewhere. If it is None, they are written here after the
+    turn."""
     on_retry_wait: OnRetryWait = ignore_retry_wait
-    """Hears when whoever answers is asked again."""
+    """Callback for each wait before a model call is retried."""
     breakers: CircuitBreakers | None = None
-    """Leave a provider alone that fails again and again; None calls it whatever happens."""
+    """Circuit breakers that pause calls to a provider after repeated failures. If it is None, calls
+    are never paused."""
     spending_ledger: SpendingLedger | None = None
-    """Where it is kept what was spent; None where the file sets no ceiling."""
+    """The record of what was spent. None if the file sets no cost ceiling."""
     clock: Callable[[], float] = time.time
-    """Seconds since the epoch, by which a day begins for the ceilings."""
+    """Clock in seconds since the epoch. It decides when a day begins for the cost ceilings."""
     configured_model: ModelSpec = field(init=False)
-    """The model block as it stands in the file, whoever answers now."""
+    """The model block as written in the file, even after `switch_model`."""
     _retired_providers: list[Provider] = field(init=False, default_factory=list[Provider])
 
     def __post_init__(self) -> None:
@@ -107,19 +117,26 @@ class Agent:
 
     @property
     def breaker(self) -> CircuitBreaker | None:
-        """The circuit breaker of whoever answers now."""
+        """Return the circuit breaker of the current provider."""
         if self.breakers is None:
             return None
         return _find_breaker(self.breakers, self.spec.model, self.provider.dialect)
 
     @property
     def accepted_media(self) -> AcceptedMedia:
-        """Which pictures and files its model can be given."""
+        """Return which images and files the current model accepts."""
         model = self.spec.model
         return find_accepted_media(self.provider.dialect, model.base_model or model.name)
 
     async def open_session(self, session_id: str) -> Session:
-        """The session of that name, new or as it was left, under the file as it is now."""
+        """Open the session with this id, or create it, with the settings of the file.
+
+        Args:
+            session_id: The id of the session.
+
+        Returns:
+            The session. An existing session continues with the current settings of the file.
+        """
         options = build_context_options(self.spec, self.system, self.provider.dialect)
         options["tools"] = [tool.definition for tool in self.tools]
         redact = build_redactor(self.spec)
@@ -128,7 +145,16 @@ class Agent:
     async def run_turn(
         self, session: Session, message: Any = None, **turn_options: Any
     ) -> TurnFinished:
-        """Let the model answer; what is not said about how is in the file."""
+        """Run one turn: let the model answer, and run the tools that it calls.
+
+        Args:
+            session: The session that the turn belongs to.
+            message: The user's message. None continues with what the session already has.
+            **turn_options: Options of `trimtab.run_turn`. The file supplies those that are missing.
+
+        Returns:
+            The last event of the turn.
+        """
         turn_options.setdefault("max_tool_iterations", self.spec.session.max_tool_iterations)
         turn_options.setdefault("summariser", self.summariser)
         turn_options.setdefault("schedule_summary", self.schedule_summary)
@@ -141,8 +167,8 @@ class Agent:
             )
 
     def charge_calls(self, session: Session) -> AbstractContextManager[None]:
-        """Let all model calls within count towards the ceilings of this agent and this session,
-        unless they are part of another agent's turn."""
+        """Count all model calls in this block towards the cost ceilings of this agent and session.
+        Calls that are part of another agent's turn are not counted here."""
         account = None
         if self.spending_ledger is not None:
             account = SpendingAccount(
@@ -157,7 +183,18 @@ class Agent:
         return charge_calls_to(account)
 
     async def switch_model(self, session: Session, model: str) -> None:
-        """Go on with another model; what does not fit its window is hidden before the next call."""
+        """Continue with another model.
+
+        Content that does not fit the new model's window is hidden before the next call.
+
+        Args:
+            session: The session whose context changes to the new model.
+            model: The name of the new model.
+
+        Raises:
+            CostCeilingUncheckable: The file sets a cost ceiling, and the model's price is
+                unknown or one reply may cost more than the ceiling.
+        """
         chosen = _with_other_model(self.configured_model, model, self.provider.dialect)
         spec = self.spec.model_copy(update={"model": chosen})
         provider = _build_provider(chosen, self.environ, self.on_retry_wait, self.breakers)
@@ -167,12 +204,12 @@ class Agent:
         await session.configure(**{name: options[name] for name in _MODEL_DEPENDENT_OPTIONS})
         await self.provider.close()
         if self.summariser is not None:
-            # It may be writing in the background, for any session: it is let go of at the end.
+            # It may be writing in the background for any session, so it is closed at the end.
             self._retired_providers.append(self.summariser.provider)
         self.provider, self.summariser, self.spec = provider, summariser, spec
 
     async def close(self) -> None:
-        """Let go of whoever answers now, and of all who write summaries."""
+        """Close the current provider and every provider that writes summaries."""
         last = [] if self.summariser is None else [self.summariser.provider]
         for provider in (self.provider, *last, *self._retired_providers):
             await provider.close()
@@ -189,14 +226,31 @@ async def open_agent(
     on_retry_wait: OnRetryWait = ignore_retry_wait,
     breakers: CircuitBreakers | None = None,
 ) -> AsyncGenerator[Agent]:
-    """The agent with its MCP servers started and its provider at hand.
+    """Start the MCP servers and open the provider and the store of an agent.
 
-    Its store is opened, and closed at the end, unless one is given. With `breakers` a provider
-    that fails again and again is left alone for a while.
+    Args:
+        spec: The settings, from `load_agent_spec`.
+        folder: The folder of the agent's file. Relative paths in the file start there.
+        approve: Called when a tool call needs approval. By default such calls are declined.
+        environ: The environment in which API keys are looked up.
+        store: A store that is already open; it stays open. By default the store of the file is
+            opened, and closed at the end.
+        on_retry_wait: Called for each wait before a model call is retried.
+        breakers: Circuit breakers that pause calls to a provider after repeated failures.
+
+    Yields:
+        The agent. It is closed at the end of the `async with` block.
+
+    Raises:
+        CostCeilingUncheckable: The file sets a cost ceiling that cannot be enforced.
+        MissingApiKeyError: The key, or the address, of the model is neither in the file nor in
+            the environment.
+        ValueError: The system prompt cannot be read.
     """
     system = load_system_prompt(spec, folder)
     async with AsyncExitStack() as held:
-        provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
+        with name_missing_settings_of_file():
+            provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
         held.push_async_callback(provider.close)
         summariser = _build_summariser(spec, provider.dialect, environ, breakers)
         options = build_context_options(spec, system, provider.dialect)
@@ -221,13 +275,13 @@ async def open_agent(
             breakers=breakers,
             spending_ledger=find_spending_ledger(store) if spec.cost.ceilings else None,
         )
-        # By then it may be another one's: closing the first twice does no harm.
+        # By then the agent may have another provider. Closing the first one twice is harmless.
         held.push_async_callback(agent.close)
         yield agent
 
 
 def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> dict[str, Any]:
-    """What `Context` is given: the file's model and session blocks."""
+    """Return the options for `Context` that the file's model and session blocks set."""
     model, session = spec.model, spec.session
     return {
         "model": model.name,
@@ -248,7 +302,7 @@ def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> 
 
 
 def build_cost_ceilings(cost: CostSpec) -> CostCeilings:
-    """The ceilings of the file in millionths of a US dollar."""
+    """Convert the ceilings of the file to millionths of a US dollar."""
     amounts = (cost.max_per_session, cost.max_per_tenant_per_day, cost.max_per_day)
     session, tenant_per_day, day = (
         None if dollars is None else int(dollars * MICROS_PER_DOLLAR) for dollars in amounts
@@ -257,8 +311,8 @@ def build_cost_ceilings(cost: CostSpec) -> CostCeilings:
 
 
 def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
-    """Raise `CostCeilingUncheckable` if the file sets a ceiling that cannot be kept: a model has no
-    known price, or one reply alone may cost more. `options` are the context's."""
+    """Raise `CostCeilingUncheckable` if the file sets a ceiling that cannot be enforced: a model's
+    price is unknown, or one reply may cost more. `options` are the context's."""
     if not spec.cost.ceilings:
         return
     summaries = _find_summary_model(spec, options["dialect"])
@@ -272,28 +326,29 @@ def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
     reply = compute_cost_usd(Usage(input=0, output=tokens), infos[0].to_json(), at=time.time())
     if reply is not None and reply > lowest:
         raise CostCeilingUncheckable(
-            f"cost.{name} is ${lowest:g}, and one reply of up to {tokens:,} tokens may cost "
-            f"${reply:.4f}, so no call would ever be made; raise it, or lower "
+            f"cost.{name} is ${lowest:g}, but one reply of up to {tokens:,} tokens may cost "
+            f"${reply:.4f}, so no call could ever be made; raise cost.{name}, or lower "
             "model.max_output_tokens"
         )
 
 
 def _find_tenant(session_id: str, agent: str) -> str:
-    """The tenant of a served session, whose id is `tenant/agent/name`."""
+    """Return the tenant of a served session, whose id is `tenant/agent/name`."""
     tenant, _, rest = session_id.partition("/")
     return tenant if rest.startswith(f"{agent}/") else DEFAULT_TENANT_NAME
 
 
 def build_redactor(spec: AgentSpec) -> Redact | None:
-    """What takes out of every text what must not be kept; None where nothing is."""
+    """Return the function that redacts every text before it is stored. None if `redact` is
+    empty."""
     return redactor(*spec.session.redact) if spec.session.redact else None
 
 
 def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:
-    """What the name does not tell, and the file or the provider does.
+    """Return the model properties that do not follow from the model's name.
 
-    At an address of one's own the name need not tell how much is written. A deployment of Azure has
-    any name, and all models there take one parameter for the output.
+    A server at another address may write more output than the catalog says for the name. An Azure
+    deployment can have any name, and all models there take the same parameter for the output limit.
     """
     found: dict[str, Any] = {}
     given = parse_model_info(model.model_info)
@@ -309,7 +364,7 @@ def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:
 
 
 def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
-    """The knobs that the file sets, and no others: what is not set is the policy's own."""
+    """Return the policy settings that the file sets. The policy has defaults for all others."""
     session = spec.session
     blocks = {"summary": session.summary, "thresholds": session.thresholds}
     knobs = session.context.model_dump(exclude_unset=True)
@@ -324,7 +379,7 @@ def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
 
 
 def find_summary_writing_model(spec: AgentSpec) -> str | None:
-    """The model that writes summaries; None where none does."""
+    """Return the name of the model that writes summaries. None if no model does."""
     summary, policy = spec.session.summary, spec.session.policy
     by = summary.by or ("model" if policy in ("rolling", "thresholds") else "extract")
     if by == "extract" or policy not in ("rolling", "thresholds", "auto"):
@@ -333,8 +388,8 @@ def find_summary_writing_model(spec: AgentSpec) -> str | None:
 
 
 def _choose_cheap_model(model: ModelSpec) -> str:
-    """The cheap model of the same maker. Of a deployment, and at a cloud, the same one: which
-    others are there, and by which names, is not known."""
+    """Return the cheap model of the same maker. For a deployment or a cloud provider, return the
+    same model, because the names of the others are unknown there."""
     if model.base_model or model.provider in CLOUD_NAMES:
         return model.name
     return find_makers_cheap_model(model.name)
@@ -360,7 +415,8 @@ def _build_summariser(
 
 
 def _find_summary_model(spec: AgentSpec, dialect: str) -> ModelSpec | None:
-    """The model that is asked for summaries, or about single results; None where none is."""
+    """Return the model that writes summaries or summarises single results. None if no model
+    does."""
     name = find_summary_writing_model(spec)
     if name is None and parse_policy_config(build_policy_settings(spec)).summarises_results:
         name = spec.session.summary.model or _choose_cheap_model(spec.model)
@@ -368,14 +424,31 @@ def _find_summary_model(spec: AgentSpec, dialect: str) -> ModelSpec | None:
 
 
 def _with_other_model(configured: ModelSpec, model: str, dialect: str) -> ModelSpec:
-    """Another model in place of the one in the file, with what holds for both."""
+    """Replace the model of the file by another, and keep the settings that apply to both."""
     if model == configured.name:
         return configured
     theirs = resolve_model_info(model).dialect
     if theirs is not None and (theirs == "anthropic") != (dialect == "anthropic"):
-        # Another maker's: neither the address nor the key nor the limits are its own.
+        # The model is from another maker: the address, the key and the limits do not apply to it.
         return ModelSpec(name=model, timeout=configured.timeout)
     return configured.model_copy(update={"name": model, "context_window": None, "model_info": {}})
+
+
+_ARGUMENT_TO_GIVE = re.compile(r"\bgive (api_key|base_url|region|project)\b")
+"""Matches advice of `create_provider` that names one of its arguments."""
+
+
+@contextmanager
+def name_missing_settings_of_file() -> Generator[None]:
+    """If a key or an address is missing, say where to set it in agent.yaml.
+
+    The file calls the arguments of `create_provider` by the same names.
+    """
+    try:
+        yield
+    except MissingApiKeyError as error:
+        told = _ARGUMENT_TO_GIVE.sub(r"set `\1` under `model` in agent.yaml", str(error))
+        raise type(error)(told) from error
 
 
 def _build_provider(

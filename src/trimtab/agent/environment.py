@@ -1,10 +1,11 @@
-"""What a started program sees of the environment: what is harmless, and what is named.
+"""The environment variables that the programs of tools can see.
 
-Keys and passwords of the environment, kept where the programs of tools do not find them.
+A tool's program gets harmless variables and those that its `env` setting names. API keys and
+passwords are kept away from it.
 
 A program that a tool starts can ask Linux for the environment that its parent was started with, and
-for the parent's memory. `withhold_secrets_from_tools` closes both ways. What the environment said
-is then in `ENVIRON`, and no longer in `os.environ`.
+for the parent's memory. `withhold_secrets_from_tools` prevents both. The withheld variables are
+then in `ENVIRON` and no longer in `os.environ`.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from collections.abc import Iterator, Mapping
 INHERITED_VARIABLES = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 )
-"""Names that are passed on; with them all that begin with `LC_`."""
+"""Variables that are passed on, in addition to all that begin with `LC_`."""
 FIXED_TOOL_VARIABLES = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
     "PAGER": "cat",
     "TERM": "dumb",
 }
-"""What holds for all: nobody sits at a terminal, and `git status` writes nothing, not even a cache
-of its own."""
+"""Variables that are the same for all tools: there is no terminal, and `git status` writes nothing,
+not even its own cache."""
 
 
 def build_tool_environment(
     env_setting: tuple[str, ...] | Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a tool; a name that is not set is left out, as a shell would."""
+    """Build the environment of a tool. A variable that is not set is omitted, as in a shell."""
     out = {
         name: value
         for name, value in environ.items()
@@ -42,7 +43,7 @@ def build_tool_environment(
 def select_variables_named_by_setting(
     env_setting: tuple[str, ...] | Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the block `env` of a tool names: variables with values, or names to look up."""
+    """Return the variables that a tool's `env` setting names, with given values or looked up."""
     if isinstance(env_setting, Mapping):
         return dict(env_setting)
     return {name: environ[name] for name in env_setting if name in environ}
@@ -53,12 +54,12 @@ NON_SECRET_VARIABLES = INHERITED_VARIABLES | {
     *("CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"),
     *("PROMPT_TOOLKIT_BELL", "PROMPT_TOOLKIT_COLOR_DEPTH", "PROMPT_TOOLKIT_NO_CPR", "TERM"),
     *("TERM_PROGRAM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "UNICODE_VERSION"),
-    # The desk that somebody sits at.
+    # The desktop.
     *("DISPLAY", "EDITOR", "PAGER", "VISUAL", "WAYLAND_DISPLAY", "XDG_CURRENT_DESKTOP"),
     # Where files are.
     *("NETRC", "PWD", "TEMP", "TMP", "VIRTUAL_ENV", "XDG_CACHE_HOME", "XDG_CONFIG_DIRS"),
     *("XDG_CONFIG_HOME", "XDG_DATA_DIRS", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"),
-    # What the loader, the C library and Python go by.
+    # Settings of the loader, the C library and Python.
     *("DYLD_FALLBACK_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "GLIBC_TUNABLES", "LD_LIBRARY_PATH"),
     *("LD_PRELOAD", "LOCALE_ARCHIVE", "LOCPATH", "MALLOC_ARENA_MAX", "TZDIR"),
     *("PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE"),
@@ -82,7 +83,7 @@ NON_SECRET_VARIABLES = INHERITED_VARIABLES | {
     *("AWS_PROFILE", "AWS_REGION", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"),
     *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "CLOUDSDK_CONFIG"),
     *("GCE_METADATA_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"),
-    # PostgreSQL, all but PGPASSWORD: its library looks these up itself.
+    # PostgreSQL, except PGPASSWORD: its library looks these up itself.
     *("KRB5CCNAME", "KRB5_CONFIG", "PGAPPNAME", "PGCHANNELBINDING", "PGCLIENTENCODING"),
     *("PGCONNECT_TIMEOUT", "PGDATABASE", "PGGSSENCMODE", "PGHOST", "PGHOSTADDR", "PGKRBSRVNAME"),
     *("PGOPTIONS", "PGPASSFILE", "PGPORT", "PGREQUIREAUTH", "PGREQUIREPEER", "PGSERVICE"),
@@ -90,18 +91,20 @@ NON_SECRET_VARIABLES = INHERITED_VARIABLES | {
     *("PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGSSLSNI", "PGSYSCONFDIR", "PGTARGETSESSIONATTRS"),
     *("PGTZ", "PGUSER", "PSYCOPG_IMPL"),
 }
-"""Variables that hold no secret and stay; with them all that begin with `LC_`. What is not listed
-is withheld, whatever its name."""
+"""Variables that hold no secret and stay, in addition to all that begin with `LC_`. Every other
+variable is withheld."""
 PROXY_VARIABLES = frozenset(
     {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy"}
 )
-"""May hold a password, and every HTTP client looks them up itself: they stay in `os.environ`."""
+"""Variables that may hold a password but stay in `os.environ`, because every HTTP client looks them
+up itself."""
 
 _withheld: dict[str, str] = {}
 
 
 class _EnvironWithWithheld(Mapping[str, str]):
-    """The environment with what was withheld. Its repr tells no value, unlike that of a dict."""
+    """The environment with the withheld variables. Unlike that of a dict, its repr shows no
+    values."""
 
     def __getitem__(self, name: str) -> str:
         return os.environ[name] if name in os.environ else _withheld[name]
@@ -115,19 +118,19 @@ class _EnvironWithWithheld(Mapping[str, str]):
 
 
 ENVIRON: Mapping[str, str] = _EnvironWithWithheld()
-"""What the environment says to this process. Before `withhold_secrets_from_tools` it is
-`os.environ`."""
+"""The environment of this process, with the variables that are withheld from tools. Before
+`withhold_secrets_from_tools` is called, it equals `os.environ`."""
 
 
 def withhold_secrets_from_tools() -> None:
-    """Withhold from tools what the environment of this process says.
+    """Hide the secrets in the environment of this process from the programs of tools.
 
-    Call it first, from the main thread, before anything else reads the environment. All but what
-    `NON_SECRET_VARIABLES` and `PROXY_VARIABLES` list leaves `os.environ` for `ENVIRON`. On Linux
-    it leaves
-    `/proc/PID/environ` as well, and no other program of the same user can read the memory of this
-    process any more. Programs that a process of root starts lose the right to. On other systems
-    their own rules hold. Calling it again does no harm.
+    Call it first, from the main thread, before anything else reads the environment. Variables that
+    are not in `NON_SECRET_VARIABLES` or `PROXY_VARIABLES` move from `os.environ` to `ENVIRON`.
+
+    On Linux they also disappear from `/proc/PID/environ`, and other programs of the same user can
+    no longer read the memory of this process. Programs that a root process starts lose the right to
+    do so. On other systems, the rules of the system apply. Calling it again is harmless.
     """
     if sys.platform == "win32":
         return
@@ -146,18 +149,18 @@ def withhold_secrets_from_tools() -> None:
 
 
 def is_non_secret_variable(name: str) -> bool:
-    """Whether a variable of this name holds no secret."""
+    """Return whether a variable of this name holds no secret."""
     return name in NON_SECRET_VARIABLES or name.startswith("LC_")
 
 
 def list_withheld_variables() -> list[str]:
-    """The names of all that this process was told and tools are not."""
+    """Return the names of the variables that are withheld from tools."""
     return sorted(name for name in _withheld if name not in os.environ)
 
 
 def explain_withheld_variable(error: BaseException) -> str | None:
-    """What to do about a function that looked for a variable which is withheld; else None."""
+    """Return advice if a function failed because a variable is withheld; otherwise None."""
     name = error.args[0] if isinstance(error, KeyError) and error.args else None
     if not isinstance(name, str) or name not in list_withheld_variables():
         return None
-    return f"{name} is kept from tools; let the tool see it with `env: [{name}]` in agent.yaml"
+    return f"{name} is withheld from tools; to pass it on, write `env: [{name}]` in agent.yaml"

@@ -1,4 +1,4 @@
-"""A process whose environment and memory other programs cannot read. Linux alone."""
+"""Keep other programs from reading this process's environment and memory. Linux only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from pathlib import Path
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
 _CAPABILITIES = (17, 19)
-"""CAP_SYS_RAWIO and CAP_SYS_PTRACE: with one of them root reads the memory of every process."""
+"""CAP_SYS_RAWIO and CAP_SYS_PTRACE: with one of them, root can read the memory of every process."""
 _CAPABILITY_VERSION = 0x20080522
 _ENV_START, _ENV_END = 47, 48
 """Fields of /proc/PID/stat, counted from the one after the program's name."""
 
 
 def overwrite_process_environment(is_kept: Callable[[str], bool]) -> None:
-    """Overwrite what the kernel shows as the environment that this process was started with.
+    """Overwrite the copy of the environment that the kernel shows for this process.
 
-    It shows the process's own memory, to root as well, and whatever `os.environ` has become since.
-    Variables to keep stay where they are: libraries may hold on to their texts.
+    The kernel shows the memory from the start of the process, also to root and regardless of later
+    changes to `os.environ`. Variables to keep stay in place, because libraries may refer to their
+    text.
     """
-    # Without /proc nobody sees anything; where it has another form, as in some sandboxes, nothing
-    # is known about the place. Writing through a file cannot crash, as writing to an address can.
+    # Without /proc nobody sees anything. If it has another form, as in some sandboxes, the address
+    # is unknown. Writing through a file cannot crash, as writing to an address can.
     with suppress(OSError, ValueError, IndexError):
         told = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
         fields = told.rpartition(")")[2].split()
@@ -43,19 +44,21 @@ def overwrite_process_environment(is_kept: Callable[[str], bool]) -> None:
 def protect_process_memory() -> None:
     """Keep other programs, debuggers and core dumps from the memory of this process.
 
-    A process that is not dumpable is read by those alone who may trace all processes. So that
-    programs which root starts do not get that right again, it leaves the set of what they can get.
+    Only programs that may trace all processes can read a process that is not dumpable. The
+    capability to trace is removed from the bounding set, so that programs started by root cannot
+    regain it.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     for number in _CAPABILITIES:
-        # An ordinary user may not, and has no need to.
+        # An ordinary user may not do this, and does not need to.
         libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
     _drop_capabilities(libc)
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Take the capabilities from this thread as well: what it can hand on, programs inherit."""
+    """Remove the capabilities from this thread also, because programs inherit what it can pass
+    on."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     # Effective, permitted and inheritable ones, of numbers below 32 and above.
     sets = (ctypes.c_uint32 * 6)()

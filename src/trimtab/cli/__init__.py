@@ -14,15 +14,15 @@ EXTRA_BY_PACKAGE = {
     "openai": "openai",
     "mcp": "mcp",
 }
-"""By the package that is missing: what to install. What a command needs besides it says itself."""
+"""The extra to install for each missing package. A command reports its other packages itself."""
 COMMANDS_RUNNING_TOOLS = ("chat", "demo", "doctor", "serve")
 """Commands that start an agent's tools."""
 COMMANDS_NEEDING_AGENT_EXTRA = ("chat", "doctor", "init")
-"""Commands for which the extra `cli` is not enough: nobody should be told one extra at a time."""
+"""Commands for which the extra `cli` is not enough. The error names all their extras at once."""
 
 
 def main() -> None:
-    """Run the command that was asked for."""
+    """Run the command that the user typed."""
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     if asked in COMMANDS_RUNNING_TOOLS:
         # Before anything else: what reads the environment later must not find a key in it.
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def explain_missing_package(package: str, command: str = "") -> str:
-    """What to do about a package that is not there, for the command that was asked for."""
+    """Return what to install when a package is missing, for the command that the user typed."""
     extra = EXTRA_BY_PACKAGE[package]
     if extra in ("cli", "agent"):
         extra = _extras_for_command(command) or extra
@@ -50,9 +50,9 @@ def explain_missing_package(package: str, command: str = "") -> str:
 
 
 def _extras_for_command(command: str) -> str:
-    """Every extra that a command needs; empty where `cli` does."""
-    if command == "demo":
-        return "demo"
+    """Return every extra that a command needs, or nothing if `cli` is enough."""
+    if command in ("demo", "serve"):
+        return command
     if command not in COMMANDS_NEEDING_AGENT_EXTRA:
         return ""
     from importlib.util import find_spec

@@ -11,7 +11,7 @@ from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 TRIMTAB_COMMANDS = {
     "demo": (
         "trimtab.cli.demo:demo_command",
-        "Watch a long conversation in a small window; no key.",
+        "Watch a long conversation in a small window. Needs no key.",
     ),
     "init": ("trimtab.cli.init:init_command", "Write a working agent into a folder."),
     "doctor": ("trimtab.cli.doctor:doctor_command", "Check an agent: key, model, window, tools."),
@@ -22,22 +22,22 @@ TRIMTAB_COMMANDS = {
     "schedule": ("trimtab.cli.schedule:schedule", "List, run and pause schedules."),
     "session": (
         "trimtab.cli.session:session",
-        "Inspect sessions: what is sent, hidden, why.",
+        "Inspect sessions: what is sent, what is hidden, and why.",
     ),
     "user": (
         "trimtab.cli.users_and_tenants:user",
-        "Export or erase all that is kept of a user.",
+        "Export or erase all data of a user.",
     ),
-    "tenant": ("trimtab.cli.users_and_tenants:tenant", "Export or erase all of a tenant."),
-    "erasures": ("trimtab.cli.users_and_tenants:erasures_command", "List what was erased."),
+    "tenant": ("trimtab.cli.users_and_tenants:tenant", "Export or erase all data of a tenant."),
+    "erasures": ("trimtab.cli.users_and_tenants:erasures_command", "List past erasures."),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",
-        "Bring a PostgreSQL database to this release.",
+        "Upgrade a PostgreSQL database to this release.",
     ),
     "schema": ("trimtab.cli.schema:print_schema_command", "Print the JSON Schema of agent.yaml."),
 }
-"""What `trimtab` can do; the first five minutes come first."""
+"""The commands of `trimtab`. Those that a beginner needs come first."""
 
 app = typer.Typer(
     name="trimtab",
@@ -63,11 +63,11 @@ def trimtab_options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version and what is installed, and exit.",
+            help="Print the version and the installed packages, and exit.",
         ),
     ] = False,
 ) -> None:
-    """Decides, before every model call of a long-lived agent, what the model sees.
+    """Decide what the model sees before every model call of a long-lived agent.
 
-    New here? `trimtab demo` shows it, `trimtab init` writes an agent, `trimtab chat` talks to it.
+    New here? `trimtab demo` shows it, `trimtab init` creates an agent, `trimtab chat` talks to it.
     """

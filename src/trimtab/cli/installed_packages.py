@@ -1,11 +1,13 @@
-"""What is installed: for a person, and for a report of a fault."""
+"""What is installed, for users and for bug reports."""
 
 from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+
+from trimtab.cli.stderr_messages import print_error_for_exit
 
 PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
     "cli": ("typer", "rich"),
@@ -19,11 +21,11 @@ PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
     "testing": ("starlette", "uvicorn", "rs-bpe"),
     "report": ("matplotlib",),
 }
-"""By extra: the packages it brings."""
+"""The packages of each extra."""
 
 
 def describe_installation() -> list[str]:
-    """The version, the interpreter, the machine, and a line for each extra."""
+    """Return the version, the interpreter, the machine, and a line for each extra."""
     found = version("trimtab")
     lines = [
         f"trimtab {found}",
@@ -42,8 +44,21 @@ def describe_installation() -> list[str]:
 
 
 def find_package_versions(extra: str) -> dict[str, str | None]:
-    """The packages of an extra with their versions; None for one that is missing."""
+    """Return the packages of an extra with their versions. None for a missing package."""
     return {name: _installed_version(name) for name in PACKAGES_BY_EXTRA[extra]}
+
+
+def require_packages(user: str, packages: Sequence[str], *, extra: str) -> None:
+    """End the command if packages are missing. The error names all of them and the extra.
+
+    `user` is what needs them, as the error says it: `the demo`. `packages` are names to import.
+    """
+    from importlib.util import find_spec
+
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise print_error_for_exit(
+            f"{user} needs {', '.join(missing)}; run: pip install 'trimtab[{extra}]'"
+        )
 
 
 def _installed_version(name: str) -> str | None:

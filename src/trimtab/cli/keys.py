@@ -1,4 +1,4 @@
-"""`trimtab keys`: who may ask a server. The keys themselves are shown once and kept nowhere."""
+"""`trimtab keys`: manage the API keys of a server. A key is shown once and never stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from trimtab.cli.lazy import TYPER_SETTINGS
 
 FileOption = Annotated[
-    Path, typer.Option("--file", help="The file of keys, `serve.keys` in agent.yaml.")
+    Path, typer.Option("--file", help="The key file, `serve.keys` in agent.yaml.")
 ]
 KeysJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
@@ -37,37 +37,39 @@ keys = typer.Typer(name="keys", no_args_is_help=True, add_completion=False, **TY
 
 @keys.callback()
 def keys_options() -> None:
-    """Make and revoke API keys of `trimtab serve`; a server that runs sees it at once."""
+    """Create and revoke API keys of `trimtab serve`. A running server sees the change at once."""
 
 
 @keys.command()
 def create(  # noqa: PLR0917 - typer reads options from parameters
     name: NameArgument,
-    tenant: Annotated[str, typer.Option(help="Whose sessions it opens.")] = "default",
+    tenant: Annotated[
+        str, typer.Option(help="The tenant whose sessions the key may use.")
+    ] = "default",
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="An agent that it may use; can be repeated. Unset, all."),
+        typer.Option(help="An agent that the key may use. Can be repeated. Default: all agents."),
     ] = None,
     role: Annotated[
         RoleChoice,
         typer.Option(
-            help="What it may do: read sessions; talk as well, which sends messages and stops, "
-            "undoes and forks; admin as well, which deletes, erases and retries dead letters. "
-            "metrics reads /metrics, which counts all tenants, and nothing else."
+            help="What the key may do. read: read sessions. talk: also send messages, stop, undo "
+            "and fork. admin: also delete, erase and retry dead letters. metrics: read /metrics, "
+            "which counts all tenants, and nothing else."
         ),
     ] = RoleChoice.talk,
     expires: Annotated[
         str | None,
         typer.Option(
             metavar="90d|2027-01-31",
-            help="When it stops to work: after hours (12h), days (90d) or weeks (4w), or after a "
-            "day (UTC). Unset, never.",
+            help="When the key expires: after hours (12h), days (90d) or weeks (4w), or at the end "
+            "of a day (UTC). Default: never.",
         ),
     ] = None,
     file: FileOption = DEFAULT_KEYS_PATH,
     as_json: KeysJsonOption = False,
 ) -> None:
-    """Make a key and print it, once; only its hash is kept."""
+    """Create a key and print it once. Only its hash is stored."""
     from trimtab.cli.store_command import report_known_errors
     from trimtab.server.channels.http.api_keys import (
         create_api_key,
@@ -79,8 +81,8 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
         known = read_stored_api_keys(file) if file.exists() else []
         if any(key.name == name for key in known):
             raise ValueError(
-                f"{file} has a key called {name} already; to replace it, create one of another "
-                "name, let its users change over, then revoke this one"
+                f"{file} already has a key called {name}; to replace it, create a key with another "
+                "name, let its users switch, then revoke this one"
             )
         ends = None if expires is None else parse_expiry(expires, datetime.now(UTC))
         text, kept = create_api_key(
@@ -105,9 +107,9 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
     until = "" if ends is None else f" until {ends:%Y-%m-%d %H:%M} UTC"
     typer.echo(text)
     typer.echo(
-        f"\nThe key {name} {what}{until}. It is shown this once: {file} keeps its "
-        f"hash.\nServe with it: write `keys: {file}` under `serve` in agent.yaml.\nUse it: curl "
-        '-H "Authorization: Bearer KEY" …',
+        f"\nThe key {name} {what}{until}. It is shown only once: {file} stores only its "
+        f"hash.\nTo serve with it, write `keys: {file}` under `serve` in agent.yaml.\nTo use it: "
+        'curl -H "Authorization: Bearer KEY" …',
         err=True,
     )
 
@@ -115,7 +117,7 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 @keys.command("list")
 def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption = False) -> None:
     """List the keys of a file: names, roles, tenants, agents, when they expire, and when each was
-    last used, to a minute."""
+    last used, to the minute."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -154,7 +156,7 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
         typer.echo(json.dumps(rows))
         return
     if not found:
-        typer.echo(f"no keys in {file} yet; make one: trimtab keys create NAME", err=True)
+        typer.echo(f"no keys in {file} yet; create one: trimtab keys create NAME", err=True)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in ("key", "role", "tenant", "agents", "made", "expires", "last used"):
@@ -172,32 +174,32 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
     for key in found:
         if key.narrowed:
             typer.echo(
-                f"{key.name} opened sessions of tenant {key.tenant} as well when it was made, and "
-                "does no longer; for sessions make another one: trimtab keys create NAME",
+                f"{key.name} could also open sessions of tenant {key.tenant} when it was created, "
+                "but no longer can; for sessions, create another key: trimtab keys create NAME",
                 err=True,
             )
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """The moment from which on a key is refused; raises `ValueError` with what to write."""
+    """Return the time at which a key expires. Raise `ValueError` with what to write instead."""
     if (found := _DURATION_PATTERN.fullmatch(text)) is not None:
         return now + int(found[1]) * _DURATION_UNITS[found[2]]
     try:
         day = date.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"--expires {text} is neither a time such as 12h, 90d or 4w nor a day such as "
+            f"invalid --expires {text}: write a duration such as 12h, 90d or 4w, or a day such as "
             "2027-01-31"
         ) from None
     # It works to the end of the day.
     ends = datetime.combine(day, time.max, UTC)
     if ends <= now:
-        raise ValueError(f"--expires {text} is over already; today is {now:%Y-%m-%d}")
+        raise ValueError(f"--expires {text} is in the past; today is {now:%Y-%m-%d}")
     return ends
 
 
 def format_expiry(expires: float | None, *, expired: bool) -> str:
-    """The day on which a key expires (UTC), for people."""
+    """Return the day on which a key expires (UTC), for people."""
     if expires is None:
         return "never"
     day = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d}"
@@ -206,7 +208,7 @@ def format_expiry(expires: float | None, *, expired: bool) -> str:
 
 @keys.command()
 def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
-    """Revoke a key; whoever uses it is refused from now on."""
+    """Revoke a key. The server refuses it from now on."""
     from trimtab.cli.store_command import report_known_errors
     from trimtab.cli.terminal_text_format import join_names
     from trimtab.server.channels.http.api_keys import read_stored_api_keys, write_key_file
@@ -216,6 +218,6 @@ def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
         left = [key for key in known if key.name != name]
         if len(left) == len(known):
             there = join_names([key.name for key in known]) or "none"
-            raise LookupError(f"{file} has no key called {name}; there is {there}")
+            raise LookupError(f"{file} has no key called {name}; its keys: {there}")
         write_key_file(file, left)
-    typer.echo(f"revoked {name}; a server that runs refuses it from now on", err=True)
+    typer.echo(f"revoked {name}; a running server refuses it from now on", err=True)

@@ -1,7 +1,7 @@
-"""Commands that are known by name and help, and read when they are asked for.
+"""Commands that are known by name and help, and imported only when they run.
 
-A terminal asks for help or for a completion far more often than for a table: neither waits for
-packages that only a command needs.
+Shells ask for help and completions often. Neither has to wait for packages that only a command
+needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TYPER_SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
     "pretty_exceptions_enable": False,
 }
-"""How every command looks."""
+"""Settings of every command."""
 
 
 class LazyCommand(TyperCommand):
@@ -30,7 +30,7 @@ class LazyCommand(TyperCommand):
         self._place = import_path
 
     def load_command(self) -> Any:
-        """The command itself."""
+        """Import and return the command."""
         module, _, name = self._place.partition(":")
         made: Any = getattr(import_module(module), name)
         if not isinstance(made, typer.Typer):
@@ -39,12 +39,12 @@ class LazyCommand(TyperCommand):
         return get_command(made)
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
-        """A context of the command itself: nobody sees that it was not there."""
+        """Return a context of the imported command, as if it had been imported from the start."""
         return self.load_command().make_context(*args, **extra)
 
 
 def make_lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
-    """A group of commands that are read later. By name: where each is, and its help in brief."""
+    """Make a group of lazy commands from a map of names to import paths and short help."""
 
     class Group(TyperGroup):
         def __init__(self, **attrs: Any) -> None:

@@ -1,15 +1,15 @@
-"""What the agent in this folder says of its store, for commands that need nothing else of it."""
+"""Find the store of the agent in this folder without loading the whole agent."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 DEFAULT_AGENT_PATH = Path("agent.yaml")
-"""The agent that a command is about where none is named."""
+"""The agent that a command uses if the user names none."""
 
 
 def read_local_agent_store_location() -> str | None:
-    """The store that ./agent.yaml names; None where there is no such file, or it names none."""
+    """Return the store that ./agent.yaml names. None if there is no such file or setting."""
     if not DEFAULT_AGENT_PATH.is_file():
         return None
     from trimtab.agent.config.store_location import read_store_location

@@ -1,4 +1,4 @@
-"""`trimtab migrate`: bring a database to this release."""
+"""`trimtab migrate`: upgrade a database to this release."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trimtab.stores.factory import is_database_address
 
 POSTGRES_PACKAGES_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 NO_DATABASE_TEXT = (
-    "no database is named; say it with --database, in the environment as TRIMTAB_DATABASE or "
-    "DATABASE_URL, or as `store` under `session` in agent.yaml"
+    "no database is named; use --database, the environment variable TRIMTAB_DATABASE or "
+    "DATABASE_URL, or `store` under `session` in agent.yaml"
 )
 
 
@@ -33,19 +33,21 @@ def migrate_command(
         typer.Option(
             envvar="TRIMTAB_DATABASE",
             callback=_check_database_option,
-            help="The database, as libpq has it: postgresql://user@host/name or host=… dbname=… "
-            "Unset, the one that `session.store` of ./agent.yaml names, else DATABASE_URL.",
+            help="The database in libpq's form: postgresql://user@host/name or host=… dbname=… "
+            "Default: `session.store` of ./agent.yaml, then DATABASE_URL.",
             show_default=False,
         ),
     ] = "",
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be applied, and change nothing.")
+        bool, typer.Option("--plan", help="List pending migrations, and change nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, for programs.")
+    ] = False,
 ) -> None:
-    """Bring a PostgreSQL database to this release; safe to run again, and from many at once.
+    """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel.
 
-    Where Procrastinate is installed, its tables are brought as well, in the schema trimtab_queue.
+    If Procrastinate is installed, its tables are also upgraded, in the schema trimtab_queue.
     """
     try:
         names = asyncio.run(_run_migrations(database or _default_database(), plan=plan))
@@ -64,7 +66,7 @@ def migrate_command(
 
 
 def _default_database() -> str:
-    """The database of the agent here, else that of the environment."""
+    """Return the database of the agent here, or otherwise that of the environment."""
     store = read_local_agent_store_location() or ""
     found = store if is_database_address(store) else os.environ.get("DATABASE_URL", "")
     if not found:
@@ -73,8 +75,8 @@ def _default_database() -> str:
 
 
 async def _run_migrations(database: str, *, plan: bool) -> list[str]:
-    """What was applied, or would be: the tables of the store, the queue and the schedules, then
-    those of the queue."""
+    """Return the migrations that were applied or are pending: first those of the store, the message
+    queue and the schedules, then those of the job queue."""
     from trimtab.stores.postgres.migrations import apply_pending_migrations as apply
     from trimtab.stores.postgres.migrations import list_pending_migrations
 

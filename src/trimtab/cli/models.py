@@ -1,4 +1,4 @@
-"""`trimtab models`: which models the catalog knows, and what it knows of one."""
+"""`trimtab models`: list the models in the catalog, or explain one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from trimtab.catalog import ModelInfo
 
 LABEL_WIDTH_CHARS = 14
-"""Characters of what a line is about."""
+"""Width of the label of a line, in characters."""
 
 
 def models_command(
@@ -19,17 +19,17 @@ def models_command(
         typer.Argument(metavar="NAME", help="A model to explain, in the catalog or not."),
     ] = None,
     maker: Annotated[
-        str | None, typer.Option(help="List only those of this maker: anthropic, openai, …")
+        str | None, typer.Option(help="List only models of this maker: anthropic, openai, …")
     ] = None,
     search: Annotated[
-        str | None, typer.Option(help="List only those whose name holds this text.")
+        str | None, typer.Option(help="List only models whose names contain this text.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the models of the catalog, or explain what is known of one and why.
+    """List the models of the catalog, or explain what is known about one model.
 
-    Windows and outputs are in tokens, prices in US dollars per million tokens, as they are today.
-    The exit status is 1 where no model matches.
+    Windows and outputs are in tokens, prices in US dollars per million tokens, as of today.
+    The exit status is 1 if no model matches.
     """
     if name is not None:
         _explain_model(name, as_json=as_json)
@@ -46,7 +46,7 @@ def _list_models(maker: str | None, search: str | None, *, as_json: bool) -> Non
     listed = list_model_infos()
     if maker is not None and maker.lower() not in listed:
         raise print_error_for_exit(
-            f"the catalog has no maker {maker!r}; it has {', '.join(listed)}"
+            f"the catalog has no maker {maker!r}; its makers: {', '.join(listed)}"
         )
     chosen = [
         (made_by, info)
@@ -113,7 +113,7 @@ def _explain_model(name: str, *, as_json: bool) -> None:
 
 
 def _describe_match(name: str, info: ModelInfo) -> str:
-    """Whether the catalog has the name, under which of its own, and else what it is taken as."""
+    """Say which entry of the catalog the name matches, or what is assumed without one."""
     from trimtab.catalog import (
         find_maker_in_catalog,
         find_model_info,
@@ -126,8 +126,8 @@ def _describe_match(name: str, info: ModelInfo) -> str:
         form = "" if info.name.lower() == name.strip().lower() else f"{name} is a form of "
         return f"{form}{info.name}, of {find_maker_in_catalog(name)}"
     part = find_window_pattern(name)
-    by = f"by the {part!r} in its name" if part else "because its name tells nothing"
-    taken = f"not in the catalog: taken as a model of {info.context_window:,} tokens {by}"
+    by = f"because of {part!r} in its name" if part else "because its name is not known"
+    taken = f"not in the catalog: a window of {info.context_window:,} tokens is assumed {by}"
     close = (
         suggest_model_names(name)
         or [
@@ -137,25 +137,25 @@ def _describe_match(name: str, info: ModelInfo) -> str:
             if name.strip().lower() in known.name.lower()
         ][:5]
     )
-    near = f"; near it: {', '.join(close)}" if close and name.strip() else ""
+    near = f"; similar names: {', '.join(close)}" if close and name.strip() else ""
     return (
-        f"{taken}{near}. If it is a deployment of a known model, say which: model_info: NAME in "
-        "agent.yaml, model_info=NAME in Python"
+        f"{taken}{near}. If it is a deployment of a known model, name that model: model_info: NAME "
+        "in agent.yaml, model_info=NAME in Python"
     )
 
 
 def _describe_entry(name: str, info: ModelInfo) -> list[tuple[str, str]]:
-    """What follows from the entry, line by line."""
+    """Describe the entry, line by line."""
     from trimtab.catalog import describe_retirement
 
     window = f"{info.context_window:,} tokens of input and output together"
     if info.input_limit < info.context_window:
-        window += f", {info.input_limit:,} of them input"
+        window += f", of which at most {info.input_limit:,} are input"
     lines = [
         ("window", window),
-        ("output", f"up to {info.max_output:,} tokens, asked for as {_name_output_param(info)}"),
-        ("dialect", info.dialect or "not known: give dialect= one of those that its server takes"),
-        ("tokenizer", info.tokenizer or "not known: the highest estimate of all families is taken"),
+        ("output", f"up to {info.max_output:,} tokens, requested as {_name_output_param(info)}"),
+        ("dialect", info.dialect or "unknown: set dialect= to a dialect that the server accepts"),
+        ("tokenizer", info.tokenizer or "unknown: the highest estimate of all tokenizers is used"),
         *_describe_prices(info),
         ("cache", _describe_cache(info)),
     ]
@@ -172,7 +172,7 @@ def _describe_prices(info: ModelInfo) -> list[tuple[str, str]]:
     from dataclasses import replace
 
     if info.input_price is None or info.output_price is None:
-        return [("prices", "not known")]
+        return [("prices", "unknown")]
     today = f"${info.input_price:g} in and ${info.output_price:g} out per million tokens"
     if info.soft_window:
         today += f"; the input costs twice as much above {info.soft_window:,} tokens"
@@ -191,12 +191,12 @@ def _describe_prices(info: ModelInfo) -> list[tuple[str, str]]:
 
 def _describe_cache(info: ModelInfo) -> str:
     if info.cache_style == "none":
-        return "none is known"
+        return "unknown"
     how = {
-        "marks": "where Trimtab marks the end of a prefix",
+        "marks": "the provider caches the part of a prompt that Trimtab marks",
         "automatic": "found by the provider itself",
     }[info.cache_style]
     return (
-        f"{how}; reading costs {info.cache_read:g} and writing {info.cache_write:g} of fresh "
-        f"input; kept for {info.cache_ttl:,} s, from {info.cache_minimum:,} tokens on"
+        f"{how}; reading costs {info.cache_read:g} and writing {info.cache_write:g} times the "
+        f"normal input price; kept for {info.cache_ttl:,} s, from {info.cache_minimum:,} tokens"
     )

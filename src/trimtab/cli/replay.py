@@ -1,13 +1,14 @@
-"""`trimtab replay`: recorded conversations under other policies.
+"""`trimtab replay`: replay recorded conversations under other policies.
 
-`full,auto:cost,layered:naive` and `200k`, as people type them.
+Parse arguments such as `full,auto:cost,layered:naive` and `200k`.
 
-A study as a table on the terminal.
+Print a study as a table on the terminal.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from trimtab.catalog import resolve_model_info
+from trimtab.catalog import find_model_info, resolve_model_info, suggest_model_names
 from trimtab.cli.terminal_text_format import format_count, join_names
 from trimtab.policy.config import GOALS
 from trimtab.policy.presets import POLICY_NAMES
@@ -51,39 +52,60 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     paths: Annotated[
         list[Path],
         typer.Argument(
-            exists=True, help="Logs, exports, transcripts, rollouts, or folders of them."
+            help="Session logs, exports, transcripts, rollouts, or folders that contain them.",
         ),
     ],
     policies: Annotated[
-        str, typer.Option(help="Comma-separated; each may carry a goal, or `naive` for the marks.")
+        str,
+        typer.Option(
+            help="Comma-separated policies. Add :GOAL to set a goal. Add :naive to set cache "
+            "marks only after the system prompt and at the end."
+        ),
     ] = "full,layered,compact,rolling,thresholds,auto",
-    goal: Annotated[str, typer.Option(help="For policies that carry none.")] = "balanced",
+    goal: Annotated[str, typer.Option(help="The goal of policies without :GOAL.")] = "balanced",
     window: Annotated[
-        str | None, typer.Option(help="Tokens, as 200k; unset, the log's or the model's.")
+        str | None,
+        typer.Option(help="Window in tokens, such as 200k. Default: that of the log or the model."),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Whose tokenizer, window and prices hold; unset, what the logs say."),
+        typer.Option(
+            help="The model whose tokenizer, window and prices apply. Default: the one with the "
+            "most calls in the logs."
+        ),
     ] = None,
-    min_calls: Annotated[int, typer.Option(help="Leave out shorter conversations.")] = 1,
-    half: Annotated[CorpusHalf, typer.Option(help="Which half, by the SHA-256 of the id.")] = "all",
-    limit: Annotated[int | None, typer.Option(help="So many conversations at most.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes; unset, one for each core.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    min_calls: Annotated[
+        int, typer.Option(help="Leave out conversations with fewer model calls.")
+    ] = 1,
+    half: Annotated[
+        CorpusHalf,
+        typer.Option(
+            help="Replay only one half of the conversations, even or odd. A hash of their ids "
+            "decides which half each is in."
+        ),
+    ] = "all",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of conversations.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Number of processes. Default: one per core.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     explain: Annotated[
-        bool, typer.Option("--notes", help="Say how each column is measured.")
+        bool, typer.Option("--notes", help="Explain how each column is measured.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write one HTML file.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Write the plots into this folder.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report to this file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the plots to this folder.")] = None,
 ) -> None:
-    """Run recorded conversations again under other policies, and compare cost and recall."""
+    """Replay recorded conversations under other policies, and compare cost and recall."""
     notes = Console(stderr=True)
+    paths = [path.expanduser() for path in paths]
     try:
         size = None if window is None else parse_token_count(window)
         # What is wrong is said before anything long is read.
         parse_setups(policies, goal=goal, window=size, model=model or DEFAULT_REPLAY_MODEL)
-        if report or png:
-            _require_matplotlib()
+        _require_existing(paths)
+        _require_writable_reports(report, png)
         found = _read_conversations(paths, notes)
     except (UnreadableRecording, ValueError) as error:
         _print_note(notes, f"trimtab replay: {error}", "red")
@@ -119,39 +141,76 @@ def _print_note(notes: Console, text: str, style: str | None = None) -> None:
 
 
 def _explain_nothing_to_replay(paths: list[Path], found: int, min_calls: int) -> str:
-    """Why there is nothing to replay, and what to do."""
+    """Explain why there is nothing to replay, and what to do."""
     if found:
         return (
-            f"none of {format_count(found, 'conversation')} is left to replay; lower --min-calls "
-            f"{min_calls} or choose another --half"
+            f"{format_count(found, 'conversation')} found, but none is left to replay; lower "
+            f"--min-calls {min_calls} or choose another --half"
         )
     return (
-        f"no conversations were found in {join_names([str(path) for path in paths])}; looked for "
-        f"{RECORDING_FORMATS_TEXT}, in files whose names end in {', '.join(RECORDING_SUFFIXES)}"
+        f"no conversations found in {join_names([str(path) for path in paths])}; supported "
+        f"formats: {RECORDING_FORMATS_TEXT}, in files whose names end in "
+        f"{', '.join(RECORDING_SUFFIXES)}"
     )
 
 
 def _choose_model_and_window(
     chosen: list[RecordedConversation], model: str | None, size: int | None, notes: Console
 ) -> tuple[str, int | None]:
-    """Model and window: as asked for, else as recorded where all agree, else the default."""
-    models = {conversation.model for conversation in chosen}
-    windows = {conversation.window for conversation in chosen}
-    agreed = next(iter(models)) if len(models) == 1 else None
-    if model is None and agreed is None:
-        named = sorted(filter(None, models))
-        why = f"the logs name {', '.join(named)}" if named else "the recordings name none"
-        notes.print(
-            f"model {DEFAULT_REPLAY_MODEL} is assumed: {why}; --model chooses another",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-    whose = model or agreed or DEFAULT_REPLAY_MODEL
-    if size is None and whose == agreed and len(windows) == 1:
+    """Choose the model that the user names, or the one with the most recorded calls. The window is
+    the user's, or the one on which all recordings with that model agree."""
+    calls = Counter[str]()
+    for conversation in chosen:
+        if conversation.model is not None:
+            calls[conversation.model] += conversation.calls
+    whose = model or next((name for name, _ in calls.most_common(1)), DEFAULT_REPLAY_MODEL)
+    if model is None and not calls:
+        why = "the recordings do not name a model"
+        _print_note(notes, f"assuming model {whose}: {why}; --model chooses another", "yellow")
+    elif model is None and len(calls) > 1:
+        named = ", ".join(f"{name} ({count:,} calls)" for name, count in calls.most_common())
+        note = f"all calls are replayed with {whose}: the recordings name {named}"
+        _print_note(notes, f"{note}; --model chooses another", "yellow")
+    if find_model_info(whose) is None:
+        _print_note(notes, _describe_unknown_model(whose), "yellow")
+    windows = {one.window for one in chosen if one.model == whose}
+    if size is None and len(windows) == 1:
         size = next(iter(windows))
     return whose, size
+
+
+def _describe_unknown_model(model: str) -> str:
+    close = suggest_model_names(model)
+    hint = f": did you mean {' or '.join(close)}?" if close else "."
+    assumed = resolve_model_info(model).context_window
+    return (
+        f"{model} is not in the catalog{hint} Its window is assumed to have {assumed:,} tokens, "
+        "and the cache rules may be wrong. Name another model with --model, or set the size of the "
+        "window with --window"
+    )
+
+
+def _require_existing(paths: list[Path]) -> None:
+    for path in paths:
+        if not path.exists():
+            raise ValueError(
+                f"{path} does not exist; name a file or a folder with recordings, such as "
+                "~/.claude/projects or ~/.codex/sessions"
+            )
+
+
+def _require_writable_reports(report: Path | None, png: Path | None) -> None:
+    """Find a report that cannot be written before the replay, which may take minutes."""
+    if report is not None and report.is_dir():
+        raise ValueError(
+            f"--report {report} is a folder; name a file, such as {report}/replay.html"
+        )
+    if report is not None and not report.absolute().parent.is_dir():
+        raise ValueError(f"--report {report}: the folder {report.parent} does not exist; create it")
+    if png is not None and png.exists() and not png.is_dir():
+        raise ValueError(f"--png {png} is a file; name a folder")
+    if report or png:
+        _require_matplotlib()
 
 
 def _run_study(
@@ -209,7 +268,7 @@ NAIVE_MARKS_SUFFIX = "naive"
 
 
 def parse_setups(policies: str, *, goal: str, window: int | None, model: str) -> list[ReplaySetup]:
-    """One setup for each policy named; raises ValueError with what may be named."""
+    """Parse the policies into setups. Raise `ValueError` with the valid names."""
     if goal not in GOALS:
         raise ValueError(f"unknown goal {goal!r}; choose one of {', '.join(GOALS)}")
     names = list(dict.fromkeys(name.strip() for name in policies.split(",") if name.strip()))
@@ -219,16 +278,16 @@ def parse_setups(policies: str, *, goal: str, window: int | None, model: str) ->
 
 
 def parse_token_count(text: str) -> int:
-    """`200k`, `1m`, `200_000` or `200000` as a number."""
+    """Parse `200k`, `1m`, `200_000` or `200000` as a number."""
     lowered = text.strip().lower().replace(",", "").replace("_", "")
     factor = {"k": 1_000, "m": 1_000_000}.get(lowered[-1:], 1)
     digits = lowered.rstrip("km") if factor > 1 else lowered
     try:
         tokens = int(float(digits) * factor)
     except (OverflowError, ValueError) as error:
-        raise ValueError(f"{text!r} is no number of tokens; write 200k or 200000") from error
+        raise ValueError(f"invalid number of tokens {text!r}: write 200k or 200000") from error
     if tokens <= 0:
-        raise ValueError(f"{text!r} is no number of tokens; it must be above 0")
+        raise ValueError(f"invalid number of tokens {text!r}: it must be above 0")
     return tokens
 
 
@@ -239,7 +298,7 @@ def _parse_setup(name: str, *, goal: str, window: int | None, model: str) -> Rep
     unknown = [extra for extra in extras if extra not in (*GOALS, NAIVE_MARKS_SUFFIX)]
     if unknown:
         raise ValueError(
-            f"unknown {unknown[0]!r} in {name!r}; a policy may carry a goal "
+            f"unknown {unknown[0]!r} in {name!r}; after a policy, write a goal "
             f"({', '.join(GOALS)}) or {NAIVE_MARKS_SUFFIX}"
         )
     own = next((extra for extra in extras if extra in GOALS), goal)
@@ -254,12 +313,12 @@ def _parse_setup(name: str, *, goal: str, window: int | None, model: str) -> Rep
 
 
 FULL_TABLE_WIDTH_CHARS = 140
-"""Characters of a terminal that shows all columns side by side."""
-MORE_COLUMNS_HINT = "every column, and how it is measured: --notes, or --report FILE"
+"""Width of a terminal that fits all columns in one table, in characters."""
+MORE_COLUMNS_HINT = "for all columns and how they are measured: --notes, or --report FILE"
 
 
 def print_study(study: ReplayStudy, console: Console, *, with_notes: bool = False) -> None:
-    """One setup a row, in one table or in two, and under it what the numbers mean, or in brief."""
+    """Print one row per setup, in one table or in two, then notes on what the numbers mean."""
     console.print(study.title, style="bold", highlight=False)
     left, right = build_cost_columns(study), build_visibility_and_cache_columns(study)
     for columns in [[*left, *right]] if console.width >= FULL_TABLE_WIDTH_CHARS else [left, right]:
@@ -285,5 +344,5 @@ def print_study(study: ReplayStudy, console: Console, *, with_notes: bool = Fals
 
 
 def _escape_markup(text: str) -> str:
-    """An interval's brackets are no markup."""
+    """Escape the brackets of intervals, which are not markup."""
     return text.replace("[", r"\[")

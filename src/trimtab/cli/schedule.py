@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAX_LISTED_SCHEDULES = 100_000
 MAX_NAMED_SCHEDULES = 8
-"""Schedules that are named where one was not found."""
+"""Schedules to list in the error when a name is not found."""
 
 ScheduleArgument = Annotated[
-    str, typer.Argument(metavar="SCHEDULE", help="The schedule: its name, or its whole id.")
+    str, typer.Argument(metavar="SCHEDULE", help="The schedule: its name, or its full id.")
 ]
 
 schedule = typer.Typer(
@@ -43,7 +43,7 @@ schedule = typer.Typer(
 
 @schedule.callback()
 def schedule_options() -> None:
-    """List, run, pause or remove schedules, also while a server runs."""
+    """List, run, pause or remove schedules, even while a server runs."""
 
 
 @schedule.command("list")
@@ -55,8 +55,7 @@ def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption
     elif not found:
         typer.echo(
             f"no schedules in {describe_store(store)}; write `schedules` into agent.yaml and "
-            "serve it, or "
-            "ask a served agent to remind you",
+            "serve it, or ask a served agent to remind you",
             err=True,
         )
     else:
@@ -67,13 +66,15 @@ def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption
 def runs(
     name: Annotated[
         str,
-        typer.Argument(metavar="[SCHEDULE]", help="One schedule; unset, all.", show_default=False),
+        typer.Argument(
+            metavar="[SCHEDULE]", help="Only this schedule. Default: all.", show_default=False
+        ),
     ] = "",
     store: StoreOption = UNSET_STORE,
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the run log, the newest first: what ran, what was skipped, and why."""
+    """Show the run log, newest first: what ran, what was skipped, and why."""
 
     async def look(schedules: ScheduleStore) -> tuple[list[Schedule], list[ScheduleRunLogEntry]]:
         found = await _list_schedules(schedules)
@@ -84,24 +85,24 @@ def runs(
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in log]))
     elif not log:
-        typer.echo("nothing has run yet; see what is to come: trimtab schedule list", err=True)
+        typer.echo("nothing has run yet; to see what is planned: trimtab schedule list", err=True)
     else:
         _show_runs(log, {one.id: one.trigger.timezone for one in found})
 
 
 @schedule.command()
 def pause(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Stop a schedule until it is resumed; runs that are due meanwhile do not count as missed."""
+    """Pause a schedule until you resume it. Runs that fall due meanwhile do not count as missed."""
     was, _ = _change_schedule("pause", name, store)
     _print_note(
-        f"{was.id} is paused; go on with: trimtab schedule resume "
+        f"{was.id} is paused; to continue: trimtab schedule resume "
         f"{was.name}{format_store_option(store)}"
     )
 
 
 @schedule.command()
 def resume(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Let a paused schedule run again, from now on."""
+    """Resume a paused schedule from now on."""
     was, now = _change_schedule("resume", name, store)
     told = "is resumed" if was.paused else "was not paused"
     _print_note(f"{was.id} {told}. {_describe_next_run(now or was)}")
@@ -109,23 +110,23 @@ def resume(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
 
 @schedule.command("run-now")
 def run_schedule_now(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Run a schedule once, now, in addition to its times; it may be paused."""
+    """Run a schedule once now, in addition to its times, even if it is paused."""
     was, now = _change_schedule("run-now", name, store)
     _print_note(
-        f"{was.id} runs now, in session {was.session}; the server answers. "
+        f"{was.id} is due now, in session {was.session}; the server runs it. "
         f"{_describe_next_run(now or was)}"
     )
 
 
 @schedule.command()
 def remove(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Remove a schedule that an agent has made, with its run log."""
+    """Remove a schedule that an agent created, with its run log."""
 
     def check(found: Schedule) -> None:
         if found.origin == "file":
             raise ValueError(
-                f"{found.id} is in the agent's file and would come back; take it out of "
-                "`schedules` in agent.yaml, or: trimtab schedule pause "
+                f"{found.id} is in the agent's file and would come back; remove it from "
+                "`schedules` in agent.yaml, or run: trimtab schedule pause "
                 f"{found.name}{format_store_option(store)}"
             )
 
@@ -136,7 +137,7 @@ def remove(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
 def _change_schedule(
     verb: ScheduleVerb, name: str, store: str, check: Callable[[Schedule], None] = lambda _: None
 ) -> tuple[Schedule, Schedule | None]:
-    """Do it; returns the schedule as it was and as it is."""
+    """Change a schedule, and return it as it was and as it is now."""
 
     async def doing(schedules: ScheduleStore) -> tuple[Schedule, Schedule | None]:
         from trimtab.server.schedules.protocol import execute_schedule_command
@@ -144,10 +145,10 @@ def _change_schedule(
         was = _find_schedule(await _list_schedules(schedules), name)
         check(was)
         if not await execute_schedule_command(schedules, verb, was.id, time.time()):
-            raise LookupError(f"{was.id} was removed meanwhile")
+            raise LookupError(f"{was.id} was removed in the meantime")
         return was, await schedules.get(was.id)
 
-    return _with_schedules(store, f"asking for {verb} of {name}", doing)
+    return _with_schedules(store, f"requesting {verb} of {name}", doing)
 
 
 async def _list_schedules(schedules: ScheduleStore) -> list[Schedule]:
@@ -166,23 +167,25 @@ def _with_schedules(store: str, doing: str, verb: Callable[[ScheduleStore], Awai
 
 
 def _find_schedule(found: Sequence[Schedule], name: str) -> Schedule:
-    """The one of that id or, where no other has it, of that name."""
+    """Find a schedule by its id, or by its name if only one has it."""
     mine = [one for one in found if one.id == name] or [one for one in found if one.name == name]
     if len(mine) == 1:
         return mine[0]
     if mine:
         ids = join_names([one.id for one in mine])
         raise LookupError(
-            f"{format_count(len(mine), 'schedule')} are called {name}: say which, {ids}"
+            f"{format_count(len(mine), 'schedule')} are called {name}; use an id instead: {ids}"
         )
     few = [one.name for one in found[:MAX_NAMED_SCHEDULES]] + (
         ["more"] if len(found) > MAX_NAMED_SCHEDULES else []
     )
-    raise LookupError(f"there is no schedule {name!r}; there is {join_names(few) or 'none'}")
+    raise LookupError(
+        f"there is no schedule {name!r}; existing schedules: {join_names(few) or 'none'}"
+    )
 
 
 def _schedule_to_json(one: Schedule) -> dict[str, Any]:
-    """A schedule for programs."""
+    """Convert a schedule to JSON, for programs."""
     from trimtab.server.schedules.schedule import schedule_to_json
 
     stored = schedule_to_json(one)

@@ -1,4 +1,4 @@
-"""`trimtab schema`: by which editors complete and check `agent.yaml`."""
+"""`trimtab schema`: print the schema with which editors complete and check `agent.yaml`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 
 def print_schema_command() -> None:
-    """Print the JSON Schema of agent.yaml, by which editors complete and check it."""
+    """Print the JSON Schema of agent.yaml. Editors use it to complete and check the file."""
     from trimtab.agent.config.schema import format_editor_schema
 
     typer.echo(format_editor_schema(), nl=False)

@@ -1,4 +1,4 @@
-"""One line that says why not, or what to do better."""
+"""One line on standard error: an error, or a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for
 
 
 def print_error_for_exit(message: str, *, exit_status: int = 2) -> typer.Exit:
-    """Say why not; the exit to raise."""
+    """Print why the command failed, and return the exit to raise."""
     typer.echo(
         wrap_for_terminal(sys.stderr, f"trimtab: {escape_control_characters(message)}", "    "),
         err=True,
@@ -21,7 +21,7 @@ def print_error_for_exit(message: str, *, exit_status: int = 2) -> typer.Exit:
 def warn_about_typed_password(
     context: typer.Context, option: str, address: str, *, variable: str
 ) -> None:
-    """Say that a password was typed: while a command runs, `ps` shows everybody its arguments."""
+    """Warn about a password on the command line: `ps` shows it to everybody while it runs."""
     # Stores take a while to import, and most who refuse something know of none.
     from trimtab.stores.factory import contains_database_password
 

@@ -1,4 +1,4 @@
-"""Which store a command works on, how long it takes, and what it says where it cannot."""
+"""Open the store of a command, show its progress, and print its errors."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from trimtab.stores.factory import is_database_address, open_store
 T = TypeVar("T")
 
 UNSET_STORE = ""
-"""What a command gets where --store is not typed and TRIMTAB_STORE is not set."""
+"""The value if --store is not given and TRIMTAB_STORE is not set."""
 DEFAULT_STORE_FOLDER = "./sessions"
 COMMAND_STORE_CONNECTIONS = 2
-"""To a database: a command does one thing at a time."""
+"""Database connections of a command, which does one thing at a time."""
 PROGRESS_DELAY_S = 1.0
-"""Seconds after which a command says what it is doing."""
+"""Seconds after which a command shows its progress."""
 PIPED_WIDTH_CHARS = 160
-"""Characters of a line where nobody says how wide the paper is."""
+"""Characters of a line if the output is not a terminal."""
 MAX_SUGGESTED_SESSIONS = 3
-"""Ids that are offered in place of one that is not there."""
+"""Similar ids to offer if a session does not exist."""
 MAX_SEARCHED_SESSIONS = 1_000
-"""Sessions among which they are looked for."""
+"""Sessions to search for similar ids."""
 
 
 class ImplicitStoreLocation(str):
-    """A store that nobody had to name: a hint need not name it either."""
+    """A store that the user did not name, so that hints do not name it either."""
 
     __slots__ = ()
 
 
 def _resolve_store_option(context: typer.Context, place: str) -> str:
-    """The store that was named, else that of the agent here, else ./sessions."""
+    """Return the store that the user named, that of the agent here, or ./sessions."""
     if place or context.resilient_parsing:
         warn_about_typed_password(context, "store", place, variable="TRIMTAB_STORE")
         return place
@@ -53,7 +53,7 @@ def _resolve_store_option(context: typer.Context, place: str) -> str:
         return ImplicitStoreLocation(read_local_agent_store_location() or DEFAULT_STORE_FOLDER)
     except ValueError as error:
         raise print_error_for_exit(
-            f"{error}; or say where the sessions are with --store"
+            f"{error}; or name the place of the sessions with --store"
         ) from error
 
 
@@ -64,20 +64,21 @@ StoreOption = Annotated[
         envvar="TRIMTAB_STORE",
         callback=_resolve_store_option,
         show_default=False,
-        help="A folder of sessions, or a database: postgresql://user@host/name. Unset, "
-        "`session.store` of ./agent.yaml, else ./sessions.",
+        help="A folder of sessions, or a database: postgresql://user@host/name. Default: "
+        "`session.store` of ./agent.yaml, then ./sessions.",
     ),
 ]
-SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session.")]
+SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
 HandleArgument = Annotated[
-    str, typer.Argument(metavar="HANDLE", help="A message m12, its part m12.0, or m3-m50.")
+    str,
+    typer.Argument(metavar="HANDLE", help="A message (m12), a part (m12.0) or a range (m3-m50)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 class ProgressStatus:
-    """What a command is about, for those who wait."""
+    """Shows what a slow command is doing."""
 
     def __init__(self, console: Console, text: str) -> None:
         self._status = console.status(escape_control_characters(text))
@@ -90,7 +91,7 @@ class ProgressStatus:
         self._status.stop()
 
     def show_count(self, done: int, total: int, noun: str) -> None:
-        """How far it is."""
+        """Show how much is done."""
         self._status.update(
             f"{escape_control_characters(self._text)}: {done:,} of {total:,} {noun}"
         )
@@ -103,18 +104,18 @@ def run_on_store(
     *,
     allow_new_folder: bool = False,
 ) -> T:
-    """Run a verb on a store; what cannot be done is one line on standard error and status 2.
+    """Run an action on a store. Print one line and exit with status 2 if it fails.
 
-    `new` allows a folder that is not there yet.
+    `allow_new_folder` allows a folder that does not exist yet.
     """
     with report_known_errors(), show_progress_if_slow(description) as told:
         if isinstance(store_location, ImplicitStoreLocation) and not (
             allow_new_folder or is_database_address(store_location) or Path(store_location).exists()
         ):
             raise StoreUnavailable(
-                f"there are no sessions here yet: {store_location} is not there, `trimtab chat` "
-                "makes it. "
-                "Where they are elsewhere, name the place with --store or in TRIMTAB_STORE"
+                f"there are no sessions here yet: {store_location} does not exist; `trimtab chat` "
+                "creates it. If the sessions are elsewhere, name the place with --store or in "
+                "TRIMTAB_STORE"
             )
         return asyncio.run(
             _open_and_run(store_location, action, told, allow_new_folder=allow_new_folder)
@@ -123,7 +124,7 @@ def run_on_store(
 
 @contextmanager
 def report_known_errors() -> Generator[None]:
-    """Turn errors that name their cause into one line each; a mistake of ours stays a traceback."""
+    """Turn known errors into one line each. Errors in our own code stay tracebacks."""
     try:
         yield
     except RequestChangedError as error:
@@ -139,7 +140,7 @@ def report_known_errors() -> Generator[None]:
 
 @contextmanager
 def show_progress_if_slow(description: str) -> Generator[ProgressStatus]:
-    """Show what is being done once it takes a while, on standard error."""
+    """Show on standard error what is being done, if it takes a while."""
     told = ProgressStatus(Console(stderr=True), description)
     # A thread: folding a long log does not let the event loop in.
     timer = threading.Timer(PROGRESS_DELAY_S, told.start)
@@ -153,7 +154,7 @@ def show_progress_if_slow(description: str) -> Generator[ProgressStatus]:
 
 
 def make_output_console() -> Console:
-    """Where results go: as wide as the terminal, or plain and wide into a pipe."""
+    """Return the console for results. It is plain and wide if the output is a pipe."""
     if sys.stdout.isatty():
         return Console()
     told = os.environ.get("COLUMNS", "")
@@ -162,7 +163,7 @@ def make_output_console() -> Console:
 
 
 def print_exact_text(text: str) -> None:
-    """A text exactly as it is, but for a terminal, which must not obey it."""
+    """Print a text exactly, except that a terminal must not obey its control characters."""
     if sys.stdout.isatty():
         typer.echo(escape_control_characters(text))
     else:
@@ -170,7 +171,7 @@ def print_exact_text(text: str) -> None:
 
 
 def format_store_option(store_location: str) -> str:
-    """What must be typed besides, so that a hint works when it is copied."""
+    """Return the option that a hint needs so that the user can copy it."""
     # A database's address may hold a password, and comes from the environment as a rule.
     return (
         ""
@@ -180,7 +181,7 @@ def format_store_option(store_location: str) -> str:
 
 
 def describe_store(store_location: str) -> str:
-    """The store in words that tell no password."""
+    """Name the store without its password."""
     return "the database" if is_database_address(store_location) else store_location
 
 
@@ -201,7 +202,7 @@ async def _open_and_run(
 
 
 async def require_session_position(store: Store, session: str) -> int:
-    """The position of a session that must exist."""
+    """Return the position of a session. Raise `SessionNotFound` if it does not exist."""
     position = await store.position(session)
     if not position:
         raise SessionNotFound(session, similar_ids=await _find_served_sessions(store, session))
@@ -209,7 +210,7 @@ async def require_session_position(store: Store, session: str) -> int:
 
 
 async def _find_served_sessions(store: Store, name: str) -> list[str]:
-    """Ids of served sessions, TENANT/AGENT/NAME, that have this name."""
+    """Return the ids of served sessions, TENANT/AGENT/NAME, with this name."""
     try:
         found = await store.sessions(limit=MAX_SEARCHED_SESSIONS)
     except StoreError:

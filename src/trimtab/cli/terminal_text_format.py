@@ -1,4 +1,4 @@
-"""Numbers, times and texts as people read them on a terminal."""
+"""Format numbers, times and texts for a terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTROL = re.compile(
 
 
 def format_age(timestamp: float, now: float | None = None) -> str:
-    """How long ago something happened."""
+    """Return how long ago something happened."""
     passed = (time.time() if now is None else now) - timestamp
     for unit, seconds in _AGE_UNITS:
         if passed >= seconds:
@@ -31,7 +31,7 @@ def format_age(timestamp: float, now: float | None = None) -> str:
 
 
 def format_utc_timestamp(timestamp: float) -> str:
-    """When, to the second, the same on every machine."""
+    """Return a time in UTC, to the second."""
     try:
         return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, OSError, ValueError):
@@ -39,7 +39,7 @@ def format_utc_timestamp(timestamp: float) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """`1 event`, `1,200 events`, `2 replies`."""
+    """Return `1 event`, `1,200 events` or `2 replies`."""
     if count == 1:
         return f"1 {noun}"
     plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
@@ -47,25 +47,25 @@ def format_count(count: int, noun: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b` or `a, b and c`."""
     return " and ".join(
         part for part in (", ".join(names[:-1]), names[-1] if names else "") if part
     )
 
 
 def escape_control_characters(text: str) -> str:
-    """The text without what a terminal would obey; what is taken out is seen."""
+    """Replace control characters, which a terminal would obey, by visible codes."""
     return _CONTROL.sub(_escaped_character, text.replace("\r\n", "\n"))
 
 
 def shorten_to_line(text: str, max_chars: int) -> str:
-    """The beginning of a text on one line."""
+    """Return the beginning of a text on one line."""
     line = " ".join(escape_control_characters(text[: 8 * max_chars]).split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def wrap_text(text: str, width: int, indent: str = "") -> str:
-    """Lines broken at spaces, what goes on indented; a word that is longer stays whole."""
+    """Break lines at spaces and indent continuation lines. A longer word stays whole."""
     # Most that is said fits, or goes into a pipe.
     from textwrap import TextWrapper
 
@@ -77,7 +77,7 @@ def wrap_text(text: str, width: int, indent: str = "") -> str:
 
 
 def wrap_for_terminal(stream: TextIO, text: str, indent: str = "") -> str:
-    """The text as a terminal shows it best, its lines broken at words; a pipe gets it as it is."""
+    """Break lines at words for a terminal. A pipe gets the text as it is."""
     if not stream.isatty():
         return text
     from shutil import get_terminal_size

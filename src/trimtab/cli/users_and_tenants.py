@@ -1,5 +1,5 @@
-"""`trimtab user`, `trimtab tenant` and `trimtab erasures`: forget somebody, hand over a copy of
-what is kept, and look up what was done."""
+"""`trimtab user`, `trimtab tenant` and `trimtab erasures`: export or erase all data of a user or a
+tenant, and list past erasures."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ UserArgument = Annotated[
 ]
 TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.")]
 TenantOption = Annotated[
-    str, typer.Option(help="The tenant; chats on Telegram and Discord are of `default`.")
+    str, typer.Option(help="The tenant. Chats on Telegram and Discord belong to `default`.")
 ]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", "-o", help="A file; unset, standard output.")
+    Path | None,
+    typer.Option("--output", "-o", help="Write to this file. Default: standard output."),
 ]
 
 user = typer.Typer(name="user", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS)
@@ -51,7 +52,7 @@ tenant = typer.Typer(name="tenant", no_args_is_help=True, add_completion=False, 
 
 @user.callback()
 def user_options() -> None:
-    """Export or erase all that is kept of a user, in all sessions of a tenant."""
+    """Export or erase all data of a user, in all sessions of a tenant."""
 
 
 @tenant.callback()
@@ -66,9 +67,10 @@ def erase_user_command(
     yes: YesOption = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Delete the sessions that are a user's own; in those with others, erase what the user said.
+    """Delete the sessions of a user; in sessions shared with others, erase the user's messages.
 
-    The answers go with it. A server that runs on the same folder does it.
+    The answers to these messages are also erased. If a server uses this folder, the command asks
+    the server to do the work.
     """
 
     async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
@@ -80,8 +82,8 @@ def erase_user_command(
 
     if not yes:
         typer.confirm(
-            f"Erase all of user {user_id} of tenant {tenant} from {describe_store(store)}? It "
-            "cannot be brought back",
+            f"Erase all data of user {user_id} of tenant {tenant} from {describe_store(store)}? "
+            "This cannot be undone",
             abort=True,
             err=True,
         )
@@ -95,7 +97,7 @@ def export_user_command(
     output: OutputOption = None,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Write all that is kept of a user as lines of JSON, hidden messages and files included."""
+    """Write all data of a user as lines of JSON, including hidden messages and files."""
 
     def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
         from trimtab.server import forgetting
@@ -109,9 +111,10 @@ def export_user_command(
 def erase_tenant_command(
     name: TenantArgument, yes: YesOption = False, store: StoreOption = UNSET_STORE
 ) -> None:
-    """Delete all sessions of a tenant, with all that waits or is scheduled in them.
+    """Delete all sessions of a tenant, with their waiting messages and schedules.
 
-    Revoke the tenant's keys first. A server that runs on the same folder does it.
+    Revoke the tenant's keys first. If a server uses this folder, the command asks the server to do
+    the work.
     """
 
     async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
@@ -123,8 +126,8 @@ def erase_tenant_command(
 
     if not yes:
         typer.confirm(
-            f"Erase all sessions of tenant {name} from {describe_store(store)}? They cannot be "
-            "brought back",
+            f"Erase all sessions of tenant {name} from {describe_store(store)}? This cannot be "
+            "undone",
             abort=True,
             err=True,
         )
@@ -135,7 +138,7 @@ def erase_tenant_command(
 def export_tenant_command(
     name: TenantArgument, output: OutputOption = None, store: StoreOption = UNSET_STORE
 ) -> None:
-    """Write all that is kept of a tenant as lines of JSON, hidden messages and files included."""
+    """Write all data of a tenant as lines of JSON, including hidden messages and files."""
 
     def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
         from trimtab.server import forgetting
@@ -146,14 +149,18 @@ def export_tenant_command(
 
 
 def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
-    tenant: Annotated[str | None, typer.Option(help="Of this tenant; unset, of all.")] = None,
-    user: Annotated[str | None, typer.Option(help="Of this user.")] = None,
-    session: Annotated[str | None, typer.Option(help="Of this session, by its ID.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    tenant: Annotated[
+        str | None, typer.Option(help="Only erasures of this tenant. Default: all tenants.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only erasures of this user.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Only erasures of this session, by its id.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of erasures.")] = 100,
     as_json: JsonOption = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """List what was erased, when and by whom, the newest first; nothing of the content is kept."""
+    """List past erasures, when and by whom, newest first. No erased content is stored."""
 
     async def look(kept: Store, _: ProgressStatus) -> list[ErasureRecord]:
         from trimtab.server.stored_session_erasure import open_erasure_records
@@ -163,7 +170,7 @@ def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
             target = await records.digest(named) if named else None
             return await records.newest(tenant, target=target, limit=limit)
 
-    found = run_on_store(store, "reading what was erased", look)
+    found = run_on_store(store, "reading the erasure records", look)
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
@@ -196,7 +203,7 @@ def _export(
                         file.write(f"{json.dumps(last)}\n")
         except QueueInUse as busy:
             raise ValueError(
-                f"{busy}; ask that server over HTTP (GET /v1/users/USER/export, "
+                f"{busy}; export from that server over HTTP (GET /v1/users/USER/export, "
                 "/v1/tenant/export), or stop it first"
             ) from busy
         return last
@@ -208,7 +215,7 @@ def _export(
             f"{format_count(told['sessions'], 'session')} of {what} to {output}"
         )
     if told["unreadable"]:
-        _print_note(f"damaged, so not read: {join_names(told['unreadable'])}")
+        _print_note(f"not exported because they are damaged: {join_names(told['unreadable'])}")
 
 
 def _forget_typed_lines(service: AgentService) -> None:
@@ -218,16 +225,17 @@ def _forget_typed_lines(service: AgentService) -> None:
 def _print_totals(what: str, totals: ErasureTotals) -> None:
     _print_note(
         f"erased {what}: {format_count(totals.sessions, 'session')} deleted, "
-        f"{format_count(totals.messages + totals.waiting, 'message')} erased in others"
+        f"{format_count(totals.messages + totals.waiting, 'message')} erased in other sessions"
     )
     if totals.unreadable:
         _print_note(
-            f"damaged, so not searched: {join_names(totals.unreadable)}; delete these sessions"
+            f"not searched because they are damaged: {join_names(totals.unreadable)}; delete these "
+            "sessions"
         )
     if totals.configured_schedules:
         _print_note(
-            f"schedules of agent.yaml begin a deleted session anew: "
-            f"{join_names(totals.configured_schedules)}; take them out of the file"
+            "schedules in agent.yaml will start a deleted session again: "
+            f"{join_names(totals.configured_schedules)}; remove them from the file"
         )
 
 

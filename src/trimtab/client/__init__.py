@@ -1,6 +1,6 @@
 """A typed client of `trimtab serve`. Needs the extra `client`.
 
-Answers are the values that the server makes them from; see `trimtab.http_api_response_types`.
+Methods return the dataclasses of `trimtab.http_api_response_types`, which the server also uses.
 """
 
 from __future__ import annotations

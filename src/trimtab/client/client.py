@@ -1,4 +1,4 @@
-"""A server of agents, from a program's side."""
+"""The client of a server of agents."""
 
 from __future__ import annotations
 
@@ -24,13 +24,29 @@ from trimtab.http_api_response_types import (
 )
 
 REQUEST_TIMEOUT_S = 30.0
-"""Seconds that a request may take; streams take as long as they last."""
+"""Seconds that a request may take. Streams have no limit."""
 RECONNECT_TIMEOUT_S = 60.0
-"""Seconds that a stream which broke off is tried again for."""
+"""Seconds for which a broken stream tries to reconnect."""
 
 
 class Client:
-    """One server, for the length of an `async with`. Raises `ApiError` and `ServerUnreachable`."""
+    """A connection to one server, to be used in an `async with` block.
+
+    Its methods raise `ApiError` if the server refuses a request, and `ServerUnreachable` if it does
+    not answer.
+
+    Args:
+        url: The address of the server.
+        key: The API key. None if the server needs no key.
+        timeout: Seconds that a request may take. Streams have no limit.
+        reconnect_timeout: Seconds for which a broken stream tries to reconnect.
+
+    Example:
+        ::
+
+            async with Client("http://127.0.0.1:8080", key="…") as client:
+                print(await client.session("my-agent", "first").ask("Good morning!"))
+    """
 
     def __init__(
         self,
@@ -54,19 +70,19 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close all connections."""
         await self._wire.close()
 
     async def list_agents(self) -> list[AgentInfo]:
-        """The agents that you may use."""
+        """Return the agents that you may use."""
         return (await self._wire.request_value(AgentList, "GET", "/v1/agents")).agents
 
     def session(self, agent: str, name: str) -> RemoteSession:
-        """A session by its name; the first message begins it."""
+        """Return a session by its name, without a request. The first message creates it."""
         return RemoteSession(self._wire, agent, name)
 
     async def create_session(self, agent: str, name: str | None = None) -> RemoteSession:
-        """A new session; a name is made where none is given."""
+        """Create a session. If `name` is None, the server chooses a name."""
         body = {} if name is None else {"name": name}
         made = await self._wire.request_value(
             SessionCreated, "POST", _sessions_path(agent), json=body
@@ -76,7 +92,12 @@ class Client:
     async def list_sessions(
         self, agent: str, *, page_size: int = 100
     ) -> AsyncGenerator[SessionInfo]:
-        """All sessions of an agent, in the order of their names."""
+        """Yield all sessions of an agent, ordered by name.
+
+        Args:
+            agent: The name of the agent.
+            page_size: Number of sessions to fetch with each request.
+        """
         after: str | None = None
         while True:
             query: dict[str, Any] = {"limit": page_size} | (
@@ -92,7 +113,10 @@ class Client:
             after = found.next
 
     async def list_dead_letters(self, *, limit: int = 100) -> list[DeadLetterSessionInfo]:
-        """Sessions with dead letters, the newest first; `RemoteSession.resume` retries them."""
+        """Return up to `limit` sessions with dead letters, newest first.
+
+        `RemoteSession.resume` retries them.
+        """
         return (
             await self._wire.request_value(
                 DeadLetterSessionList, "GET", "/v1/dead-letters", params={"limit": limit}
@@ -100,28 +124,38 @@ class Client:
         ).sessions
 
     async def erase_user(self, user: str) -> ForgottenTotals:
-        """Erase all that is kept of a user of your tenant. This may take minutes: give the client a
-        longer `timeout` if there are many sessions."""
+        """Erase all data of a user of your tenant, and return what was erased.
+
+        This may take minutes. If there are many sessions, give the client a longer `timeout`.
+        """
         return await self._wire.request_value(ForgottenTotals, "DELETE", _user_path(user))
 
     def export_user(self, user: str) -> AsyncGenerator[dict[str, Any]]:
-        """All that is kept of a user, line by line; raises `ServerUnreachable` if it is cut off."""
+        """Yield all data of a user, line by line.
+
+        Raises:
+            ServerUnreachable: The connection ended before the export was complete.
+        """
         return self._wire.iter_json_lines(f"{_user_path(user)}/export")
 
     async def erase_tenant(self, tenant: str) -> ForgottenTotals:
-        """Erase all sessions of your tenant, which you name to confirm it."""
+        """Erase all sessions of your tenant, and return what was erased.
+
+        Args:
+            tenant: The name of your tenant, as a confirmation.
+        """
         return await self._wire.request_value(
             ForgottenTotals, "DELETE", "/v1/tenant", json={"confirm": tenant}
         )
 
     def export_tenant(self) -> AsyncGenerator[dict[str, Any]]:
-        """All that is kept of your tenant, as `export_user`."""
+        """Yield all data of your tenant, line by line, as `export_user` does."""
         return self._wire.iter_json_lines("/v1/tenant/export")
 
     async def list_erasures(
         self, *, user: str | None = None, limit: int = 100
     ) -> list[ErasureRecordInfo]:
-        """What was erased, or that of one user, the newest first."""
+        """Return up to `limit` erasures, newest first. `user` selects those of one user."""
         query: dict[str, Any] = {"limit": limit} | ({} if user is None else {"user": user})
         found = await self._wire.request_value(
             ErasureRecordList, "GET", "/v1/erasures", params=query
@@ -129,19 +163,23 @@ class Client:
         return found.erasures
 
     async def health(self) -> str:
-        """`ok` where the server runs."""
+        """Return `ok` if the server runs."""
         return (await self._wire.request_value(HealthStatus, "GET", "/healthz")).status
 
     async def ready(self) -> str:
-        """`ok` where it takes in messages and its store answers; else it raises `ApiError`."""
+        """Return `ok` if the server accepts messages and its store answers.
+
+        Raises:
+            ApiError: The server runs, but is not ready.
+        """
         return (await self._wire.request_value(HealthStatus, "GET", "/readyz")).status
 
     async def metrics(self) -> str:
-        """Figures for Prometheus; for keys that may read them."""
+        """Return the metrics for Prometheus. The key must be allowed to read them."""
         return (await self._wire.send_request("GET", "/metrics")).text
 
     async def openapi(self) -> dict[str, Any]:
-        """The description of all requests and answers."""
+        """Return the OpenAPI document, which describes all requests and answers."""
         return (await self._wire.send_request("GET", "/openapi.json")).json()
 
 

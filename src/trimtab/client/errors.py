@@ -1,4 +1,4 @@
-"""What a server refuses, as an exception that says what to do."""
+"""Exceptions for refused requests and unreachable servers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trimtab.errors import TrimtabError
 
 
 class ServerUnreachable(TrimtabError):
-    """The server could not be reached, or broke off, for longer than it was waited for."""
+    """The server did not answer, or a connection broke, for longer than the timeout."""
 
 
 class ApiError(TrimtabError):
-    """The server answered that it cannot be done."""
+    """The server refused a request. The message says why and what to do."""
 
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None) -> None:
         self.status = status
@@ -28,12 +28,12 @@ class ApiError(TrimtabError):
         self.errors: list[Mapping[str, str]] = problem.get("errors") or []
         """If the body was invalid: `field` and `detail` of each error."""
         self.retry_after = retry_after
-        """Seconds after which it is worth another try; None where it is not said."""
+        """Seconds after which to try again. None if the server does not say."""
         super().__init__(f"{self.detail}. {self.help}".strip())
 
 
 def parse_api_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The refusal that an answer is."""
+    """Convert an error response to an exception."""
     try:
         problem: Any = json.loads(body)
     except ValueError:

@@ -1,4 +1,4 @@
-"""JSON as the values it was made from."""
+"""Convert JSON to dataclasses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def decode_json_unchecked(value_type: type[T], data: Any) -> T:
-    """A value of a type; what a newer server says besides is passed over."""
+    """Convert JSON to a value of this type. Unknown fields of a newer server are ignored."""
     return _decode_value(value_type, data)
 
 

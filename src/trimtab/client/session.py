@@ -1,4 +1,4 @@
-"""A session of a served agent, from a program's side."""
+"""The client's view of one session."""
 
 from __future__ import annotations
 
@@ -29,34 +29,40 @@ from trimtab.http_api_response_types import (
 
 T = TypeVar("T")
 MessageContent = str | Sequence[Mapping[str, Any]]
-"""A text, or parts as the OpenAPI document describes them."""
+"""A text, or message parts as the OpenAPI document describes them."""
 FINAL_EVENT_KINDS = ("turn.finished", "turn.failed")
-"""What the answer to a message ends with."""
+"""The last event of the answer to a message is one of these kinds."""
 
 
 class RemoteTurnFailed(TrimtabError):
-    """The turn failed and is not retried unless you call `RemoteSession.resume`. Or the provider
-    rejected the content of the message, and the next one is sent without it. Or the session was
-    deleted meanwhile."""
+    """A turn did not end with an answer.
+
+    There are four causes. The turn failed, and is retried only if you call `RemoteSession.resume`.
+    The provider rejected the content of the message, and the next message is sent without it. A
+    cost ceiling was reached. Or the session was deleted in the meantime.
+    """
 
 
 class RemoteSession:
-    """One session; made by `Client.session` and `Client.create`."""
+    """One session. `Client.session` and `Client.create_session` return it."""
 
     def __init__(self, transport: HttpTransport, agent: str, name: str) -> None:
         self.agent = agent
-        """Who answers in it."""
+        """The name of the agent."""
         self.name = name
-        """What it is called."""
+        """The name of the session."""
         self._wire = transport
         self._path = f"/v1/agents/{quote(agent, safe='')}/sessions/{quote(name, safe='')}"
 
     async def send(
         self, message: MessageContent, *, key: str | None = None, user: str | None = None
     ) -> MessageAccepted:
-        """Say something; it is kept when this returns, and answered in its turn.
+        """Send a message. It is stored when this returns, and answered later.
 
-        `user` says who speaks: what they said can be exported and erased by it.
+        Args:
+            message: A text, or message parts.
+            key: An idempotency key. The server accepts a message with the same key only once.
+            user: The user who speaks. Their messages can be exported and erased by this id.
         """
         body = _message_body(message, key, user)
         return await self._ask(MessageAccepted, "POST", "/messages", json=body)
@@ -64,10 +70,15 @@ class RemoteSession:
     async def stream(
         self, message: MessageContent, *, key: str | None = None, user: str | None = None
     ) -> AsyncGenerator[StreamEvent]:
-        """Say something and see the answer being made, up to the end of the turn.
+        """Send a message and yield the events of its turn, to the end of the turn.
 
-        A connection that breaks is taken up again without a gap or a repeat; a turn that was
-        paused because of it goes on.
+        If the connection breaks, the stream reconnects without gaps or repeats. If the turn was
+        paused because of that, the stream resumes it.
+
+        Args:
+            message: A text, or message parts.
+            key: An idempotency key. By default, the client generates one.
+            user: The user who speaks, as in `send`.
         """
         body = _message_body(message, key or f"client-{secrets.token_hex(12)}", user)
         reading, resumed = (
@@ -90,7 +101,16 @@ class RemoteSession:
     async def ask(
         self, message: MessageContent, *, key: str | None = None, user: str | None = None
     ) -> str:
-        """Say something and wait for the answer: the last thing said in the turn."""
+        """Send a message and return the answer: the last text of the turn.
+
+        Args:
+            message: A text, or message parts.
+            key: An idempotency key, as in `stream`.
+            user: The user who speaks, as in `send`.
+
+        Raises:
+            RemoteTurnFailed: The turn did not end with an answer.
+        """
         text = ""
         async with aclosing(self.stream(message, key=key, user=user)) as events:
             async for event in events:
@@ -106,9 +126,12 @@ class RemoteSession:
         return text
 
     async def follow_events(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
-        """What happens in it from now on, or behind an event's id; `0` begins at the beginning.
+        """Yield the session's events, from now on or after an event's id.
 
-        It ends with `turn.failed` if the session is deleted.
+        The stream ends with `turn.failed` if the session is deleted.
+
+        Args:
+            after: Yield events after this id. `0` starts at the beginning. None starts now.
         """
         reading = ReconnectingStream(self._wire, "GET", f"{self._path}/events")
         reading.last_event_id = after
@@ -117,11 +140,16 @@ class RemoteSession:
                 yield event
 
     async def state(self) -> SessionState:
-        """How it stands."""
+        """Return the state of the session."""
         return await self._ask(SessionState, "GET", "")
 
     async def history(self, *, after: int = 0, page_size: int = 100) -> AsyncGenerator[MessageInfo]:
-        """All that was said behind a position, hidden from the model or not."""
+        """Yield all messages after a position, hidden from the model or not.
+
+        Args:
+            after: The position in the log after which to start.
+            page_size: Number of messages to fetch with each request.
+        """
         position: int | None = after
         while position is not None:
             query = {"after": position, "limit": page_size}
@@ -131,52 +159,66 @@ class RemoteSession:
             position = found.next
 
     async def context(self) -> ContextUsageInfo:
-        """Where the tokens of the next call would go."""
+        """Return how the next call would use its tokens."""
         return await self._ask(ContextUsageInfo, "GET", "/context")
 
     async def why(self, handle: str) -> VisibilityInfo:
-        """Why the model sees a message, or a part of it, as it does."""
+        """Explain why the model sees a message, or a part of it, as it does."""
         return await self._ask(VisibilityInfo, "GET", f"/why/{quote(handle, safe='')}")
 
     async def recall(self, handle: str) -> str:
-        """A text exactly as it was said, hidden or not."""
+        """Return the exact text of a message or a part, even if it is hidden."""
         return (await self._ask(RecalledText, "GET", f"/recall/{quote(handle, safe='')}")).text
 
     async def search(self, query: str) -> str:
-        """Passages that hold the words, with their handles."""
+        """Return passages that match the words, with their handles."""
         return (await self._ask(SearchResultsText, "GET", "/search", params={"q": query})).text
 
     async def compact(self) -> CompactionResult:
-        """Make the context smaller now; nothing is lost."""
+        """Make the context smaller now. Nothing is lost."""
         return await self._ask(CompactionResult, "POST", "/compact", json={})
 
     async def undo(self, to: str | None = None) -> UndoResult:
-        """Take back the newest message of the user and all behind it, or all behind a handle."""
+        """Undo the user's newest message and everything after it.
+
+        Args:
+            to: Undo everything after this handle instead.
+        """
         return await self._ask(UndoResult, "POST", "/undo", json=_without_nones(to=to))
 
     async def erase(self, handle: str, *, reason: str = "") -> EraseResult:
-        """Destroy a message, a part of it or all from one to another; it cannot be brought back."""
+        """Erase a message, a part of it or a range of messages. This cannot be undone.
+
+        Args:
+            handle: What to erase, such as `m12`, `m12.0` or `m3-m50`.
+            reason: Who asked for it, or which rule requires it. The log keeps this text.
+        """
         return await self._ask(
             EraseResult, "POST", "/erase", json={"handle": handle, "reason": reason}
         )
 
     async def fork(self, name: str | None = None, *, at: int | None = None) -> RemoteSession:
-        """A new session that shares the past of this one, up to a position."""
+        """Create a session that shares the history of this one.
+
+        Args:
+            name: The name of the new session. If it is None, the server chooses one.
+            at: The position up to which to copy. By default, everything is copied.
+        """
         made = await self._ask(
             SessionCreated, "POST", "/fork", json=_without_nones(name=name, at=at)
         )
         return RemoteSession(self._wire, made.agent, made.name)
 
     async def stop(self) -> bool:
-        """Cut off the turn that runs; its text so far is kept. False where none runs there."""
+        """Stop the running turn, and return whether there was one. Its text so far is kept."""
         return (await self._ask(TurnControlResult, "POST", "/stop", json={})).done
 
     async def resume(self) -> bool:
-        """Go on with a turn that was stopped or given up; False where there is nothing to do."""
+        """Continue a turn that was stopped or has failed. Return False if there is none."""
         return (await self._ask(TurnControlResult, "POST", "/resume", json={})).done
 
     async def delete(self) -> None:
-        """Remove it with all that was made from it."""
+        """Delete the session with everything that was made from it."""
         await self._wire.send_request("DELETE", self._path)
 
     async def _ask(self, kind: type[T], method: str, path: str, **sent: Any) -> T:

@@ -1,4 +1,4 @@
-"""Server-sent events, read as they come."""
+"""Read server-sent events as they arrive."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEvent:
-    """Something that happened in a session."""
+    """An event of a session."""
 
     kind: str
     """`message`, `message.delta`, `tool.started`, `tool.result`, `context.edited`, `usage`,
     `turn.started`, `turn.finished`, …"""
     data: Mapping[str, Any]
-    """What it says; the OpenAPI document describes each kind."""
+    """The content. The OpenAPI document describes each kind."""
     id: str | None
-    """Its place: what follows it is asked for with it. None where it moves nobody's."""
+    """The event's position: a client can ask for the events after it. None if it has none."""
 
 
 KEEPALIVE_EVENT = StreamEvent(kind="keepalive", data={}, id=None)
-"""What stands for a comment: the server is there and has nothing to tell."""
+"""Stands for a comment of the server, which shows that it is alive."""
 
 
 async def parse_sse_events(byte_chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]:
-    """The events of a stream. Lines end as the format says: a text may hold all other ends."""
+    """Yield the events of a stream."""
     left = b""
     async for chunk in byte_chunks:
         *frames, left = (left + chunk).replace(b"\r\n", b"\n").split(b"\n\n")

@@ -1,4 +1,4 @@
-"""Requests to a server, and streams that are taken up again where they broke off."""
+"""Send requests to a server, and reconnect streams that break."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ except ModuleNotFoundError as error:
 T = TypeVar("T")
 
 STREAM_SILENCE_TIMEOUT_S = 60.0
-"""Seconds without a byte after which a stream is taken for broken; the server says that it is
-alive every 15."""
+"""Seconds without data after which a stream counts as broken. The server sends a keepalive every 15
+seconds."""
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
-"""Seconds before the second try, and at most before any."""
+"""Seconds before the second attempt, and the maximum before any attempt."""
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
-"""Answers that another try may change."""
+"""Statuses for which a request is repeated."""
 
 
 class HttpTransport:
-    """One server."""
+    """The HTTP connection to one server."""
 
     def __init__(
         self, url: str, api_key: str | None, *, timeout: float, reconnect_timeout: float
@@ -44,21 +44,21 @@ class HttpTransport:
             # Each stream has a connection for as long as it lasts.
             limits=httpx2.Limits(max_connections=None),
         )
-        """What sends."""
+        """The HTTP client."""
         self.reconnect_timeout = reconnect_timeout
-        """Seconds that a stream which broke off is tried again for."""
+        """Seconds for which a broken stream tries to reconnect."""
 
     async def close(self) -> None:
         await self.http.aclose()
 
     async def request_value(self, value_type: type[T], method: str, path: str, **options: Any) -> T:
-        """What is answered, as a value of a type."""
+        """Send a request, and return the answer as a value of this type."""
         return decode_json_unchecked(
             value_type, (await self.send_request(method, path, **options)).json()
         )
 
     async def send_request(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """One request; raises `ApiError` and `ServerUnreachable`."""
+        """Send one request. Raises `ApiError` and `ServerUnreachable`."""
         try:
             answer = await self.http.request(method, path, **options)
         except httpx2.TransportError as error:
@@ -68,8 +68,8 @@ class HttpTransport:
         return answer
 
     async def iter_json_lines(self, path: str) -> AsyncGenerator[dict[str, Any]]:
-        """What is answered line by line, while it is made, up to a line of the kind `end`; raises
-        `ApiError`, and `ServerUnreachable` where there is none."""
+        """Yield the lines of an answer while the server writes them, up to a line of kind `end`.
+        Raises `ApiError`, and `ServerUnreachable` if that line is missing."""
         last: dict[str, Any] = {}
         try:
             async with self.http.stream("GET", path) as answer:
@@ -86,7 +86,7 @@ class HttpTransport:
 
 
 class ReconnectingStream:
-    """A stream of events without a gap or a repeat, however often its connection breaks."""
+    """A stream of events without gaps or repeats, even if its connection breaks."""
 
     def __init__(
         self, transport: HttpTransport, method: str, path: str, *, body: Any = None
@@ -95,12 +95,12 @@ class ReconnectingStream:
         self._request = (method, path)
         self._body = body
         self.last_event_id: str | None = None
-        """The id of the last event; what follows it is asked for."""
+        """The id of the last event. A new connection continues after it."""
         self.disconnects = 0
         """How often the connection broke."""
 
     async def iter_events(self, final_kinds: Collection[str] = ()) -> AsyncGenerator[StreamEvent]:
-        """Events up to and with one of the `last` kinds; without any, until it is closed."""
+        """Yield events up to one of the `final_kinds`, or without end if there are none."""
         clock, failures, heard = asyncio.get_running_loop().time, 0, -1.0
         while True:
             wait = 0.0
@@ -128,14 +128,14 @@ class ReconnectingStream:
             else:
                 heard = clock() if heard < 0 else heard  # it was reached
                 if self._is_lost(heard):
-                    raise ServerUnreachable("the server ends the stream before its last event")
+                    raise ServerUnreachable("the server ended the stream before its last event")
             self.disconnects += 1
             failures += 1
             pause = min(MAX_RETRY_DELAY_S, FIRST_RETRY_DELAY_S * 2 ** min(failures - 1, 8))
             await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))  # noqa: S311 - jitter, nothing secret
 
     def _is_lost(self, heard: float) -> bool:
-        """Whether nothing was heard for longer than is waited, or ever."""
+        """Return whether there was no data for longer than the timeout, or never."""
         silent = asyncio.get_running_loop().time() - heard
         return heard < 0 or silent > self._wire.reconnect_timeout
 

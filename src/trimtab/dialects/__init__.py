@@ -1,4 +1,4 @@
-"""Wire formats: messages and prompts to and from what one provider's API speaks."""
+"""Wire formats: convert messages and prompts to and from the format of a provider's API."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trimtab.dialects.base import Dialect
 
 DialectName = Literal["anthropic", "openai_chat", "openai_responses"]
 DIALECT_NAMES: tuple[DialectName, ...] = ("anthropic", "openai_chat", "openai_responses")
-"""The names that settings and messages know a dialect by."""
+"""The names of the dialects in settings and messages."""
 
 
 def get_dialect(name: str) -> Dialect:
-    """The dialect of that name; only the one asked for is imported."""
+    """Return the dialect with this name. Only this one is imported."""
     if name == "anthropic":
         from trimtab.dialects.anthropic import codec as anthropic
 
@@ -25,4 +25,4 @@ def get_dialect(name: str) -> Dialect:
         from trimtab.dialects.openai_responses import codec as openai_responses
 
         return openai_responses
-    raise ValueError(f"no dialect is called {name!r}; choose one of {', '.join(DIALECT_NAMES)}")
+    raise ValueError(f"unknown dialect {name!r}; choose one of {', '.join(DIALECT_NAMES)}")

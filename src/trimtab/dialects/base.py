@@ -1,4 +1,4 @@
-"""What a wire format must know: reading, writing, rendering and refusing."""
+"""The interface of a wire format: reading, writing, rendering and checking."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class ModelReply:
     """A model's answer, read from the wire."""
 
     message: Message
-    """What the model said."""
+    """The message."""
     usage: Usage | None = None
-    """What the provider reported; None where it did not."""
+    """The usage that the provider reported; None if it did not."""
     stop: str | None = None
-    """Why the model stopped, in the provider's word."""
+    """Why the model stopped, as the provider names it."""
     id: str | None = None
     """The provider's id of the reply."""
     paused: bool = False
-    """Whether it is to be sent back as it is, for the model to go on."""
+    """Whether to send it back unchanged, so that the model continues."""
     counted: int | None = None
-    """Tokens of the request as it was sent, where `usage.input` is another figure; 0 where the
-    reply does not tell them."""
+    """Tokens of the request as it was sent, if `usage.input` is another figure; 0 if the reply does
+    not say."""
     cache_diagnosis: JsonMapping | None = None
-    """What the provider says of its prompt cache: `reason`, and for a miss `missed_tokens`."""
+    """What the provider says about its prompt cache: `reason`, and for a miss `missed_tokens`."""
     server_edits: JsonMapping | None = None
-    """By kind of edit that the provider made itself: the tokens that it took out. None where the
-    reply does not tell."""
+    """By kind of edit that the provider made itself: the tokens that it removed. None if the reply
+    does not say."""
 
 
 class ReplyAccumulator(Protocol):
@@ -42,20 +42,21 @@ class ReplyAccumulator(Protocol):
 
     @property
     def expected_events(self) -> str:
-        """What its events look like, and whence they come."""
+        """A description of its events and their source."""
         ...
 
     @property
     def has_started(self) -> bool:
-        """Whether one of the events so far was of this dialect."""
+        """Whether one of the events so far belonged to this dialect."""
         ...
 
     def feed(self, event: WireObject) -> None:
-        """Take the next stream event."""
+        """Add the next stream event."""
         ...
 
     def reply_body(self) -> WireObject | None:
-        """The whole reply as the API would have returned it unstreamed; None until it is whole."""
+        """Return the whole reply as the API would have returned it without streaming; None if it is
+        incomplete."""
         ...
 
 
@@ -64,38 +65,43 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str:
-        """As settings and `Message.origin` name it."""
+        """The name in settings and `Message.origin`."""
         ...
 
     @property
     def allows_system_notices(self) -> bool:
-        """Whether a message of the system role may stand among the others."""
+        """Whether a message with the system role is allowed among the others."""
         ...
 
     @property
     def prepend_text(self) -> JoinText | None:
-        """How summary and notice become one with a user's message behind them, from renderer 3 on;
-        None where they stand for themselves, in the roles that `system_notices` says."""
+        """The function that joins summary and notice to the following user message, from renderer 3
+        on. None if they are separate messages, with the roles that `allows_system_notices`
+        decides."""
         ...
 
     def parse_message(self, wire: WireObject) -> Message:
-        """One wire message or item."""
+        """Read one wire message or item."""
         ...
 
     def parse_history(self, wire_messages: Sequence[WireObject]) -> list[Message]:
-        """A list of wire messages or items; the items of one assistant reply become one message."""
+        """Read a list of wire messages or items.
+
+        The items of one assistant reply become one message.
+        """
         ...
 
     def find_message_starts(self, wire_messages: Sequence[WireObject]) -> list[int]:
-        """The index of the first item of each message that `parse_history` reads."""
+        """Return the index of the first item of each message that `parse_history` reads."""
         ...
 
     def serialize_history(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """The inverse of `read_history`: equal dicts for messages that come from this dialect."""
+        """Write messages; the inverse of `parse_history`: equal dicts for messages from this
+        dialect."""
         ...
 
     def parse_reply(self, reply_body: WireObject) -> ModelReply:
-        """A whole unstreamed reply body."""
+        """Read a whole reply body that was not streamed."""
         ...
 
     def is_reply_body(self, value: WireObject) -> bool:
@@ -103,20 +109,20 @@ class Dialect(Protocol):
         ...
 
     def create_reply_accumulator(self) -> ReplyAccumulator:
-        """An empty gathering of a streamed reply."""
+        """Create an empty accumulator for a streamed reply."""
         ...
 
     def parse_system_messages(
         self, system_prompt: str | Sequence[WireObject]
     ) -> tuple[Message, ...]:
-        """A system prompt as a caller gives it."""
+        """Read a system prompt as a caller gives it."""
         ...
 
     def render_tools(self, tools: Sequence[WireObject]) -> list[dict[str, Any]]:
-        """Tool definitions in this dialect's form, from any known one.
+        """Convert tool definitions of any known form to this dialect's form.
 
-        What a provider runs itself has no other form, and is passed on as it is. Raises ValueError
-        for what is no definition, a name that comes twice, or another provider's own tool.
+        A tool that the provider runs itself is passed on unchanged. Raises `ValueError` for an
+        invalid definition, a duplicate name, or another provider's own tool.
         """
         ...
 
@@ -127,15 +133,15 @@ class Dialect(Protocol):
         model: str = "",
         /,
     ) -> list[PromptBlock]:
-        """One round rendered: a single message, or an assistant's calls, their results in call
-        order, then what else was said. What an older `renderer` has sent is rendered as it did.
-        What `model` is known to refuse is left out; an empty name refuses nothing."""
+        """Render one round: a single message, or an assistant's calls, their results in call order,
+        then the other messages. An older `renderer_version` renders as it did then. Content that
+        `model` is known to reject is left out; an empty name rejects nothing."""
         ...
 
     def build_request_kwargs(self, prompt: Prompt) -> dict[str, Any]:
-        """Keyword arguments for the provider's SDK."""
+        """Build the keyword arguments for the provider's SDK."""
         ...
 
     def find_request_errors(self, request: Mapping[str, Any]) -> list[str]:
-        """What the provider would refuse, in words; empty for a valid request."""
+        """List what the provider would reject; empty for a valid request."""
         ...

@@ -1,7 +1,8 @@
-"""A provider's own diagnosis of its prompt cache: which reply a request is to be compared with.
+"""A provider's own diagnosis of its prompt cache: with which reply a request is compared.
 
-Whoever asks for it names it once, in `params`: `diagnostics` at Anthropic, `comparison_response_id`
-in `prompt_cache_options` at OpenAI. The id changes with every reply, so it is filled in here.
+A caller asks for it once in `params`: with `diagnostics` at Anthropic, or with
+`comparison_response_id` in `prompt_cache_options` at OpenAI. The id changes with every reply, so it
+is filled in here.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _COMPARISON_KEY = "comparison_response_id"
 def add_cache_comparison(
     dialect: str, params: Mapping[str, Any], last_reply_id: str | None
 ) -> Mapping[str, Any]:
-    """The parameters with the id of the reply before, where a diagnosis is asked for. An id that
-    another provider gave is left out."""
+    """Add the id of the previous reply to the parameters, if a diagnosis is requested.
+
+    An id of another provider is left out.
+    """
     known = last_reply_id or ""
     if dialect == "anthropic" and (asked := dict_or_none(params.get("diagnostics"))) is not None:
         before = known if known.startswith("msg_") else asked.get("previous_message_id")

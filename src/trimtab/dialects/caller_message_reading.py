@@ -1,8 +1,8 @@
-"""What a caller hands in, read: a dict of any dialect, an SDK's object, a LangChain message or a
-`Message` becomes one message that is nobody else's and that the model can be given.
+"""Reads what a caller adds: a dict of any dialect, an SDK's object, a LangChain message or a
+`Message`.
 
-The steps are those of `read_message`: to a plain dict, to the dialect that it is written in, to a
-message, to media that the provider takes. Each refusal says what is wrong and what is right.
+`read_message` converts it to a plain dict, finds its dialect, reads the message, and converts media
+to what the provider accepts. The result is a copy. Each error says what is wrong and what is valid.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from trimtab.log.message import Message, OpaqueBlock, ToolCall, message_from_jso
 from trimtab.text.arguments import describe_wrong_value
 
 MAX_NESTING_DEPTH = 200
-"""Levels of lists and objects in one another; JSON writers give up at about a thousand."""
+"""Maximum number of nested lists and objects. JSON writers fail at about a thousand."""
 _SDK_PARSED_FIELDS = ("parsed", "parsed_arguments", "parsed_output")
 _Pairs = Mapping[Any, Any]
 _Path = tuple[Any, ...]
-"""The last key and the path before it: only what is refused has it written out."""
+"""The last key and the path before it. It is formatted only for an error."""
 
 _ANTHROPIC, _CHAT, _RESPONSES = "anthropic", "openai_chat", "openai_responses"
 
@@ -81,11 +81,11 @@ _CHAT_KEYS = (
 
 
 def read_message(item: Any, *, dialect: str, model: str) -> tuple[Message, ModelReply | None]:
-    """Read what a caller adds: the message, and the whole reply that it came in, if it was one.
+    """Read what a caller adds: the message, and the whole reply if it was one.
 
-    `dialect` and `model` are those that it will be sent to. A dict whose shape fits several
-    dialects is taken for that one. Raises TypeError or ValueError for what is no message, and
-    `UnsupportedMedia` for a picture or a file that the provider would refuse.
+    `dialect` and `model` are those that it will be sent to. A dict that fits several dialects is
+    read in that one. Raises `TypeError` or `ValueError` for an invalid message, and
+    `UnsupportedMedia` for a picture or a file that the provider would reject.
     """
     if isinstance(item, str):
         raise TypeError('a text has no role; add {"role": "user", "content": …}')
@@ -110,25 +110,25 @@ _SAID_IN_REPLY = {
     "response": "the items of response.output",
     "chat.completion": "choices[0].message",
 }
-"""By what a reply calls itself: what it says, as an item of a list."""
+"""By the object type of a reply: which part of it belongs into a list."""
 
 
 class ReadHistory(NamedTuple):
-    """A caller's list as it was read."""
+    """A caller's list after reading."""
 
     system: tuple[Message, ...]
     """The system prompt at its start."""
     messages: list[Message]
-    """The rest."""
+    """The other messages."""
     starts: list[int]
-    """By message of the rest: the index of its first item in the list."""
+    """For each of these messages: the index of its first item in the list."""
 
 
 def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0) -> ReadHistory:
-    """Read a caller's list, or what of it begins with an item behind the system prompt.
+    """Read a caller's list, or the part from an item after the system prompt on.
 
-    An error names the index of the message that it is about. Media get the types that their bytes
-    have; whether they can be sent `convert_media_or_refuse` says, for those that are new.
+    An error names the index of its message. Media get the types that their bytes have.
+    `convert_media_or_refuse` checks later whether new ones can be sent.
     """
     listed = require_message_list(messages)[first_item:]
     accepted = find_accepted_media(dialect, model)
@@ -152,7 +152,7 @@ def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0
 
 
 def require_message_list(messages: Any) -> list[Any]:
-    """A caller's messages as a list; `TypeError` for what is none."""
+    """Return a caller's messages as a list; raise `TypeError` if they are not a list."""
     if isinstance(messages, list):
         return cast("list[Any]", messages)
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
@@ -161,35 +161,46 @@ def require_message_list(messages: Any) -> list[Any]:
 
 
 def convert_media_or_refuse(message: Message, *, dialect: str, model: str) -> Message:
-    """A message whose pictures and files the model's provider takes; `UnsupportedMedia` says why
-    not."""
+    """Return a message whose pictures and files the provider accepts; otherwise raise
+    `UnsupportedMedia`."""
     accepted = find_accepted_media(dialect, model)
     return normalize_message_media(message, accepted, request_dialect=dialect)
 
 
 def copy_message(message: Message) -> Message:
-    """A message made by hand, as a copy that is nobody else's; refused where JSON cannot say it."""
+    """Copy a message that was made by hand; raise if JSON cannot express it."""
     message_json = message_to_json(message)
     plain = to_plain_dict(message_json)
     return message_from_json(plain)
 
 
 def to_plain_dict(value: Any) -> dict[str, Any]:
-    """An SDK's object, or a mapping that may hold some, as a dict that is nobody else's.
+    """Convert an SDK's object, or a mapping that may contain some, to a new dict.
 
-    Fields that the server did not send stay out, so that what goes back is what came. Raises
-    ValueError for what is nested deeper than anybody could send, and TypeError or ValueError for
-    what JSON cannot say, with its place.
+    Fields that the server did not send stay out, so that the same fields are sent back. Raises
+    `ValueError` for too deep nesting, and `TypeError` or `ValueError`, with the path, for values
+    that JSON cannot express.
     """
     value = convert_langchain_message_to_wire(value) if is_langchain_message(value) else value
     plain = (
         _to_json_value(value, MAX_NESTING_DEPTH, ()) if is_mapping_or_sdk_object(value) else None
     )
     if not isinstance(plain, dict):
-        is_raw = callable(getattr(value, "parse", None)) and hasattr(value, "headers")
-        hint = "; it is a raw HTTP response: give what its .parse() returns" if is_raw else ""
-        raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}{hint}")
+        raise TypeError(
+            f"expected a mapping or an SDK object, got {type(value).__name__}{_suggest_item(value)}"
+        )
     return cast("dict[str, Any]", plain)
+
+
+def _suggest_item(value: Any) -> str:
+    """Return what to pass instead of a value that is not a message, or nothing."""
+    if callable(getattr(value, "parse", None)) and hasattr(value, "headers"):
+        return "; it is a raw HTTP response: pass the result of its .parse()"
+    if hasattr(value, "__await__"):
+        return "; await it, and pass the result"
+    if hasattr(value, "__next__") or hasattr(value, "__aiter__"):
+        return "; a stream is read by watch(stream), which adds the reply when it has ended"
+    return "; pass a message, or the reply that the SDK returned" if value is None else ""
 
 
 def is_mapping_or_sdk_object(value: Any) -> bool:
@@ -208,9 +219,7 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
             return value
         raise ValueError(f"{_format_path(path)} is {value}; it must be a finite number")
     if not depth_left:
-        raise ValueError(
-            f"more than {MAX_NESTING_DEPTH} lists and objects lie in one another; nest fewer"
-        )
+        raise ValueError(f"more than {MAX_NESTING_DEPTH} lists and objects are nested; nest fewer")
     if isinstance(value, Mapping):
         pairs = [(_to_json_key(key, path), inner) for key, inner in cast("_Pairs", value).items()]
         return {key: _to_json_value(inner, depth_left - 1, (key, path)) for key, inner in pairs}
@@ -220,7 +229,7 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
     if isinstance(value, type):
         raise TypeError(
             describe_wrong_value(
-                _format_path(path), value, "JSON, and a class is none: give its schema"
+                _format_path(path), value, "JSON, not a class: pass the schema of the class"
             )
         )
     if hasattr(value, "model_fields_set"):
@@ -237,7 +246,10 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
 
 
 def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
-    """Field by field: a model's own dump would take what an SDK parsed for what the server sent."""
+    """Convert a model field by field.
+
+    Its own dump would also contain values that only the SDK added.
+    """
     kind = cast("Any", type(model))
     on_top = kind.__name__.startswith("Parsed") or ".lib." in kind.__module__
     out: dict[str, Any] = {}
@@ -252,7 +264,7 @@ def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
 
 
 def _to_json_key(key: Any, path: _Path) -> str:
-    """The key as JSON writes it; a number is a text there, and sorted as one."""
+    """Return the key as JSON writes it; a number becomes a text and is sorted as one."""
     if isinstance(key, str):
         return key
     if key is None or isinstance(key, int | float):
@@ -261,7 +273,7 @@ def _to_json_key(key: Any, path: _Path) -> str:
 
 
 def _format_path(path: _Path) -> str:
-    """Such as `content[0].meta`."""
+    """Format a path, such as `content[0].meta`."""
     told = ""
     while path:
         key, path = path
@@ -270,9 +282,9 @@ def _format_path(path: _Path) -> str:
 
 
 def detect_dialect(wire: Mapping[str, Any], default_dialect: Dialect) -> Dialect:
-    """The dialect that a message, an item or a reply is written in.
+    """Find the dialect of a message, an item or a reply.
 
-    `default` is the answer where the shape fits it, or tells nothing.
+    The default is returned if the shape fits it or does not say.
     """
     fitting = guess_dialects(wire)
     return (
@@ -283,7 +295,7 @@ def detect_dialect(wire: Mapping[str, Any], default_dialect: Dialect) -> Dialect
 
 
 def guess_dialects(wire: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the dialects that a message, item or reply may be in; empty for any."""
+    """Return the names of the dialects that a message, item or reply may have; empty for any."""
     if "choices" in wire:
         return (_CHAT,)
     if "role" not in wire:
@@ -304,7 +316,7 @@ def guess_dialects(wire: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_content_part(wire: Mapping[str, Any]) -> bool:
-    """Whether it is a part of a message in some dialect, and no item of its own in any."""
+    """Whether it is a part of a message in some dialect, and not a separate item in any."""
     kind = str(wire.get("type"))
     return kind in _CONTENT_PART_TYPES or kind.endswith("_tool_result")
 
@@ -321,7 +333,7 @@ def _guess_part_dialects(part: Mapping[str, Any]) -> tuple[str, ...]:
 def parse_any_system_and_history(
     wire_messages: Sequence[Any], default_dialect_name: str
 ) -> tuple[tuple[Message, ...], list[Message]]:
-    """A list of wire messages of any dialect: the system prompt at its start, and the rest."""
+    """Read a list of wire messages of any dialect: the system prompt at its start, and the rest."""
     parsed, _ = _parse_items(wire_messages, default_dialect_name)
     count = _count_system_messages(parsed)
     return tuple(parsed[:count]), parsed[count:]
@@ -330,7 +342,8 @@ def parse_any_system_and_history(
 def _parse_items(
     wire_messages: Sequence[Any], default_dialect_name: str
 ) -> tuple[list[Message], list[int]]:
-    """A list of wire messages of any dialect, and the index of the first item of each message."""
+    """Read a list of wire messages of any dialect, and the index of the first item of each
+    message."""
     own = get_dialect(default_dialect_name)
     wires = [_read_listed_item(message) for message in wire_messages]
     if any(map(is_langchain_message, wire_messages)):
@@ -343,20 +356,23 @@ def _parse_items(
 
 
 def _read_listed_item(item: Any) -> dict[str, Any]:
-    """One item of a caller's list, which is no whole reply: of those a list has what was said."""
+    """Read one item of a caller's list.
+
+    A whole reply is rejected, only its message belongs into a list.
+    """
     wire = to_plain_dict(item)
     if (said := _SAID_IN_REPLY.get(str(wire.get("object")))) is not None:
-        raise ValueError(f"a whole reply is no item of a list; put {said} there, or add(reply) it")
+        raise ValueError(f"a whole reply cannot be an item of a list; use {said}, or add(reply)")
     return wire
 
 
 def _count_system_messages(messages: Sequence[Message]) -> int:
-    """How many messages of the system stand at the start."""
+    """Count the system messages at the start."""
     return next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
 
 
 def parse_any_tool_call(wire_call: Any) -> ToolCall:
-    """A tool call as a model made it, in any dialect: a block, an entry of a list, an item."""
+    """Read a model's tool call in any dialect: a block, an entry of a list, or an item."""
     call = to_plain_dict(wire_call)
     if call.get("type") == "tool_use":
         message = get_dialect("anthropic").parse_message({"role": "assistant", "content": [call]})
@@ -376,7 +392,7 @@ def parse_any_tool_call(wire_call: Any) -> ToolCall:
 def _find_unreadable_message(
     messages: Sequence[Any], default_dialect: str
 ) -> tuple[int, Exception] | None:
-    """The first message that cannot be read, and why; all are read as what the list is."""
+    """Find the first message that cannot be read, and why, in the dialect of the list."""
     own = get_dialect(default_dialect)
     wires: list[dict[str, Any]] = []
     try:
@@ -394,10 +410,10 @@ def _find_unreadable_message(
 
 
 def _reject_bare_reasoning(message: Message) -> None:
-    """Refuse a thought alone: without what it led to it cannot be sent."""
+    """Reject a reasoning item alone: it cannot be sent without what follows it."""
     thoughts = [isinstance(part, OpaqueBlock) and part.thinking for part in message.parts]
     if message.origin == "openai_responses" and thoughts and all(thoughts):
         raise ValueError(
-            "a reasoning item alone is sent to no model; add the whole response, add(response), "
-            "or take over all items by sync(items)"
+            "a reasoning item cannot be sent alone; add the whole response with add(response), "
+            "or all items with sync(items)"
         )

@@ -1,4 +1,7 @@
-"""Request parameters that only some APIs know: whoever changes the model may leave them set."""
+"""Request parameters that only some APIs have.
+
+They may still be set after a change of the model.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,17 @@ FOREIGN_PARAMETERS: Mapping[str, frozenset[str]] = {
     ),
     "openai_responses": frozenset((*_ANTHROPIC_ONLY, *_CHAT_ONLY, "cache_control")),
 }
-"""By dialect: parameters of the others that it refuses."""
+"""By dialect: parameters of the others that it rejects."""
 
 
 def drop_foreign_parameters(dialect: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters without those that only other APIs know."""
+    """Return the parameters without those that only other APIs have."""
     foreign = find_foreign_parameters(dialect, params)
     return {key: value for key, value in params.items() if key not in foreign}
 
 
 def find_foreign_parameters(dialect: str, params: Mapping[str, Any]) -> list[str]:
-    """The names of the parameters that only other APIs know."""
+    """Return the names of parameters that only other APIs have."""
     found = [key for key in params if key in FOREIGN_PARAMETERS[dialect]]
     managed = params.get("context_management")
     # Anthropic's is an object, that of Responses a list.

@@ -1,4 +1,4 @@
-"""Small, typed looks into untyped wire values."""
+"""Small typed accessors for untyped wire values."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ _NON_OBJECT_TYPES = (str, int, float, list, tuple)
 
 
 def dict_or_none(value: Any) -> dict[str, Any] | None:
-    """The value where it is a JSON object."""
+    """Return the value if it is a JSON object."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def list_or_none(value: Any) -> list[Any] | None:
-    """The value where it is a JSON array."""
+    """Return the value if it is a JSON array."""
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def dicts_in_list(value: Any) -> list[dict[str, Any]]:
-    """The objects of an array; empty where it is no array."""
+    """Return the objects of an array; empty if it is not an array."""
     items = list_or_none(value) or []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def find_non_object_indexes(value: Any) -> list[int]:
-    """Where an array holds what is no object; one of an SDK's is."""
+    """Return the indexes of array items that are not objects. An SDK's object counts as one."""
     entries = enumerate(list_or_none(value) or [])
     return [index for index, each in entries if each is None or isinstance(each, _NON_OBJECT_TYPES)]
 
 
 def int_or_zero(value: Any) -> int:
-    """A count, 0 where the wire has none."""
+    """Return a count, or 0 if there is none."""
     return value if isinstance(value, int) else 0
 
 
 def collect_extra_keys(wire: Mapping[str, Any], *known_keys: str) -> dict[str, Any] | None:
-    """The keys that no field holds; None where there are none."""
+    """Return the keys that no field holds; None if there are none."""
     if len(wire) <= len(known_keys) and all(key in known_keys for key in wire):
         return None
     return {key: value for key, value in wire.items() if key not in known_keys} or None
 
 
 def to_compact_json(value: Any) -> str:
-    """JSON text without spaces, keys in the order given, as a model would have written it."""
+    """Return JSON text without spaces, keys in the given order, as a model would have written
+    it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

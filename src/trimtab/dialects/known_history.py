@@ -1,9 +1,9 @@
-"""Which items of a caller's list were read already, so that only what is new has to be read.
+"""Which items of a caller's list were already read, so that only new ones have to be read.
 
-An item is known by the caller's id for it, or as the same object, or because an equal one stood in
-its place. The same object may have been changed since: the newest items are compared with what they
-were. Equal is what a provider reads alike: without cache marks, a text as its one block, null and
-an empty list as absent.
+An item is known by the caller's id for it, as the same object, or because an equal one was in its
+place. The same object may have been changed since, so the newest items are compared with their
+earlier content. Two items are equal if a provider reads them alike: without cache marks, a text
+like its one block, null and an empty list like a missing value.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from trimtab.dialects.caller_message_reading import to_plain_dict
 from trimtab.text.arguments import describe_wrong_value
 
 HistoryCheck = Literal["newest", "all"]
-"""Which known items are compared with what they were: the newest, or all of them."""
+"""Which known items are compared with their earlier content: the newest, or all of them."""
 MAX_COMPARED_ITEMS = 64
-"""Newest items that are compared with what they were, though they are the same objects."""
+"""How many of the newest items are compared with their earlier content, even if they are the same
+objects."""
 _CHUNK_ITEMS = 512
-"""Items that are compared at once; a difference is looked for in its chunk alone."""
+"""Items that are compared at once. A difference is searched only in its chunk."""
 
 
 class KnownHistory:
-    """A caller's list as it was read last, and where its messages stand in the log."""
+    """A caller's list as it was last read, and the positions of its messages in the log."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []
@@ -38,18 +39,19 @@ class KnownHistory:
 
     @property
     def changed_seqs(self) -> Container[int]:
-        """Positions of messages that the log has otherwise than the caller: redacted, erased, or
-        with a picture that only the log holds."""
+        """Positions of messages that differ in the log from the caller's: redacted, erased, or with
+        a picture that only the log has."""
         return self._changed
 
     def find_restart(
         self, items: Sequence[Any], ids: Sequence[str] | None, in_force: Container[int]
     ) -> tuple[int, int, int]:
-        """Where a list has to be read from: the last message that is known, for it may go on in
-        what is new. Returns how many messages stand before it, the index of its first item, and the
-        position of the message before it; zeros where the list has to be read whole.
+        """Find where to start reading a list: at the last known message, because new items may
+        continue it.
 
-        `in_force` are the positions whose messages are still in the log's force.
+        Returns the number of messages before it, the index of its first item, and the position of
+        the message before it. Zeros mean that the whole list must be read. `in_force` are the
+        positions of messages that were not undone.
         """
         known = self._count_known_items(items, ids)
         if ids is not None:
@@ -62,7 +64,8 @@ class KnownHistory:
         return messages - 1, self._starts[messages - 1], self._seqs[messages - 2]
 
     def find_positions(self, seq: int) -> range:
-        """Where in the list the message of a position in the log stands; empty for nowhere."""
+        """Return the indexes in the list of the message at a position in the log; empty if there
+        are none."""
         index = bisect_left(self._seqs, seq)
         if index == len(self._seqs) or self._seqs[index] != seq:
             return range(0)
@@ -79,9 +82,9 @@ class KnownHistory:
         *,
         changed_seqs: Set[int] = frozenset(),
     ) -> None:
-        """Take over a list whose messages stand where `starts` and `seqs` say, from a message on.
+        """Remember a list whose messages are at `starts` and `seqs`, from a message on.
 
-        Where the two do not agree, nothing is remembered, and the next list is read whole.
+        If the two do not agree, nothing is remembered, and the next list is read completely.
         """
         if len(starts) != len(seqs):
             self._items, self._ids, self._newest = [], None, []
@@ -101,7 +104,7 @@ class KnownHistory:
         self._changed |= changed_seqs
 
     def _validate_ids(self, ids: Sequence[Any], known: int) -> None:
-        """Each id is a text, and no two messages have the same. Those that are known are right."""
+        """Check that each new id is a text, and that no two messages have the same id."""
         # Ids of a list that was refused are in the set, but not in the list.
         if self._ids is None or not known == len(self._ids) == len(self._id_set):
             self._id_set, known = set(), 0
@@ -109,7 +112,7 @@ class KnownHistory:
             if not isinstance(ids[index], str):
                 raise TypeError(describe_wrong_value(f"ids[{index}]", ids[index], "a text"))
             if ids[index] in self._id_set:
-                raise ValueError(f"ids[{index}] is {ids[index]!r}, as that of an earlier message")
+                raise ValueError(f"ids[{index}] is {ids[index]!r}, the id of an earlier message")
             self._id_set.add(ids[index])
 
     def _count_known_items(self, items: Sequence[Any], ids: Sequence[str] | None) -> int:
@@ -125,7 +128,7 @@ class KnownHistory:
 
 
 def is_same_item(known: Any, item: Any) -> bool:
-    """Whether a provider would read two items alike. What cannot be read is like nothing."""
+    """Whether a provider would read two items alike. An unreadable item is like nothing else."""
     try:
         if known is item or known == item:
             return True
@@ -150,8 +153,10 @@ def _comparable(value: Any) -> Any:
 
 
 def _are_same_objects(known: Sequence[Any], items: Sequence[Any]) -> bool:
-    """Whether a list begins with the very objects that are known. Two lists of one length are
-    compared by their pointers, without a look at any object: it takes a nanosecond an item."""
+    """Whether a list begins with the very same objects.
+
+    Lists of one length are compared by their pointers, which takes a nanosecond per item.
+    """
     size = len(known)
     if not (isinstance(known, list) and isinstance(items, list) and 0 < size <= len(items)):
         return False
@@ -169,8 +174,11 @@ def _are_same_objects(known: Sequence[Any], items: Sequence[Any]) -> bool:
 def _count_equal(
     known: Sequence[Any], items: Sequence[Any], is_same: Callable[[Any, Any], bool]
 ) -> int:
-    """How many from the start are equal. Lists of the same objects, or of equal ones, are compared
-    as wholes, which takes a few nanoseconds an item."""
+    """Return how many items from the start are equal.
+
+    Lists of the same or equal objects are compared as a whole, which takes a few nanoseconds per
+    item.
+    """
     end = min(len(known), len(items))
     if _are_same_objects(known, items):
         return end

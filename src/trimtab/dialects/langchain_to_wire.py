@@ -1,6 +1,7 @@
-"""LangChain's messages as dicts of Chat Completions, or of Anthropic where they hold its blocks.
+"""Converts LangChain's messages to dicts of Chat Completions, or of Anthropic if they have its
+blocks.
 
-They are known by their shape: nothing of LangChain is imported.
+They are recognised by their shape: nothing of LangChain is imported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from trimtab.dialects.json_values import int_or_zero
 MessageDict = dict[str, Any]
 _ROLES = {"human": "user", "system": "system", "ai": "assistant", "tool": "tool"}
 _ANTHROPIC_ONLY_BLOCK_TYPES = ("thinking", "redacted_thinking", "server_tool_use", "tool_use")
-"""Blocks that Chat Completions has no place for."""
+"""Blocks that Chat Completions does not support."""
 _CHAT_PART_TYPE_BY_KIND = {"image": "image_url", "audio": "input_audio", "file": "file"}
 
 
@@ -25,13 +26,12 @@ def is_langchain_message(value: Any) -> bool:
 
 
 def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
-    """The message as a dict of the dialect that can say all of it."""
+    """Convert the message to a dict of the dialect that can express all of it."""
     kind = str(langchain_message.type).removesuffix("MessageChunk").lower()
     if kind not in _ROLES:
         raise ValueError(
-            f"a LangChain message of type {langchain_message.type!r} is nothing that is said to "
-            "a model; "
-            f"types that are: {', '.join(_ROLES)}"
+            f"a LangChain message of type {langchain_message.type!r} cannot be sent to a model; "
+            f"supported types: {', '.join(_ROLES)}"
         )
     role, content = _ROLES[kind], _content(langchain_message.content)
     if kind == "system":
@@ -53,7 +53,7 @@ def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
 
 
 def convert_langchain_reply_to_wire(langchain_message: Any) -> MessageDict:
-    """The same as a whole reply with its usage, where the message has one."""
+    """Convert a message to a whole reply with its usage, if it has one."""
     message, usage = (
         convert_langchain_message_to_wire(langchain_message),
         getattr(langchain_message, "usage_metadata", None),
@@ -103,7 +103,7 @@ def _tool_use(call: Mapping[str, Any]) -> MessageDict:
 
 
 def _arguments(args: Any) -> str:
-    """As a text; what could not be parsed is one already."""
+    """Return the arguments as text. Arguments that could not be parsed are already text."""
     return args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
 
 
@@ -112,7 +112,7 @@ def _blocks(content: Any) -> list[MessageDict]:
 
 
 def _content(content: Any) -> Any:
-    """Texts and blocks; LangChain's own blocks of media as Chat Completions has them."""
+    """Convert texts and blocks; LangChain's own media blocks become those of Chat Completions."""
     if not isinstance(content, list):
         return content
     blocks: list[MessageDict] = []

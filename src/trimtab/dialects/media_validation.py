@@ -1,8 +1,8 @@
-"""Which pictures and files a model can be given, and whether one of them is such.
+"""Which pictures and files a model accepts, and whether one of them can be sent.
 
-What its provider would refuse is refused here, in words, before it is kept: in the log it would be
-sent with every later message, and each of these would be refused with it. Where the bytes are fine
-and only their name is wrong, as of a JPEG that is called `image/png`, the name is put right.
+Media that the provider would reject are rejected here, with a reason, before they are stored. In
+the log they would be sent with every later message, and each of these would be rejected. If only
+the type is wrong, as for a JPEG that is called `image/png`, the type is corrected.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ _OPENAI = re.compile(r"(?:^|/)(?:gpt-(?!oss)|chatgpt|o\d)", re.IGNORECASE)
 
 MediaField = Literal["mime", "data", "url"]
 _TransformMedia = Callable[[Media, str], Media | Text]
-"""What is done with a media part, given its place."""
+"""Converts a media part, given its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedMedia:
-    """What a model can be given."""
+    """The media that a model accepts."""
 
     types: Mapping[MediaKind, tuple[str, ...]]
     """Media types, by what a model perceives in them."""
     max_bytes: Mapping[MediaKind, int] = field(default_factory=dict["MediaKind", int])
-    """Bytes that one of them may have, decoded; no limit where it is missing."""
+    """Maximum number of decoded bytes of one of them; no limit if it is missing."""
     max_side_px: int | None = None
-    """Pixels that a picture may be wide or high; None for any."""
+    """Maximum width and height of a picture in pixels; None for no limit."""
 
     def accepts_type(self, kind: MediaKind, mime: str) -> bool:
-        """Whether something that is said to be of a type can be given to it."""
+        """Whether the model accepts media of a declared type."""
         return _canonical_mime_type(mime) in self.types.get(kind, ())
 
     def describe_types(self, kind: MediaKind) -> str:
-        """The types of a kind, or of all kinds where it has none, in words."""
+        """Describe the types of a kind, or of all kinds if it has none."""
         own = self.types.get(kind) or [mime for each in self.types.values() for mime in each]
         return ", ".join(dict.fromkeys(own))
 
@@ -124,11 +124,12 @@ _OTHER_SERVERS_MEDIA = replace(
         ),
     },
 )
-"""Of servers of one's own: what they decode, they decide."""
+"""For other servers: each decides itself what it decodes."""
 
 
 def find_accepted_media(dialect: str, model: str) -> AcceptedMedia:
-    """What a model can be given: by its maker where the name tells, else by the dialect."""
+    """Return the media that a model accepts: by its maker if the name says it, otherwise by the
+    dialect."""
     if dialect == "anthropic" or _CLAUDE.search(model):
         return _ANTHROPIC_MEDIA
     if _GEMINI.search(model):
@@ -139,28 +140,28 @@ def find_accepted_media(dialect: str, model: str) -> AcceptedMedia:
 
 
 class UnsupportedMedia(TrimtabError, ValueError):
-    """A picture or a file that the model's provider would refuse."""
+    """A picture or a file that the model's provider would reject."""
 
     def __init__(self, reason: str, *, media_field: MediaField = "data") -> None:
         self.media_field: MediaField = media_field
         """Which field of it is wrong."""
         self.reason = reason
-        """What is wrong with it, and what is taken."""
+        """What is wrong with it, and what is accepted."""
         super().__init__(reason)
 
 
 def validate_and_convert_media(
     part: Media, accepted: AcceptedMedia, *, is_native: bool = False
 ) -> Media | Text:
-    """The same as it can be sent: with the type that its bytes have; a plain text as text.
+    """Return media as it can be sent: with the type of its bytes, and a plain text as text.
 
-    What is to be fetched from a URL, or is known by a file's id, is left alone. So is, in a message
-    of the model's `own` wire format, what is neither a picture nor a PDF: its SDK may know more
-    kinds than we do. Raises `UnsupportedMedia`.
+    Media with a URL or a file id are not checked. In a message of the model's own wire format,
+    media other than pictures and PDFs are also not checked, because its SDK may know more kinds.
+    Raises `UnsupportedMedia`.
     """
     if part.data is None:
         if (part.url or "").startswith("data:"):
-            raise UnsupportedMedia("a data: URL must have base64 in it", media_field="url")
+            raise UnsupportedMedia("a data: URL must contain base64", media_field="url")
         return part
     told, whole = _canonical_mime_type(part.mime), "".join(part.data.split())
     data = _decode_base64(whole)
@@ -171,7 +172,7 @@ def validate_and_convert_media(
         return Text(text=f"[{part.kind}, {told}]\n{_decode_utf8(data)}")
     _require_accepted_type(part.kind, accepted, told, found, data)
     if len(data) > (most := accepted.max_bytes.get(part.kind, len(data))):
-        raise UnsupportedMedia(f"it has {len(data):,} bytes; {most:,} are taken at most")
+        raise UnsupportedMedia(f"it has {len(data):,} bytes; at most {most:,} are allowed")
     if part.kind == "image":
         _require_sendable_picture(data, accepted)
     mime = found if part.kind == "image" or found != told else part.mime
@@ -181,9 +182,9 @@ def validate_and_convert_media(
 def normalize_message_media(
     message: Message, accepted: AcceptedMedia, *, request_dialect: str = ""
 ) -> Message:
-    """The message with its media as they can be sent; `own` is the dialect that it is sent in.
+    """Return the message with its media as they can be sent in `request_dialect`.
 
-    What a model has said itself is left alone. Raises `UnsupportedMedia` with the place.
+    A model's own messages are not changed. Raises `UnsupportedMedia` with the place.
     """
 
     def check(part: Media, place: str) -> Media | Text:
@@ -204,7 +205,7 @@ def normalize_message_media(
 def normalize_media_where_possible(
     message: Message, accepted: AcceptedMedia, *, request_dialect: str = ""
 ) -> Message:
-    """The same for a message that was let in before: what cannot be sent stays as it is."""
+    """Do the same for a stored message: media that cannot be sent stay unchanged."""
 
     def correct(part: Media, _: str) -> Media | Text:
         try:
@@ -220,12 +221,12 @@ def normalize_media_where_possible(
 
 
 def replace_unsupported_media(message: Message, accepted: AcceptedMedia) -> Message:
-    """The message with a sentence in place of what cannot be sent; nothing is raised."""
+    """Replace media that cannot be sent by a sentence; raise nothing."""
     return _transform_media(message, lambda part, _: normalize_or_replace_media(part, accepted))
 
 
 def normalize_or_replace_media(part: Media, accepted: AcceptedMedia) -> Media | Text:
-    """The media, or a sentence that says why it was left out."""
+    """Return the media, or a sentence that says why it was left out."""
     try:
         return validate_and_convert_media(part, accepted)
     except UnsupportedMedia as error:
@@ -266,7 +267,7 @@ def _decode_base64(text: str) -> bytes:
     try:
         data = binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:
-        raise UnsupportedMedia(f"its data is no base64: {str(error).lower()}") from None
+        raise UnsupportedMedia(f"its data is not base64: {str(error).lower()}") from None
     if not data:
         raise UnsupportedMedia("its data is empty")
     return data
@@ -276,7 +277,7 @@ def _decode_utf8(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UnsupportedMedia(f"it is no text in UTF-8: byte {error.start:,} is none") from None
+        raise UnsupportedMedia(f"it is not UTF-8 text: byte {error.start:,} is invalid") from None
 
 
 def _require_accepted_type(
@@ -289,7 +290,7 @@ def _require_accepted_type(
     accepted = accepted_media.types.get(kind, ())
     if not accepted:
         raise UnsupportedMedia(
-            f"this model takes no {kind}; it takes {accepted_media.describe_types(kind)}",
+            f"this model does not accept {kind}; it accepts {accepted_media.describe_types(kind)}",
             media_field="mime",
         )
     if detected_type in accepted:
@@ -297,18 +298,18 @@ def _require_accepted_type(
     if detected_type is not None:
         raise UnsupportedMedia(
             (
-                f"its bytes are {detected_type}; as {kind} this model takes "
+                f"its bytes are {detected_type}; as {kind} this model accepts "
                 f"{accepted_media.describe_types(kind)}"
             ),
             media_field="mime",
         )
     if declared_type in accepted:
         raise UnsupportedMedia(
-            f"its bytes are no {declared_type}: they begin with {data[:8].hex(' ')}"
+            f"its bytes are not {declared_type}: they begin with {data[:8].hex(' ')}"
         )
     raise UnsupportedMedia(
         (
-            f"it is {declared_type or 'of no named type'}; as {kind} this model takes "
+            f"its type is {declared_type or 'missing'}; as {kind} this model accepts "
             f"{accepted_media.describe_types(kind)}"
         ),
         media_field="mime",
@@ -317,7 +318,7 @@ def _require_accepted_type(
 
 def _require_sendable_picture(data: bytes, accepted_media: AcceptedMedia) -> None:
     if (why := find_image_defect(data)) is not None:
-        raise UnsupportedMedia(f"nobody can draw it: {why}")
+        raise UnsupportedMedia(f"it cannot be decoded: {why}")
     sides = read_image_dimensions(data)
     if (
         sides is not None
@@ -325,7 +326,6 @@ def _require_sendable_picture(data: bytes, accepted_media: AcceptedMedia) -> Non
         and max(sides) > accepted_media.max_side_px
     ):
         raise UnsupportedMedia(
-            f"it is {sides[0]:,} × {sides[1]:,} pixels large; {accepted_media.max_side_px:,} a "
-            "side are taken at "
-            "most"
+            f"it is {sides[0]:,} × {sides[1]:,} pixels large; at most "
+            f"{accepted_media.max_side_px:,} a side are allowed"
         )

@@ -1,4 +1,4 @@
-"""Explicit cache breakpoints, which OpenAI takes on content parts from GPT-5.6 on."""
+"""Explicit cache breakpoints, which OpenAI accepts on content parts from GPT-5.6 on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AddBreakpoint = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 def accepts_cache_breakpoints(model: str) -> bool:
-    """Whether a model is known to take them. Others cache by themselves, or refuse the field."""
+    """Whether a model is known to accept them. Others cache by themselves, or reject the field."""
     found = _GPT_VERSION.match(model)
     return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
 
@@ -26,14 +26,20 @@ def accepts_cache_breakpoints(model: str) -> bool:
 def add_cache_breakpoints_to_messages(
     messages: Sequence[Mapping[str, Any]], system_count: int, block_indexes: Sequence[int]
 ) -> _Bodies:
-    """Chat messages with breakpoints on copies; `head` of them are the system prompt."""
+    """Add breakpoints to copies of Chat messages.
+
+    The first `system_count` are the system prompt.
+    """
     return _add_breakpoints(messages, system_count, block_indexes, _message_with_breakpoint)
 
 
 def add_cache_breakpoints_to_items(
     items: Sequence[Mapping[str, Any]], system_count: int, block_indexes: Sequence[int]
 ) -> _Bodies:
-    """Responses items with breakpoints on copies; `head` of them are the system prompt."""
+    """Add breakpoints to copies of Responses items.
+
+    The first `system_count` are the system prompt.
+    """
     return _add_breakpoints(items, system_count, block_indexes, _item_with_breakpoint)
 
 

@@ -1,4 +1,4 @@
-"""What both of OpenAI's APIs refuse in names and ids, in their own words."""
+"""What both of OpenAI's APIs reject in names and ids, in OpenAI's own words."""
 
 from __future__ import annotations
 

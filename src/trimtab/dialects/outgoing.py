@@ -1,5 +1,5 @@
 """What is sent: a window rendered in its dialect, and a recorded call as keyword arguments for an
-SDK, now or long after."""
+SDK."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trimtab.window.window import Window
 
 
 def create_rendering(settings: Settings) -> IncrementalRenderer:
-    """An empty rendering in the settings' dialect."""
+    """Create an empty rendering in the settings' dialect."""
     wire = get_dialect(settings.dialect)
 
     def render(messages: Sequence[Message]) -> list[PromptBlock]:
@@ -41,8 +41,10 @@ def build_request(
     *,
     last_reply_id: str | None,
 ) -> dict[str, Any]:
-    """The request of a call whose window is rendered. `last_reply_id` is the provider's id of the
-    reply before it, which a diagnosis of the cache is compared with."""
+    """Build the request of a call whose window is rendered.
+
+    `last_reply_id` is the provider's id of the previous reply, for a diagnosis of the cache.
+    """
     prompt = Prompt(
         model=settings.model,
         rules_model=settings.rules_model,
@@ -104,11 +106,11 @@ COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
         ]
     ),
 }
-"""By dialect: which of a request's parameters the provider's count endpoint takes."""
+"""By dialect: the request parameters that the provider's count endpoint accepts."""
 
 
 def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the provider's count endpoint is asked with for a request."""
+    """Return the parameters of a request for the provider's count endpoint."""
     known = COUNT_PARAMETERS.get(dialect)
     if known is None:
         raise ValueError(
@@ -121,8 +123,10 @@ def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[st
 def find_rejected_texts(
     window: Window, get_rendering: Callable[[], IncrementalRenderer], provider_message: str
 ) -> frozenset[str]:
-    """What stands where a provider's words say that the last request is at fault; nothing where
-    they do not say, or something that was sent has changed since."""
+    """Find the texts of the last request that a provider's error message points to.
+
+    Return nothing if it names no place, or if sent content has changed since.
+    """
     last = window.last_call
     if (
         not provider_message
@@ -144,7 +148,7 @@ def find_rejected_texts(
 def rebuild_request_from_events(
     events: Sequence[Event], call_seq: int, counters: Mapping[str, TokenCounter] | None = None
 ) -> dict[str, Any]:
-    """The exact request of a past call, from the log alone and checked against its hash."""
+    """Rebuild the exact request of a past call from the log alone, and check its hash."""
     call = require_call(events[call_seq - 1] if 0 < call_seq <= len(events) else None, call_seq)
     window = Window(counters)
     window.apply(*events[: call.position])
@@ -152,14 +156,14 @@ def rebuild_request_from_events(
 
 
 def require_call(event: Event | None, seq: int) -> ModelCall:
-    """The call that an event records."""
+    """Return the call that an event records."""
     if event is None or not isinstance(event.body, ModelCall):
         raise LookupError(f"event {seq} is not a call")
     return event.body
 
 
 def rebuild_request_from_window(window: Window, call_seq: int, call: ModelCall) -> dict[str, Any]:
-    """The request of a past call, given the window of that time; checked against its hash."""
+    """Rebuild the request of a past call from the window of that time, and check its hash."""
     rendering = create_rendering(window.settings)
     rendering.update(window)
     if (
@@ -168,9 +172,9 @@ def rebuild_request_from_window(window: Window, call_seq: int, call: ModelCall) 
         != call.hash
     ):
         raise RequestChangedError(
-            f"the request of call {call_seq} cannot be shown as it was sent: rendered from the "
-            "log it "
-            "has another hash (something it held was erased, or the renderer changed)"
+            f"the request of call {call_seq} cannot be shown as it was sent: the request that "
+            "Trimtab builds from the log has another hash. Content was erased, or the renderer "
+            "changed"
         )
     return build_request(
         window.settings, rendering, call, last_reply_id=window.conversation.last_reply_id

@@ -1,6 +1,6 @@
-"""Request parameters in the form that each API wants: tool choice, format of the reply, stops.
+"""Request parameters in the form of each API: tool choice, format of the reply, stop sequences.
 
-A caller sets them once, and changes models: what one API takes, another refuses.
+A caller sets them once and then changes models. One API may reject what another accepts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Wire = Mapping[str, Any]
 
 
 def find_chat_parameter_errors(request: _Wire) -> list[str]:
-    """What Chat Completions refuses of `tool_choice`, `response_format` and `stop`."""
+    """List what Chat Completions rejects in `tool_choice`, `response_format` and `stop`."""
     found: list[str] = []
     choice = request.get("tool_choice")
     if choice is not None and not request.get("tools"):
@@ -58,7 +58,7 @@ def _check_chat_choice(choice: Any, names: Collection[str]) -> list[str]:
 
 
 def find_responses_parameter_errors(request: _Wire) -> list[str]:
-    """What the Responses API refuses of `tool_choice` and `text`."""
+    """List what the Responses API rejects in `tool_choice` and `text`."""
     found: list[str] = []
     choice = request.get("tool_choice")
     if choice is not None:
@@ -88,7 +88,7 @@ def _check_responses_choice(choice: Any, names: Collection[str]) -> list[str]:
 
 
 def _check_openai_choice_word(choice: Any) -> list[str] | None:
-    """What is wrong with a choice that is a word, or is neither a word nor an object."""
+    """Check a choice that is a word, or neither a word nor an object."""
     if isinstance(choice, str):
         valid = choice in _OPENAI_CHOICES
         return [] if valid else [_unsupported("tool_choice", choice, _OPENAI_CHOICES)]
@@ -104,7 +104,10 @@ def _check_is_tool(name: Any, names: Collection[str]) -> list[str]:
 
 
 def _check_openai_format(shape: Any, location: str, *, nested_key: str | None) -> list[str]:
-    """`nested_key` is where Chat Completions has the schema; Responses have it beside the type."""
+    """Check the format.
+
+    `nested_key` holds the schema in Chat Completions; in Responses it is next to the type.
+    """
     told = dict_or_none(shape)
     if told is None:
         return [f"Invalid type for '{location}': expected an object."]
@@ -129,7 +132,8 @@ def _unsupported(location: str, value: Any, choices: Collection[str]) -> str:
 
 
 def find_anthropic_parameter_errors(request: _Wire) -> list[str]:
-    """What the Messages API refuses of `tool_choice`, `output_config`, `metadata` and stops."""
+    """List what the Messages API rejects in `tool_choice`, `output_config`, `metadata` and
+    stops."""
     found: list[str] = []
     choice = request.get("tool_choice")
     if choice is not None:

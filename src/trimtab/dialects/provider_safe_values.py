@@ -1,4 +1,4 @@
-"""What stands for a part in a dialect that it did not come from."""
+"""Replacements for a part in a dialect that it did not come from."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from trimtab.log.message import Media, Text, ToolResult
 EMPTY_MESSAGE_TEXT = "(no content)"
 """The text of a message that has nothing a provider would accept."""
 ERROR_RESULT_PREFIX = "Error"
-"""What a result begins with that is an error, where the wire cannot say so otherwise."""
+"""The prefix of an error result, if the wire has no flag for it."""
 SYSTEM_MESSAGE_PREFIX = "[System message]"
-"""Before the words of a system message that has to stand in a user's."""
+"""The prefix of a system message that has to be in a user message."""
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 def omitted_media_text(media: Media) -> str:
-    """The text in place of media that the wire cannot carry."""
+    """Return the text that replaces media which the wire cannot carry."""
     return f"[{media.kind} omitted: not supported here]"
 
 
 def make_valid_call_id(call_id: str, allowed_pattern: re.Pattern[str]) -> str:
-    """The id as the wire takes it: unchanged if it may be, else a digest of it.
+    """Return a call id that the wire accepts: unchanged if it is valid, otherwise a digest of it.
 
-    It depends on nothing but the id, so that a call and its result agree wherever they stand.
+    It depends only on the id, so that a call and its result always agree.
     """
     if allowed_pattern.fullmatch(call_id):
         return call_id
@@ -39,12 +39,12 @@ def make_valid_call_id(call_id: str, allowed_pattern: re.Pattern[str]) -> str:
 
 
 def make_valid_tool_name(name: str, max_chars: int) -> str:
-    """A tool's name in the letters that every provider takes."""
+    """Convert a tool's name to the characters that every provider accepts."""
     return _INVALID_NAME_CHARS.sub("_", name)[:max_chars] or "tool"
 
 
 def parse_tool_arguments(arguments: str) -> dict[str, Any]:
-    """A call's arguments as an object; what is none is wrapped, never lost."""
+    """Parse a call's arguments as an object. Any other value is wrapped, never lost."""
     if not arguments:
         return {}
     value = _parse_json_object(arguments)
@@ -52,7 +52,7 @@ def parse_tool_arguments(arguments: str) -> dict[str, Any]:
 
 
 def ensure_arguments_json(arguments: str) -> str:
-    """A call's arguments as the text of an object, untouched where they are one."""
+    """Return a call's arguments as the text of an object, unchanged if they are one."""
     return (
         to_compact_json(parse_tool_arguments(arguments))
         if _parse_json_object(arguments) is None
@@ -66,7 +66,8 @@ def is_json_object_text(value: Any) -> TypeGuard[str]:
 
 
 def with_error_prefix(result: ToolResult) -> ToolResult:
-    """A result whose first words say that the tool has failed, for a wire that has no flag."""
+    """Return a result that begins with a text that the tool has failed, for a wire without a
+    flag."""
     told = result.text.strip()
     # What stands in for a result is one bracket, and says itself why.
     stands_in = told.startswith("[") and told.endswith("]")
@@ -81,7 +82,7 @@ def with_error_prefix(result: ToolResult) -> ToolResult:
 
 
 def _parse_json_object(text: str) -> dict[str, Any] | None:
-    """The object that a text is the JSON of, if any provider could take it."""
+    """Parse a text as a JSON object, if a provider could accept it."""
     try:
         value = dict_or_none(json.loads(text))
         # Too deep for whoever writes it, or a number that is none: 1e999, NaN.
@@ -92,13 +93,13 @@ def _parse_json_object(text: str) -> dict[str, Any] | None:
 
 
 def parse_data_url(url: str) -> tuple[str, str] | None:
-    """Media type and base64 payload of a plain `data:` URL; None for any other."""
+    """Return the media type and base64 payload of a plain `data:` URL; None for any other."""
     found = _DATA_URL.fullmatch(url)
     return (found[1], found[2]) if found else None
 
 
 def media_to_url(media: Media) -> str | None:
-    """The media as one URL: where it lies, or with its payload in it."""
+    """Return the media as one URL: its address, or with its payload in it."""
     if media.data is not None:
         return f"data:{media.mime};base64,{media.data}" if media.mime else None
     return media.url

@@ -1,4 +1,4 @@
-"""The answer to a recall: its text, and the pictures and files themselves where a result can carry
+"""The answer to a recall: its text, and the pictures and files themselves if a result can carry
 them."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _KINDS_IN_RESULTS: dict[str, tuple[MediaKind, ...]] = {
     "anthropic": ("image", "document", "file"),
     "openai_responses": ("image", "document", "file"),
 }
-"""By dialect: what a tool result may hold beside text. Chat Completions takes text alone."""
+"""By dialect: what a tool result may contain in addition to text. Chat Completions accepts only
+text."""
 SHOWN_AGAIN_TEXT = "[it is shown again in its place, until you have replied]"
 NOT_CARRIED_TEXT = "[this provider takes no {kind} in a tool result]"
 
@@ -21,8 +22,10 @@ NOT_CARRIED_TEXT = "[this provider takes no {kind} in a tool result]"
 def build_recall_result(
     call: ToolCall, text: str, recalled: tuple[Message, tuple[Part, ...]] | None, settings: Settings
 ) -> tuple[Message, bool]:
-    """The result of a recall call, and whether what it names is to be revealed in its place, for
-    the result cannot carry it."""
+    """Build the result of a recall call.
+
+    Also return whether to reveal the content, because the result cannot carry it.
+    """
     if recalled is None:
         return _to_message(call, [Text(text=text)]), False
     message, parts = recalled

@@ -1,4 +1,4 @@
-"""Where in a request a provider says that the fault is, and what stands there."""
+"""Finds the content of a request that a provider's error message points to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _TEXT_KEYS = frozenset({"text", "data", "url", "image_url", "file_data", "conten
 
 
 def find_texts_at_error_location(request: Mapping[str, Any], error_message: str) -> frozenset[str]:
-    """The texts, payloads and URLs at the place that a provider's words name; none for no place."""
+    """Return the texts, payloads and URLs at the place that the error names; none if it names
+    none."""
     found = _ERROR_LOCATION.search(error_message)
     if found is None:
         return frozenset()

@@ -1,6 +1,6 @@
-"""A stream that is passed on as it comes, and kept as a reply when it ends.
+"""A stream that is passed through, and recorded as a reply when it ends.
 
-What a stream event adds to what a reader sees: a piece of text, or of thinking.
+Also reads the text or thinking that a stream event adds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ StreamEventT = TypeVar("StreamEventT")
 
 
 class ReplyRecordingStream(Generic[StreamEventT]):
-    """Iterate it as you would the stream itself, with `for` or `async for`; then `message` is the
-    reply.
+    """A stream that also records its reply. Iterate it with `for` or `async for`.
 
-    A stream that breaks off leaves nothing behind: the call's outcome stays unknown.
+    After the end, `message` is the reply. If the stream ends early, nothing is added, and the
+    outcome of the call stays unknown.
     """
 
     def __init__(
@@ -37,12 +37,15 @@ class ReplyRecordingStream(Generic[StreamEventT]):
 
     @property
     def message(self) -> Message:
-        """The reply, with its text and its tool `calls`. Raises ValueError before the stream has
-        ended, and for one that broke off."""
+        """The reply, with its text and its tool `calls`.
+
+        Raises:
+            ValueError: If the stream has not ended, or ended early.
+        """
         if self._message is None:
             raise ValueError(
-                "the reply is not whole: read the stream to its end before you ask for its "
-                "message; of a stream that breaks off nothing is added"
+                "the reply is incomplete: read the stream to its end before you use the "
+                "message. If the stream ends early, no message is added"
             )
         return self._message
 
@@ -65,7 +68,7 @@ class ReplyRecordingStream(Generic[StreamEventT]):
 
 
 def build_reply_outcome(call_seq: int, reply: ModelReply) -> CallOutcome:
-    """What a reply tells of the call that it answers."""
+    """Build the outcome of the call that a reply answers."""
     return CallOutcome(
         call=call_seq,
         usage=reply.usage,
@@ -77,20 +80,21 @@ def build_reply_outcome(call_seq: int, reply: ModelReply) -> CallOutcome:
 
 
 def read_finished_reply_body(accumulator: ReplyAccumulator) -> WireObject | None:
-    """The reply of a stream that has ended; None for one that broke off.
+    """Return the reply of a stream that has ended; None if it ended early.
 
-    Raises ValueError where nothing of it was of the dialect: the reply would be lost unsaid.
+    Raises `ValueError` if no event belonged to the dialect, because the reply would be lost
+    silently.
     """
     if not accumulator.has_started:
         raise ValueError(
-            "the stream ended without an event that could be read, and its reply is lost; "
+            "the stream had no readable event, so its reply is lost; "
             f"expected {accumulator.expected_events}"
         )
     return accumulator.reply_body()
 
 
 def read_text_or_thinking_delta(stream_event: WireObject) -> tuple[str, str] | None:
-    """`text` or `thinking`, and the piece; None for an event that adds nothing to read."""
+    """Return `text` or `thinking` and the piece; None for an event without either."""
     kind = stream_event.get("type")
     if kind == "content_block_delta":
         return _read_anthropic_delta(stream_event.get("delta") or {})

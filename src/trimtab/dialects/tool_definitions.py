@@ -1,6 +1,6 @@
-"""Tool definitions of any known dialect in one form, and from it in each.
+"""Converts tool definitions of any known dialect to one form, and from it to each dialect.
 
-Tools that a provider runs itself, and whose they are.
+Also knows the tools that providers run themselves.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ _FREE_TEXT: Mapping[str, Any] = {
     "required": ["arguments"],
 }
 _ACCEPTED_SHAPES_TEXT = (
-    'a tool is {"name": …, "description": …, "input_schema": {…}}, the same with parameters or '
-    'inputSchema for its schema, or {"type": "function", "function": {"name": …, "parameters": …}}'
+    'a tool is {"name": …, "description": …, "input_schema": {…}} or '
+    '{"type": "function", "function": {"name": …, "parameters": …}}; '
+    "instead of input_schema, you can write parameters or inputSchema"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """A tool that the caller runs, in no provider's form."""
+    """A tool that the caller runs, in a form that belongs to no provider."""
 
     name: str
-    """As the model calls it."""
+    """The name that the model uses."""
     dialect: str
-    """The dialect it was written in; empty for a form that is none's."""
+    """The dialect it was written in; empty for a form of no dialect."""
     description: str | None = None
-    """What the model is told of it."""
+    """The description for the model."""
     schema: Mapping[str, Any] | None = None
-    """JSON schema of the arguments; None where the definition has none."""
+    """The JSON schema of the arguments; None if the definition has none."""
     strict: bool | None = None
-    """Whether the provider holds the model to the schema; None where the definition is silent."""
+    """Whether the provider enforces the schema; None if the definition does not say."""
     custom: Mapping[str, Any] | None = None
     """The input format of a tool that takes free text; None for a function."""
 
 
 def parse_tool_definition(definition: Mapping[str, Any]) -> ToolDefinition | None:
-    """A function or custom tool of any known form; None for what a provider runs itself."""
+    """Parse a function or custom tool of any known form; return None for a provider's own tool."""
     kind = definition.get("type")
     chat = "openai_chat" if kind is not None else ""
     if (function := dict_or_none(definition.get("function"))) is not None:
@@ -71,7 +72,7 @@ def convert_tool_definitions(
     dialect: str,
     serialize: Callable[[ToolDefinition], dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Definitions of any known form in a dialect's; refused where a model could not use them."""
+    """Convert definitions of any known form to a dialect's; raise if a model could not use them."""
     out: list[dict[str, Any]] = []
     names: set[str] = set()
     for number, given in enumerate(definitions):
@@ -81,8 +82,8 @@ def convert_tool_definitions(
             raise ValueError(f"tools[{number}] {error}") from None
         name = wire.get("name") if tool is None else tool.name
         if name in names:
-            ours = ", and recall=True brings one" if name in RECALL_TOOL_NAMES else ""
-            raise ValueError(f"two tools are called {name!r}{ours}; give each a name of its own")
+            ours = " (recall=True adds one)" if name in RECALL_TOOL_NAMES else ""
+            raise ValueError(f"two tools are called {name!r}{ours}; tool names must be unique")
         if name is not None:
             names.add(name)
         out.append(wire if tool is None or tool.dialect == dialect else serialize(tool))
@@ -99,14 +100,14 @@ def _parse_usable_definition(
     tool = parse_tool_definition(wire)
     if tool is None and (own := find_hosted_tool_dialects(wire)) and dialect not in own:
         raise ValueError(
-            f"of type {wire['type']!r} is one that a provider runs itself: {own[0]} has it, "
-            f"{dialect} does not; leave it out, or define a tool of your own"
+            f"of type {wire['type']!r} is a provider's own tool: {own[0]} has it, "
+            f"{dialect} does not; remove it, or define your own tool"
         )
     return wire, tool
 
 
 def read_tool_name(definition: Mapping[str, Any]) -> str:
-    """A tool's name; for one that a provider runs itself and that has none, its type."""
+    """Return a tool's name; for a provider's own tool without a name, its type."""
     tool = parse_tool_definition(definition)
     return tool.name if tool is not None else str(definition.get("name") or definition.get("type"))
 
@@ -189,7 +190,7 @@ def _parameters_schema(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def _chat_format(kind: Any) -> Any:
-    """Chat nests a grammar's definition one level deeper than Responses does."""
+    """Convert the format. Chat nests a grammar's definition one level deeper than Responses."""
     found = dict_or_none(kind)
     if found is None or found.get("type") != "grammar" or "grammar" in found:
         return kind
@@ -211,11 +212,11 @@ _RESPONSES_HOSTED_TYPE = re.compile(
     r"image_generation|(local_)?shell|apply_patch|tool_search|namespace|programmatic_tool_calling"
 )
 _SHARED_OPENAI_HOSTED_TYPE = "code_interpreter"
-"""Servers that speak Chat Completions have one of that name, too."""
+"""Servers that speak Chat Completions also have a tool with this name."""
 
 
 def find_hosted_tool_dialects(tool_definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The dialects that know a tool which its provider runs; empty where that is not known."""
+    """Return the dialects that have a provider's own tool; empty if that is unknown."""
     kind = str(tool_definition.get("type"))
     if kind == _SHARED_OPENAI_HOSTED_TYPE:
         return ("openai_responses", "openai_chat")

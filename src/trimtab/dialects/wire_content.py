@@ -1,4 +1,4 @@
-"""What a wire message says, or in words what it lacks."""
+"""Reads the content of a wire message, or says what is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab.log.message import ToolCall, ToolResult
 _Named = TypeVar("_Named", ToolCall, ToolResult)
 
 _KNOWN_MESSAGE_KEYS = frozenset({"role", "type", "name", "id", "status", "call_id", "tool_call_id"})
-"""What may stand beside the content of a message that is typed by hand."""
+"""Keys that a message may have in addition to its content."""
 _REQUIRED_KEY_BY_PART_TYPE = {
     "text": "text",
     "input_text": "text",
@@ -24,7 +24,7 @@ _REQUIRED_KEY_BY_PART_TYPE = {
     "tool_use": "id",
     "tool_result": "tool_use_id",
 }
-"""By the type of a part: the key without which it says nothing."""
+"""By the type of a part: the key that it must have."""
 
 
 @overload
@@ -38,9 +38,9 @@ def require_valid_content(
 def require_valid_content(
     wire_message: Mapping[str, Any], *, key: str = "content", optional: bool = False
 ) -> str | list[Any] | None:
-    """The text or the parts under the key; None only where that is `optional`.
+    """Return the text or the parts under the key; None only if that is `optional`.
 
-    Whoever typed another key would else talk to a model that was told nothing.
+    Without this check, a caller with a wrong key would send the model nothing.
     """
     found = wire_message.get(key)
     if isinstance(found, str) or (found is None and optional):
@@ -63,10 +63,10 @@ def require_valid_content(
 def convert_tool_output_to_content(
     wire_result: Mapping[str, Any], *, key: str = "content", optional: bool
 ) -> str | list[Any] | None:
-    """What a tool returned: a text or parts; None only where that is `optional`.
+    """Return a tool's output: a text or parts; None only if that is `optional`.
 
-    An object, or a list that holds no part of any dialect, becomes the text of its JSON: whoever
-    returned it from a tool meant that.
+    An object, or a list without a part of any dialect, becomes the text of its JSON, because a tool
+    that returns it means that.
     """
     found = wire_result.get(key)
     listed = list_or_none(found)
@@ -77,7 +77,7 @@ def convert_tool_output_to_content(
 
 
 def _is_part(value: Any) -> bool:
-    """Whether it is a part of a message, or one that only a result may hold."""
+    """Whether it is a part of a message, or one that only a result may contain."""
     if not isinstance(value, Mapping):
         return False
     part = cast("Mapping[str, Any]", value)
@@ -85,7 +85,7 @@ def _is_part(value: Any) -> bool:
 
 
 def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """The objects under the key, of a call or of a model's block; empty where it is no list."""
+    """Return the objects under the key of a call or a model's block; empty if it is not a list."""
     found = list_or_none(wire.get(key)) or []
     for number, each in enumerate(found):
         if not isinstance(each, Mapping):
@@ -97,7 +97,7 @@ def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any
 
 
 def require_string_call_fields(call_or_result: _Named) -> _Named:
-    """The call or the result, refused where what it is known by is no text."""
+    """Return the call or the result; raise if its ids or names are not texts."""
     keys = ("id", "name", "arguments") if isinstance(call_or_result, ToolCall) else ("call_id",)
     for key in keys:
         if not isinstance(value := getattr(call_or_result, key), str):
@@ -110,17 +110,17 @@ def require_string_call_fields(call_or_result: _Named) -> _Named:
 
 
 def require_system_parts(system_parts: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The parts of a system prompt that is given without a message around them."""
+    """Return the parts of a system prompt that has no message around it."""
     return list(require_valid_content({"role": "system", "content": list(system_parts)}))
 
 
 def missing_role_error(wire_message: Mapping[str, Any]) -> ValueError:
-    """What to say of a message, or of a part of one, of which nobody knows who said it."""
+    """Build the error for a message, or a part of one, without a role."""
     kind = wire_message.get("type", "message")
     told = f"a block of type {kind!r} has no role: put it into a message, "
     if kind == "message":
         told = "the message has no role: write "
-    return ValueError(told + '{"role": "user", "content": [...]}; of a reply, add the whole')
+    return ValueError(told + '{"role": "user", "content": [...]}; add a reply as a whole')
 
 
 def _describe_part_fault(part: Any) -> str | None:

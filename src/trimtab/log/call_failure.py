@@ -1,4 +1,4 @@
-"""A call that ended in an error: which kinds there are, and what is kept of it."""
+"""Kinds of failed model calls, and the record that is kept of each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FAILURE_KINDS = (
     *("overflow", "malformed", "rate_limit", "overloaded", "server"),
     *("network", "timeout", "auth", "rejected", "refused"),
 )
-"""Kinds of errors that a call may end in; a provider's are the same."""
+"""Kinds of errors that a call may end in. Provider errors have the same kinds."""
 MAX_REJECTION_CHARS = 1_000
-"""Characters that are kept of what a provider said of a request that it rejected."""
+"""Maximum number of characters that are kept of a provider's rejection message."""
 
 
 STOPPED_CALL_KIND = "stopped"
-"""The `kind` of the outcome of a call that a person cut off."""
+"""The `kind` of the outcome of a call that a person stopped."""
 
 
 OVER_CEILING_KIND = "cost_ceiling"
@@ -28,13 +28,13 @@ OVER_CEILING_KIND = "cost_ceiling"
 
 
 def build_over_ceiling_outcome(call_seq: int, ceiling: str) -> CallOutcome:
-    """The record of a call that was not made; `ceiling` says which one it might have exceeded."""
+    """Return the outcome of a call that was not made. `ceiling` names the cost ceiling at risk."""
     error = {"kind": OVER_CEILING_KIND, "ceiling": ceiling}
     return CallOutcome(call=call_seq, status="error", error=error)
 
 
 def build_stopped_outcome(call_seq: int) -> CallOutcome:
-    """The record of a call that a person cut off; nothing is learnt from it."""
+    """Return the outcome of a call that a person stopped. Nothing is learnt from it."""
     return CallOutcome(call=call_seq, status="error", error={"kind": STOPPED_CALL_KIND})
 
 
@@ -46,11 +46,13 @@ def build_error_outcome(
     redact: Callable[[str], str] | None = None,
     **token_counts: int | None,
 ) -> CallOutcome:
-    """The record of a call that ended in an error, with the tokens that it names; with the
-    provider's words where they are about what was said, or about bytes."""
+    """Return the outcome of a call that ended in an error, with the token counts that it names.
+
+    The provider's message is kept if it is about the content of the request or its bytes.
+    """
     _validate_failure_report(kind, message, **token_counts)
     if open_call_seq is None:
-        raise ValueError("no call waits for an outcome that could be an error")
+        raise ValueError("no call is open, so no error can be recorded for it")
     known: dict[str, Any] = {
         name: value for name, value in token_counts.items() if value is not None
     }
@@ -62,11 +64,9 @@ def build_error_outcome(
 
 
 def _validate_failure_report(kind: Any, message: Any, **token_counts: Any) -> None:
-    """Refuse an error that nothing could be learnt from."""
+    """Raise an error if a failure report has invalid values."""
     if kind not in FAILURE_KINDS:
-        raise ValueError(
-            f"unknown kind {kind!r} of error; choose one of {', '.join(FAILURE_KINDS)}"
-        )
+        raise ValueError(f"unknown error kind {kind!r}; choose one of {', '.join(FAILURE_KINDS)}")
     if not isinstance(message, str):
         raise TypeError(describe_wrong_value("message", message, "a text: what the provider said"))
     for name, value in token_counts.items():

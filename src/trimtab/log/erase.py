@@ -1,4 +1,4 @@
-"""Erasing: the payload leaves the log, and with it all that was made from it."""
+"""Erasure: remove a payload from the log, together with everything that was made from it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ RECALL_TOOL = "recall"
 SEARCH_TOOL = "search_history"
 
 RECALL_TOOL_NAMES = (RECALL_TOOL, SEARCH_TOOL)
-"""The names of the tools by which a model looks up what is hidden."""
+"""Names of the tools that a model uses to look up hidden content."""
 
 
 class ErasurePlanner:
-    """What must be destroyed for handles: what they name, and answers that may repeat it.
+    """Find what must be destroyed for some handles: their targets, and answers that may repeat
+    them.
 
-    It hears a whole log, event by event: what was asked before tells what an answer is. What a
-    rewind has undone is among it: a later one could bring it back. An answer of the recall tools is
-    a copy, so all that came later go; what they copied from stays.
+    It reads a whole log, event by event, because earlier calls show what an answer is. It includes
+    events that a rewind has undone, because a later rewind could bring them back. An answer of a
+    recall tool is a copy. So all later recall answers are destroyed; the text that they copied from
+    stays.
     """
 
     def __init__(
@@ -43,37 +45,38 @@ class ErasurePlanner:
         events: Iterable[Event] = (),
     ) -> None:
         self.erasures: list[PayloadErasure] = []
-        """All of it, what an earlier erasure has destroyed included."""
+        """All erasures for the handles, including those that an earlier erasure has carried out."""
         self.message_keys: set[str] = set()
-        """Idempotency keys of the messages among it."""
+        """Idempotency keys of the messages to erase."""
         self.user_texts: list[str] = []
-        """What users say in it still."""
+        """The texts of user messages to erase that are still in the log."""
         self.tool_keys: list[str] = []
         """Idempotency keys of all tools that were started, whichever message called them."""
         self.is_turn_open = False
-        """Whether the last turn has not been ended: somebody may be at work in it."""
+        """Whether the last turn has not ended. A process may still be working on it."""
         named = [targets] if isinstance(targets, HandleTarget) else [*targets]
         self._targets = sorted(named, key=lambda one: one.first_seq)
         self._to_come, self._in_range = self._targets[::-1], list[HandleTarget]()
-        """Those that begin after the last position, the next one last; those that it is within."""
+        """Targets that begin after the last position, the next one last; and targets that contain
+        it."""
         self._reason = reason
         self._already_erased: set[tuple[int, int | None]] = set()
-        """What earlier erasures name: the message, and the part or None for all."""
+        """Targets of earlier erasures: the message, and the part or None for all parts."""
         self._retained_from = 0
-        """All messages before this position were destroyed by a rule."""
+        """A retention rule destroyed all messages before this position."""
         self._seen_positions: set[int] = set()
-        """The positions among those named that were heard."""
+        """Positions within the targets that were read."""
         self._last_position = 0
-        """The last position that was heard."""
+        """The last position that was read."""
         self._recall_enabled = True
-        """Where no settings are known, the tools may be on."""
+        """Whether the recall tools are on. Assumed until the first settings event."""
         self._recall_call_ids: set[str] = set()
-        """Ids whose last call is one of a recall tool."""
+        """Ids of calls whose last use was a call of a recall tool."""
         for event in events:
             self.add_event(event)
 
     def add_event(self, event: Event) -> None:
-        """Take the next event of the log."""
+        """Read the next event of the log."""
         body, self._last_position = event.body, event.seq
         while self._to_come and self._to_come[-1].first_seq <= event.seq:
             self._in_range.append(self._to_come.pop())
@@ -108,16 +111,19 @@ class ErasurePlanner:
     def list_pending_erasures(
         self, *, is_evicted: Callable[[int], bool] = lambda _: False
     ) -> list[PayloadErasure]:
-        """What is left to be destroyed of it. LookupError where a handle names nothing, or what
-        is `lost`, by its position, from here: whoever wants something destroyed must not believe
-        that it was."""
+        """Return the erasures that are still to be carried out.
+
+        Raises:
+            LookupError: A handle names nothing, or `is_evicted` says that a named position is no
+                longer in memory. A caller must not believe that content was destroyed.
+        """
         found = sorted({one.message for one in self.erasures})
         for named in self._targets:
             for seq in range(max(1, named.first_seq), min(named.last_seq, self._last_position) + 1):
                 if seq not in self._seen_positions and is_evicted(seq):
                     raise LookupError(
-                        f"nothing was erased: position {seq} is no longer in memory; erase it "
-                        "where the log is kept"
+                        f"nothing was erased: position {seq} is no longer in memory; erase "
+                        "it in the store that keeps the log"
                     )
             if bisect_left(found, named.first_seq) == bisect_right(found, named.last_seq):
                 part = "" if named.part_index is None else f".{named.part_index}"
@@ -138,7 +144,8 @@ class ErasurePlanner:
         return not self._already_erased.isdisjoint({(one.message, None), (one.message, one.part)})
 
     def _list_recall_copies(self, body: EventBody) -> list[int | None]:
-        """The parts of the next event that may repeat what was said before; None for all."""
+        """Return the parts of the next event that may repeat earlier messages; None for all
+        parts."""
         if isinstance(body, Settings):
             self._recall_enabled = body.recall
         if not isinstance(body, MessageAdded):
@@ -158,7 +165,7 @@ class ErasurePlanner:
 
 
 def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], Event]:
-    """A change of events that carries the erases out."""
+    """Return a function that carries out the erasures on an event."""
     by_message: dict[int, list[PayloadErasure]] = {}
     for erase in erasures:
         by_message.setdefault(erase.message, []).append(erase)
@@ -180,7 +187,7 @@ def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], E
 def erase_event_payload(
     event: Event, first_seq: int, last_seq: int, part_index: int | None = None
 ) -> Event:
-    """The event without the payload of the messages, or of one part, in that range."""
+    """Return the event without the payload of the messages, or of one part, in a range."""
     body = event.body
     match body:
         case MessageAdded() | ToolResultRepair() if first_seq <= event.seq <= last_seq:
@@ -193,7 +200,7 @@ def erase_event_payload(
 
 
 def _may_quote_erased_text(edit: Edit, first: int, last: int, part: int | None) -> bool:
-    """Whether the words that stand in may quote what is erased."""
+    """Whether the replacement text of an edit may quote erased content."""
     if edit.op == "summarise":
         return edit.first <= last and first <= edit.last
     return first <= edit.first <= last and (part is None or edit.part == part)

@@ -1,7 +1,7 @@
-"""What happened: the records of a session's log, to and from canonical JSON.
+"""The events of a session's log, and their canonical JSON.
 
-An event is an envelope (position, time) around one body. The log only grows; a window is folded
-from it and nothing else. Each stored shape carries a version, see `upgrade_event_json`.
+An event is an envelope (position, time) around one body. The log only grows, and a window is
+computed from the log alone. Each stored event carries a format version, see `upgrade_event_json`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 from trimtab.log.message import Message, message_from_json, message_to_json
 
 EVENT_FORMAT_VERSION = 7
-"""Of the stored shape. A change of shape raises it, keeps a golden file and adds to
+"""Version of the stored format. Each change of the format raises it, adds a golden file and extends
 `upgrade_event_json`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -25,30 +25,31 @@ JsonMapping = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     bytes: int
-    """UTF-8 bytes of every text that is sent: content, call names, ids and arguments; four for
-    each token of media, whatever their payload weighs."""
+    """UTF-8 bytes of every text that is sent: content, call names, ids and arguments. Media count
+    four bytes for each of their tokens, whatever the size of their payload."""
     tokens: int
-    """Estimated tokens of the same, with the overhead of the blocks that carry them."""
+    """Estimated tokens of the same texts, including the overhead of the blocks that carry them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a provider says a call used, normalised: caches are included in `input`."""
+    """What a provider reports that a call used, normalised: `input` includes cached tokens."""
 
     input: int
-    """Prompt tokens, cache reads and writes included."""
+    """Prompt tokens, including cache reads and writes."""
     output: int = 0
-    """Completion tokens, reasoning included."""
+    """Completion tokens, including reasoning."""
     cache_read: int = 0
     """Prompt tokens read from the provider's cache."""
     cache_write: int = 0
     """Prompt tokens written to the provider's cache."""
     cache_write_long: int = 0
-    """Of those, what is kept for the longer lifetime: an hour at Anthropic, twelve at OpenAI."""
+    """The part of `cache_write` with the longer lifetime: one hour at Anthropic, twelve at
+    OpenAI."""
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
-    """Two usages together."""
+    """Return the sum of two usages."""
     return Usage(
         input=first.input + second.input,
         output=first.output + second.output,
@@ -60,7 +61,8 @@ def add_usage(first: Usage, second: Usage) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that shapes a request besides the messages; a new one replaces the last whole."""
+    """Everything that shapes a request except the messages. New settings replace the last ones
+    whole."""
 
     model: str
     """The model's name as the provider knows it."""
@@ -69,42 +71,42 @@ class Settings:
     system: tuple[Message, ...] = ()
     """The system prompt."""
     tools: tuple[JsonMapping, ...] = ()
-    """Tool definitions in the dialect's own form: the standard ones, recall tools included, then
-    those selected for one turn."""
+    """Tool definitions in the dialect's own form: first the standard tools, including the recall
+    tools, then those selected for one turn."""
     selected: int = 0
-    """How many of them, at the end, are selected for one turn."""
+    """How many tools at the end of `tools` are selected for one turn."""
     listed_system: int = 0
-    """How many messages of the system prompt, at its end, came with the caller's own list."""
+    """How many messages at the end of `system` came with the caller's own list."""
     params: JsonMapping = field(default_factory=dict[str, Any])
-    """Further request parameters, passed on as they are."""
+    """Further request parameters. They are passed on unchanged."""
     policy: str = "layered"
-    """The policy's name; decisions are in the log, so a fold never needs the function."""
+    """The policy's name. Its decisions are in the log, so a fold never needs the policy itself."""
     policy_params: JsonMapping = field(default_factory=dict[str, Any])
-    """What the policy was configured with, for the reader of the log."""
+    """The policy's configuration, for readers of the log."""
     limits: JsonMapping = field(default_factory=dict[str, Any])
-    """`context_window`, `max_input_tokens`, `max_output_tokens` where the user set them."""
+    """`context_window`, `max_input_tokens` and `max_output_tokens`, if the user set them."""
     entry: JsonMapping = field(default_factory=dict[str, Any])
     """The model's catalog entry as it was resolved."""
     counter: str = ""
     """The name of the token counter whose figures the events carry."""
     recall: bool = False
-    """True where the recall tools are among the tools and placeholders name their handles."""
+    """True if the recall tools are among the tools and placeholders name their handles."""
     renderer: int = 1
     """The version of the code that turns a window into a request."""
     head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
-    """Size of system prompt and tools together."""
+    """Size of the system prompt and the tools together."""
 
     @property
     def rules_model(self) -> str:
-        """The name that tells what the model takes and refuses: that of the catalog model which a
-        deployment of another name is, else the model's own."""
+        """The name that decides which rules of a model apply: the catalog model if a deployment has
+        another name, otherwise the model's own name."""
         return str(self.entry.get("base_model") or self.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAdded:
     message: Message
-    """What was said."""
+    """The message."""
     sizes: tuple[Size, ...]
     """One for each part, in order."""
     counter: str = ""
@@ -116,13 +118,14 @@ class MessageAdded:
     key: str | None = None
     """The sender's idempotency key, unique in a session."""
     recalled: bool = False
-    """True for an answer of the recall tools: it repeats what stands elsewhere."""
+    """True for an answer of the recall tools, which repeats other messages."""
     paused: bool = False
-    """True for a reply that its provider has not finished: sent back as it is, it goes on."""
+    """True for a reply that the provider has not finished. It continues if it is sent back
+    unchanged."""
 
 
 class UserPartReference(NamedTuple):
-    """One part of a user's message that stays in the list of the user's words, by reference."""
+    """One part of a user's message, as a reference from the list of the user's words."""
 
     seq: int
     """Position of the message."""
@@ -133,32 +136,33 @@ class UserPartReference(NamedTuple):
     tail: int = 0
     """Characters kept from its end."""
     same_seq: int = 0
-    """Position of an earlier message that says the same, to which this one only refers."""
+    """Position of an earlier message with the same text. This entry only refers to it."""
     same_part: int = 0
-    """Index of the part there."""
+    """Index of the part in that message."""
 
 
 class OmittedUserMessages(NamedTuple):
-    """User messages for which the list has no room: one line tells of all of them."""
+    """User messages for which the list has no room. One line of the list stands for all of them."""
 
     messages: int
-    """How many."""
+    """Number of messages."""
     first: int
     """Position of the first of them."""
     last: int
     """Position of the last of them."""
     since: float
-    """When the first was said, in seconds since the epoch."""
+    """Time of the first message, in seconds since the epoch."""
     until: float
-    """When the last was said."""
+    """Time of the last message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """From now on the model sees something else than what was said, or sees it again."""
+    """A change of what the model sees: it hides content, replaces it or shows it again."""
 
     op: EditKind
-    """`truncate` and `mask` name one part; `drop` and `summarise` whole groups; `reveal` either."""
+    """The kind of edit. `truncate` and `mask` change one part, `drop` and `summarise` whole groups,
+    and `reveal` either."""
     first: int
     """Position of the first message it names."""
     last: int
@@ -166,31 +170,32 @@ class Edit:
     part: int | None = None
     """Index of the part within the message; None for whole messages."""
     text: str = ""
-    """The indicator, the placeholder or the summary that stands in."""
+    """The indicator, placeholder or summary that replaces the content."""
     head: int = 0
     """Characters kept from the start (`truncate`)."""
     tail: int = 0
     """Characters kept from the end (`truncate`)."""
     size: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
-    """Size of what stands in: of the whole truncated part, of the placeholder, of the summary."""
+    """Size of the replacement: the whole truncated part, the placeholder or the summary."""
     why: str = ""
     """The rule that decided it, with its numbers."""
     prior: int = 0
-    """Position of the summary that this one carries on; 0 for the first, and for other edits."""
+    """Position of the summary that this one continues; 0 for the first one and for other edits."""
     spares: tuple[int, ...] = ()
-    """Positions of messages that stay though they lie within, with their groups (`summarise`)."""
+    """Positions of messages within the range that stay visible with their groups (`summarise`)."""
     pieces: tuple[tuple[int, int], ...] = ()
-    """Ranges of characters that are kept of a long result, where more than its ends stay."""
+    """Ranges of characters that are kept of a long result, if more than head and tail stay."""
     listed: tuple[UserPartReference, ...] = ()
-    """The user's words in what is hidden, which stay in the list: one block of it."""
+    """Hidden words of the user that stay in the list of the user's words: one block of that
+    list."""
     relists: bool = False
-    """True where `listed` is all of the list: what was listed before is in it, or left out."""
+    """True if `listed` is the whole list. Earlier entries are in it or in `left_out`."""
     left_out: OmittedUserMessages | None = None
-    """User messages that the list has no room for; with `relists`."""
+    """User messages for which the list has no room. Only set with `relists`."""
 
     @property
     def handle(self) -> str:
-        """By what the hidden text is recalled."""
+        """The handle by which the hidden text can be recalled."""
         if self.part is not None:
             return f"m{self.first}.{self.part}"
         return f"m{self.first}" if self.first == self.last else f"m{self.first}-m{self.last}"
@@ -198,42 +203,42 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultRepair:
-    """A tool call that never got its result gets one, so that the history is valid again."""
+    """A result for a tool call that never got one, so that the history is valid again."""
 
     message: Message
-    """The result that stands in."""
+    """The substitute result."""
     sizes: tuple[Size, ...]
     """One for each part, in order."""
     why: str = ""
-    """What had happened."""
+    """What happened to the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
-    """A request was handed out to be sent."""
+    """A request that was handed out to be sent."""
 
     position: int
     """The last event that the request was rendered from."""
     max_output: int
-    """Tokens of output asked for."""
+    """Output tokens that were requested."""
     hash: str = ""
-    """SHA-256 of the request, see `prompt.py`; empty where none was rendered."""
+    """SHA-256 of the request, see `prompt.py`; empty if no request was rendered."""
     tokens: int = 0
-    """The estimated input."""
+    """Estimated input tokens."""
     media: int = 0
-    """Of it, the pictures and files: an erasure may destroy them later."""
+    """The part of `tokens` for pictures and files. A later erasure may destroy them."""
     bytes: int = 0
-    """UTF-8 bytes of all texts sent, head included."""
+    """UTF-8 bytes of all texts sent, including the head."""
     bound: int = 0
     """The declared upper bound of the input."""
     blocks: int = 0
-    """Blocks sent behind the head."""
+    """Number of blocks sent after the head."""
     marks: tuple[int, ...] = ()
     """Block indexes after which the prefix was marked for caching; -1 is the end of the head."""
     stream: bool = False
     """Whether a streamed reply was asked for."""
     volatile: str | None = None
-    """What rode behind the last cache mark in this call alone."""
+    """Text that was sent after the last cache mark, in this call only."""
     note: JsonMapping | None = None
     """The policy's own small record."""
 
@@ -249,16 +254,16 @@ class CallOutcome:
     stop: str | None = None
     """Why the model stopped, in the provider's word."""
     error: JsonMapping | None = None
-    """`kind`, and where the provider named them `limit`, `input`, `requested`; `message` where it
-    did not take what was said, or took it for too many bytes; on error only."""
+    """Only on error: `kind`; `limit`, `input` and `requested` if the provider named them; `message`
+    if the provider rejected the content or refused its size in bytes."""
     counted: int | None = None
-    """Tokens of the request as it was sent, where `usage.input` is another figure: the provider
-    has edited it, or run the model several times. 0 where the reply does not tell them."""
+    """Tokens of the request as it was sent, if `usage.input` differs: the provider edited the
+    request or ran the model several times. 0 if the reply does not say."""
     cache_diagnosis: JsonMapping | None = None
-    """What the provider says of its prompt cache: `reason`, and for a miss `missed_tokens`."""
+    """What the provider reports about its prompt cache: `reason`, and for a miss
+    `missed_tokens`."""
     server_edits: JsonMapping | None = None
-    """By kind of edit that the provider made itself: the tokens that it took out. None where the
-    reply does not tell."""
+    """Tokens that the provider itself removed, by kind of edit. None if the reply does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +273,7 @@ class TurnProgressRecord:
     state: Literal["claimed", "tool_started", "ended"]
     """What is recorded."""
     epoch: int
-    """Rises with each claim; a writer with an older one is refused."""
+    """Rises with each claim. A writer with an older epoch is refused."""
     key: str | None = None
     """The idempotency key of the tool that was started."""
 
@@ -280,13 +285,13 @@ class Pin:
     last: int
     """Position of the last pinned message."""
     pinned: bool = True
-    """False takes a pin off."""
+    """False removes a pin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
     to: int
-    """Messages, edits and pins become those of the fold at this position; the rest stays."""
+    """Messages, edits and pins return to the fold at this position. Everything else stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,52 +304,54 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadErasure:
-    """The payload of a message or part is destroyed, with the summaries made from it."""
+    """The payload of a message or part was destroyed, with the summaries made from it."""
 
     message: int
     """Position of the message."""
     part: int | None = None
-    """Index of the part; None for all of them."""
+    """Index of the part; None for all parts."""
     why: str = ""
-    """Who asked, or which rule."""
+    """The person or the rule that asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionErasure:
     before: int
-    """Payloads of messages before this position were destroyed by a retention rule."""
+    """A retention rule destroyed the payloads of messages before this position."""
     why: str = ""
     """The rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAttempt:
-    """A model was asked for a summary; what it gave, if it may stand, is an edit of its own."""
+    """A model was asked for a summary. If its text was accepted, the summary is an edit of its
+    own."""
 
     first: int
-    """Position of the first message that was to be summarised."""
+    """Position of the first message to summarise."""
     last: int
-    """Position of the last one."""
+    """Position of the last message to summarise."""
     outcome: Literal["made", "patched", "rejected", "failed"]
-    """`patched` where something was put right; `rejected` by a check; `failed` without a text."""
+    """`made`; `patched` if missing items were added; `rejected` by a check; `failed` if there was
+    no text."""
     model: str = ""
     """The model that was asked."""
     why: str = ""
-    """What was wrong, with the numbers; never what was said."""
+    """What was wrong, with the numbers. It never quotes the conversation."""
     calls: int = 0
-    """Requests that it took."""
+    """Number of requests made."""
     usage: Usage | None = None
-    """What they used, as reported; None where nothing was."""
+    """What the requests used, as reported; None if nothing was reported."""
     prices: JsonMapping = field(default_factory=dict[str, Any])
     """The model's prices at the time, by the names of its catalog entry."""
     tokens: int = 0
-    """Of the summary that stands, its list included; 0 where none does."""
+    """Tokens of the accepted summary, including its list; 0 if there is none."""
     replaced: int = 0
-    """Tokens of the messages and of the summary before it that it was to stand for."""
+    """Tokens of the messages and of the previous summary that it was to replace."""
     patched: int = 0
-    """Items that the model's text did not say and the list carries."""
+    """Items that the model's text missed and the list carries."""
     part: int | None = None
-    """Index of the one part that was to be summarised, a tool result; None for whole messages."""
+    """Index of the one part to summarise, a tool result; None for whole messages."""
 
 
 EventBody = (
@@ -395,7 +402,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedModelCall:
-    """A call event, known to be one."""
+    """An event whose body is a model call."""
 
     seq: int
     """Its position in the log."""
@@ -406,22 +413,23 @@ class LoggedModelCall:
 
 
 def dump_canonical_json(value: Any) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, ASCII only."""
+    """Return the canonical JSON text of a value: sorted keys, no spaces, ASCII only."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def dump_event_line(event: Event) -> str:
-    """The event as one line of JSON. Keys keep their order: providers' caches see that order."""
+    """Return the event as one line of JSON. Keys keep their order, because providers' caches see
+    it."""
     return json.dumps(event_to_json(event), separators=(",", ":"), allow_nan=False)
 
 
 def load_event_line(line: str | bytes) -> Event:
-    """The inverse of `dump`."""
+    """Return the event of a line that `dump_event_line` wrote."""
     return event_from_json(json.loads(line))
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
-    """The event as plain JSON values; fields at their default are left out."""
+    """Return the event as plain JSON values, without fields that have their default."""
     body = event.body
     out: dict[str, Any] = {
         "v": EVENT_FORMAT_VERSION,
@@ -437,7 +445,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(event_json: JsonMapping) -> Event:
-    """The inverse of `event_to_json`; older versions are upgraded first."""
+    """Return the event of `event_to_json`'s output. Older format versions are upgraded first."""
     event_json = upgrade_event_json(event_json)
     cls = _CLASS_BY_KIND[event_json["kind"]]
     known = {spec.name for spec in fields(cls)}
@@ -448,13 +456,17 @@ def event_from_json(event_json: JsonMapping) -> Event:
 
 
 def upgrade_event_json(event_json: JsonMapping) -> JsonMapping:
-    """An event of an earlier version in today's shape; a later version is refused.
+    """Return an event of an older format version in today's format.
 
-    1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
-    `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit, 4 neither
-    `pieces` nor the list of the user's words, 5 not `media` of a call, 6 neither `counted`,
-    `cache_diagnosis` and `server_edits` of an outcome, `cache_write_long` of usage nor
-    `listed_system` of settings: what was not known is left out.
+    A field that an older version did not have is left out. Version 1 had no `recalled` of a message
+    and no `bytes` of a call. Version 2 had no `paused` of a message, `selected` of settings or
+    `prior` of an edit, and no attempts. Version 3 had no `spares` of an edit. Version 4 had no
+    `pieces` and no list of the user's words. Version 5 had no `media` of a call. Version 6 had no
+    `counted`, `cache_diagnosis` and `server_edits` of an outcome, no `cache_write_long` of usage
+    and no `listed_system` of settings.
+
+    Raises:
+        ValueError: The event was written by a newer version of trimtab.
     """
     version = event_json.get("v")
     if version not in range(1, EVENT_FORMAT_VERSION + 1):
@@ -466,12 +478,12 @@ def upgrade_event_json(event_json: JsonMapping) -> JsonMapping:
 
 
 _SCALARS = frozenset((str, int, float, bool))
-"""What JSON has as it is."""
+"""Types that JSON stores unchanged."""
 
 
 @cache
 def _list_fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """An event's fields, each with what it is if nothing is said; MISSING equals no value."""
+    """Return an event's fields, each with its default. MISSING equals no value."""
     return tuple(
         (
             spec.name,
@@ -525,7 +537,7 @@ def _decode_field(key: str, value: Any) -> Any:
 
 
 def _listed_part_to_json(listed: UserPartReference) -> list[int]:
-    """A long list is mostly messages that are kept whole: two numbers each."""
+    """Drop defaults from the end: most entries are whole messages and need only two numbers."""
     out: list[int] = list(listed)
     for default in (0, 0, 0, -1):
         if out[-1] != default:

@@ -1,4 +1,4 @@
-"""A log as lines of JSON, read again."""
+"""Parse a log that is given as lines of JSON."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from trimtab.log.message import Message
 
 
 def parse_event_log(log: Any) -> list[Event]:
-    """The events of a log that may be given as lines."""
+    """Return the events of a log, which may be given as events or as lines."""
     if isinstance(log, str | bytes) or not isinstance(log, Iterable):
-        how = "; of one text, text.splitlines()" if isinstance(log, str | bytes) else ""
-        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote{how}")
+        how = (
+            "; if you have one text, pass text.splitlines()" if isinstance(log, str | bytes) else ""
+        )
+        raise TypeError(f"the log is {short(log)}; pass the lines that dump() wrote{how}")
     lines = cast("Iterable[Any]", log)
     return [_parse_event_line(number, line) for number, line in enumerate(lines, 1)]
 
@@ -44,13 +46,13 @@ def _parse_event_line(number: int, line: Any) -> Event:
                 return event
     several = isinstance(line, str) and '}{"v":' in line
     raise ValueError(
-        f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
-        f"dump() wrote{', and each stand on a line of its own' if several else ''}"
+        f"line {number} of the log is {short(line)}, which is not an event; pass lines that "
+        f"dump() wrote{', one event a line' if several else ''}"
     )
 
 
 def _has_expected_field_types(event: Any) -> bool:
-    """Whether what was read can be folded, as far as that shows from outside."""
+    """Whether the event can be folded, as far as the types of its fields show."""
     body = event.body
     kinds: dict[Any, Sequence[object]] = {
         int: [event.seq],

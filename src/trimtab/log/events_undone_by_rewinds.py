@@ -8,7 +8,7 @@ from trimtab.log.event import Event, Rewind
 
 
 def select_events_in_force(events: Sequence[Event], position: int) -> list[Event]:
-    """The events that make up the fold at a position, earlier rewinds carried out."""
+    """Return the events that make up the fold at a position, after all earlier rewinds."""
     rewinds = [(event.seq, event.body.to) for event in events if isinstance(event.body, Rewind)]
     stretches = list(_list_spans_in_force(rewinds, position))
     live: list[Event] = []
@@ -21,14 +21,15 @@ def select_events_in_force(events: Sequence[Event], position: int) -> list[Event
 
 
 def is_event_in_force(event_seq: int, rewinds: Sequence[tuple[int, int]]) -> bool:
-    """Whether an event is in force, given the position of each rewind and where it went to."""
+    """Whether an event is in force, given the position and the target of each rewind."""
     return any(
         first <= event_seq <= last for first, last in _list_spans_in_force(rewinds, float("inf"))
     )
 
 
 def list_undone_spans(rewinds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """First and last positions that are not in force, ascending; each ends with its rewind."""
+    """Return the first and last position of each undone span, ascending. Each span ends with its
+    rewind."""
     found: list[tuple[int, int]] = []
     for at, to in reversed(rewinds):
         if not found or at < found[-1][0]:
@@ -39,7 +40,8 @@ def list_undone_spans(rewinds: Sequence[tuple[int, int]]) -> list[tuple[int, int
 def _list_spans_in_force(
     rewinds: Sequence[tuple[int, int]], end: float
 ) -> Iterator[tuple[float, float]]:
-    """First and last positions in force at `end`, the newest stretch first; no rewind is in one."""
+    """Yield the first and last position of each span in force at `end`, newest first. No span
+    contains a rewind."""
     for at, to in reversed(rewinds):
         if at > end:
             continue  # undone itself, or later
@@ -51,7 +53,7 @@ def _list_spans_in_force(
 def find_undoing_rewind(
     event_seq: int, rewinds: Sequence[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """The rewind that took an event out of force, and where it went to; None if none did."""
+    """Return position and target of the rewind that undid an event; None if none did."""
     end: float = float("inf")
     for at, to in reversed(rewinds):
         if at > end:

@@ -1,4 +1,4 @@
-"""A fork: the same past up to a position, and nothing after."""
+"""A fork: a copy of a session's history up to a position, with nothing after it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from trimtab.text.arguments import describe_wrong_value
 
 
 def resolve_fork_position(fork_seq: int | None, oldest_seq_in_memory: int, last_seq: int) -> int:
-    """The position of a fork, the last one for None; refused where its past was let go of."""
+    """Return the position of a fork. None stands for the last position.
+
+    Raises:
+        ValueError: The position is outside the log, or the history before it is no longer in
+            memory.
+    """
     if fork_seq is not None and (isinstance(fork_seq, bool) or not isinstance(fork_seq, int)):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         raise TypeError(describe_wrong_value("at", fork_seq, "a position in the log, or None"))
     fork_seq, first = last_seq if fork_seq is None else fork_seq, max(1, oldest_seq_in_memory)
     if not first <= fork_seq <= last_seq:
-        past = "; what was before is no longer in memory: fork the session in its store"
+        past = "; earlier events are no longer in memory: fork the session in its store"
         told = past if 0 < fork_seq < oldest_seq_in_memory else ""
         raise ValueError(
             f"cannot fork at {fork_seq}; positions go from {first} to {last_seq}{told}"
@@ -26,9 +31,10 @@ def resolve_fork_position(fork_seq: int | None, oldest_seq_in_memory: int, last_
 def build_events_closing_fork_copy(
     parent_events_after: Iterable[Event], *, parent_session: str, fork_position: int
 ) -> list[EventBody]:
-    """What a copy of the log up to `at` goes on with, given the parent's events behind it.
+    """Return the events that end a fork's copy of the log up to `fork_position`.
 
-    What was destroyed since is missing from the copy as well, and the copy must say so.
+    Content that the parent destroyed later is also missing from the copy, and the copy must record
+    that. `parent_events_after` are the parent's events after the position.
     """
     bodies: list[EventBody] = []
     for event in parent_events_after:

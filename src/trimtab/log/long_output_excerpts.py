@@ -1,9 +1,9 @@
-"""A long output made short, so that a model is not misled about what it does not see.
+"""Shorten a long output without misleading the model about what it does not see.
 
-Only positions are kept: the text stays where it is, and what the model sees of it is rendered
-from the text and the pieces, whenever that is asked. Head and tail stay, and of what is between
-them the lines that name an error. Every gap says how much it holds. Whatever changes what
-`joined` returns changes requests of the past, and needs a new version of the renderer.
+Only positions are stored. The text stays in the log, and the excerpt is rendered from the text and
+the pieces each time. The excerpt keeps the head, the tail and those lines between them that name an
+error. Every gap says how much it leaves out. A change of what `render_kept_pieces` returns also
+changes past requests, so it needs a new renderer version.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from trimtab.text.terminal_output import (
 )
 
 HEAD_SHARE, TAIL_SHARE, ERRORS_SHARE = 0.45, 0.35, 0.2
-"""How the room is shared; what errors do not need, head and tail get."""
+"""Shares of the room. Head and tail get what errors do not need."""
 MAX_UNUSED_SHARE = 0.25
-"""The share of its room that head or tail leaves empty before a line is cut inside."""
+"""Head or tail may leave this share of its room empty before a line is cut in the middle."""
 MAX_ERROR_LINE_CHARS = 400
-"""Characters of a line in the middle that are shown for an error in it."""
+"""Maximum number of characters shown of a middle line that names an error."""
 CHARS_BEFORE_ERROR = 100
-"""Of these, before the error."""
+"""How many of these characters come before the error."""
 MAX_UNMARKED_GAP_CHARS = 30
-"""Characters that are not worth a marker."""
+"""Gaps of up to this many characters are shown, because a marker would not be shorter."""
 MAX_ERROR_CANDIDATES = 2000
-"""Errors that are looked at to choose from; of more, every second, third and so on."""
+"""Maximum number of errors to choose from. If there are more, every second, third and so on is
+used."""
 METERED_CHUNK_CHARS = 2_000
-"""Characters of lines whose tokens are counted at once, and then remembered."""
+"""Characters of lines whose tokens are counted together and remembered."""
 _ROOM_SHARES_TRIED = (1.0, 0.97, 0.9, 0.8, 0.6, 0.4, 0.2, 0.1)
-"""Shares of the room that are tried, until the whole fits: sizes of parts do not add up exactly."""
+"""Shares of the room to try until the excerpt fits. Token counts of parts do not add up exactly."""
 
 _NONZERO_NUMBER = re.compile(r"\d*[1-9]\d*")
-"""By which lines may differ and still be alike; but no failure is not like one."""
+"""Lines that differ only in such numbers are alike. Zero is not among them: "0 failed" is not like
+"3 failed"."""
 
 CharRange = tuple[int, int]
 TokenCountFunction = Callable[[str], int]
@@ -50,21 +52,21 @@ _NEWLINE = "\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPieces:
-    """What stays of a text."""
+    """The pieces that are kept of a text."""
 
     pieces: tuple[CharRange, ...]
-    """Ranges of characters of the text that stay, ascending, not overlapping; each begins and
-    ends with a line, but where a line alone is too long."""
+    """Ranges of characters that are kept, ascending and without overlap. Each begins and ends at a
+    line boundary, unless a single line is too long."""
     total_lines: int
     """Lines of the whole text."""
     shown_lines: int
-    """Lines of which at least a part is shown."""
+    """Lines that are shown at least in part."""
     error_lines: int
-    """Lines shown for an error that they name, outside of head and tail."""
+    """Lines outside head and tail that are shown because they name an error."""
     repeated_lines: int
     """Lines left out because they repeat the line before them."""
     tokens: int
-    """Of what is shown, with its markers."""
+    """Tokens of the excerpt, including its markers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class _Gap:
     lines: int
     """Whole lines."""
     characters: int
-    """Characters of lines of which another part is shown."""
+    """Characters of lines that are otherwise shown."""
     repeats: bool
     """Whether all of the lines are the same as the line above."""
 
@@ -89,22 +91,23 @@ class _Gap:
 
 
 class _LineMeter:
-    """About how many tokens the first so many lines take. Each line is counted once: chunks of them
-    are counted and remembered, and within a chunk tokens are shared out by characters."""
+    """Estimate the tokens of the first or last lines. Each line is counted once: chunks of lines
+    are counted and remembered, and within a chunk tokens are divided by characters."""
 
     def __init__(self, lines: Sequence[str], count: TokenCountFunction, *, backwards: bool) -> None:
         self._lines, self._count, self._backwards = lines, count, backwards
         self._ends, self._totals = [0], [0]
 
     def _text(self, first: int, last: int) -> str:
-        """Some lines as they stand in the text, numbered from the side that is counted from."""
+        """Return some lines as they are in the text, numbered from the side that is counted
+        from."""
         every = len(self._lines)
         if self._backwards:
             return "\n".join(self._lines[every - last : every - first])
         return "\n".join(self._lines[first:last])
 
     def measure(self, number: int) -> int:
-        """Tokens of so many lines."""
+        """Return the tokens of this number of lines."""
         while self._ends[-1] < number:
             self._count_chunk()
         chunk = bisect_left(self._ends, number)
@@ -115,7 +118,7 @@ class _LineMeter:
         return before + ceil(share * (self._totals[chunk] - before))
 
     def measure_with(self, number: int, extra: str) -> int:
-        """Tokens of so many lines and of a piece of the next."""
+        """Return the tokens of this number of lines and of a piece of the next line."""
         return self.measure(number) + self._count(extra)
 
     def _count_chunk(self) -> None:
@@ -130,26 +133,26 @@ class _LineMeter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineTable:
-    """A text by its lines, repeats of a line taken together."""
+    """A text by its lines, with repeats of a line combined."""
 
     text: str
-    """As it was written."""
+    """The original text."""
     sizes: array[int]
-    """Characters of all lines before a line, as they were written, without newlines."""
+    """Characters of all lines before each line, as originally written, without newlines."""
     bodies: Sequence[str]
     """Each line as it is shown, without its newline."""
     kept: Sequence[int]
-    """The lines that are not taken for repeats, by number."""
+    """Numbers of the lines that are not repeats."""
     items: Sequence[str]
-    """What is shown of each of these, with the marker for its repeats."""
+    """What is shown of each of these lines, with the marker for its repeats."""
     head_meter: _LineMeter
-    """Counts items from the first on."""
+    """Counts items from the first one."""
     tail_meter: _LineMeter
-    """Counts items from the last on."""
+    """Counts items from the last one."""
     places: dict[int, DisplayedCharacterMap] = field(
         default_factory=dict[int, DisplayedCharacterMap]
     )
-    """The places of lines that were cut inside, which are dear to find."""
+    """Character maps of lines that were cut in the middle. They are expensive to compute."""
 
     def line_range(self, item: int) -> CharRange:
         line = self.kept[item]
@@ -157,13 +160,14 @@ class _LineTable:
         return self.sizes[line] + line, min(self.sizes[after] + after, len(self.text))
 
     def item_ranges(self, first: int, last: int) -> list[CharRange]:
-        """Items from one to before another."""
+        """Return the ranges of the items from `first` to before `last`."""
         if first < last and len(self.kept) == len(self.bodies):
             return [(self.line_range(first)[0], self.line_range(last - 1)[1])]
         return [self.line_range(item) for item in range(first, last)]
 
     def part_range(self, item: int, begin: int, end: int) -> CharRange:
-        """The range of some shown characters of a line; what is at its ends belongs to it."""
+        """Return the range of some shown characters of a line, including invisible ones at its
+        ends."""
         start, stop = self.line_range(item)
         body = self.bodies[self.kept[item]]
         if 0 < begin < len(body) and _splits_surrogate_pair(body, begin):
@@ -184,13 +188,14 @@ class _ErrorExcerpt:
     """A line that names an error."""
 
     pieces: tuple[CharRange, ...]
-    """The line, or what is around the error if it is long, and the line after it."""
+    """The line, or the text around the error if the line is long, and the line after it."""
 
 
 def render_kept_pieces(text: str, pieces: Sequence[CharRange]) -> str:
-    """What the model sees of a text: its pieces as a terminal shows them, and a line for each gap.
+    """Return what the model sees of a text: its pieces as a terminal shows them, and a marker for
+    each gap.
 
-    Of no pieces it is nothing, not even a line.
+    Without pieces the result is empty and has no marker.
     """
     if not pieces:
         return ""
@@ -211,11 +216,17 @@ def select_kept_pieces(
     *,
     total_tokens: int | None = None,
 ) -> KeptPieces:
-    """What stays of a text so that it takes no more than the room by `count`, its markers included.
+    """Select the pieces of a text that fit into `max_tokens`, including their markers.
 
-    Nothing is left out that need not be; then only repeats; then all but head, tail and errors.
-    Where there is no room for a line and a marker, nothing stays. A caller who knows how many
-    tokens the text takes spares a count of it.
+    Nothing is left out without need. If the text is too long, repeated lines go first, then
+    everything except head, tail and errors. If there is no room for a line and a marker, nothing is
+    kept.
+
+    Args:
+        text: The whole text.
+        max_tokens: The room for the excerpt.
+        count_tokens: Counts the tokens of a text.
+        total_tokens: The tokens of the whole text, if the caller knows them. This saves a count.
     """
     shown = render_as_terminal(text)
     is_too_long = total_tokens is not None and total_tokens > max_tokens and shown == text
@@ -242,7 +253,7 @@ def select_kept_pieces(
 
 
 def _fits(shown: str, room: int, count: TokenCountFunction) -> bool:
-    """Whether a text fits. Of a text that is far too long only the beginning is counted."""
+    """Whether a text fits. Only the beginning of a far too long text is counted."""
     size = 8 * max(room, 0) + 64
     while size < len(shown):
         if count(shown[:size]) > room:
@@ -269,7 +280,7 @@ def _build_kept_pieces(
 
 
 def _list_gaps(text: str, pieces: Sequence[CharRange]) -> list[_Gap | None]:
-    """What is left out before each piece, and after the last; None for nothing."""
+    """Return the gap before each piece and after the last one; None for no gap."""
     ends = [0, *(end for _, end in pieces)]
     begins = [*(begin for begin, _ in pieces), len(text)]
     above = [0, *(begin for begin, _ in pieces)]
@@ -280,7 +291,7 @@ def _list_gaps(text: str, pieces: Sequence[CharRange]) -> list[_Gap | None]:
 
 
 def _measure_gap(text: str, begin: int, end: int, shown_from: int) -> _Gap | None:
-    """What a gap holds: the rest of a line, whole lines, the beginning of a line."""
+    """Measure a gap: the rest of a line, whole lines, and the beginning of a line."""
     if begin >= end:
         return None
     first = begin if _is_line_start(text, begin) else text.find("\n", begin, end) + 1
@@ -296,7 +307,7 @@ def _measure_gap(text: str, begin: int, end: int, shown_from: int) -> _Gap | Non
 
 
 def _count_lines(text: str, begin: int, end: int) -> int:
-    """Lines that a range holds which begins with a line and ends with one."""
+    """Count the lines of a range that begins and ends at a line boundary."""
     open_end = begin < end == len(text) and not text.endswith("\n")
     return text.count("\n", begin, end) + open_end
 
@@ -306,7 +317,7 @@ def _is_line_start(text: str, at: int) -> bool:
 
 
 def _repeats_line_above(text: str, begin: int, end: int, shown_from: int) -> bool:
-    """Whether all lines of a range are shown the same as the line above, and that is all there."""
+    """Whether a range consists only of lines that look the same as the line above."""
     above = text.rfind("\n", 0, max(begin - 1, 0)) + 1
     if not begin or above < shown_from:
         return False
@@ -354,9 +365,9 @@ def _format_repeat_marker(times: int) -> str:
 
 
 def _count_repeats(bodies: Sequence[str]) -> dict[int, int]:
-    """How often the line after a line repeats it, where a marker is shorter.
+    """Return how often each line is repeated after itself, if a marker is shorter than the repeats.
 
-    Blank lines and lines of one character stay: to a model, many of them are few tokens.
+    Blank lines and lines of one character are never combined: many of them are only a few tokens.
     """
     pairs = enumerate(pairwise(bodies))
     runs: dict[int, int] = {}
@@ -376,7 +387,7 @@ def _count_repeats(bodies: Sequence[str]) -> dict[int, int]:
 def _select_head_tail_errors(
     lines: _LineTable, found: Sequence[_ErrorExcerpt], room: int, count: TokenCountFunction
 ) -> tuple[tuple[CharRange, ...], int]:
-    """Head, tail and errors for a room, and how many errors there are."""
+    """Return head, tail and errors that fit into the room, and the number of errors."""
     head, tail = _select_head_and_tail(lines, room * HEAD_SHARE, room * TAIL_SHARE)
     errors = _errors_between(head, found, tail)
     middle = errors[:: max(1, len(errors) // MAX_ERROR_CANDIDATES)]
@@ -396,7 +407,7 @@ def _select_head_tail_errors(
 def _select_head_and_tail(
     lines: _LineTable, for_head: float, for_tail: float
 ) -> tuple[list[CharRange], list[CharRange]]:
-    """What stays at the beginning and at the end; where nothing does, an empty piece."""
+    """Return the pieces at the beginning and at the end. If nothing fits, a piece is empty."""
     every = len(lines.kept)
     head, more = _count_fitting_items(
         lines.head_meter,
@@ -428,7 +439,8 @@ def _count_fitting_items(
     cut_body: Callable[[str, int], str],
     limits: tuple[float, int],
 ) -> tuple[int, int]:
-    """How many items fit into a room, and how many characters of the next, if it is a long one."""
+    """Return how many items fit into the room, and how many characters of the next one if it is
+    long."""
     room, top = limits
     number = _find_largest_fitting(meter.measure, room, top)
     if number == top or (number and meter.measure(number) > room * (1 - MAX_UNUSED_SHARE)):
@@ -440,11 +452,10 @@ def _count_fitting_items(
 
 
 def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) -> int:
-    """The largest number, at most `top`, whose measure is within the room.
+    """Return the largest number, at most `top`, whose measure is within the room.
 
-    It begins small, for the cost to be that of what fits. Measures mostly grow evenly, so that a
-    guess lies where the room would be reached; every second one halves what is left, for a text
-    in which they do not.
+    The search starts small, so that its cost depends on what fits. Measures mostly grow evenly, so
+    a guess is usually close. Every second guess halves the range, for texts with uneven lines.
     """
     low, measured_low = 0, 0
     high, measured_high = top + 1, 0
@@ -470,7 +481,8 @@ def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) 
 
 
 def _find_errors(lines: _LineTable, shown: str) -> list[_ErrorExcerpt]:
-    """The lines that name an error, each with the line after it; of those alike, the first."""
+    """Return the lines that name an error, each with the line after it. Of similar lines only the
+    first is used."""
     judged: set[str] = set()
     seen: set[str] = set()
     found: list[_ErrorExcerpt] = []
@@ -505,14 +517,14 @@ def _error_pieces(lines: _LineTable, item: int, at: int) -> tuple[CharRange, ...
 
 
 def _pick_evenly(errors: Sequence[_ErrorExcerpt], number: int) -> Sequence[_ErrorExcerpt]:
-    """So many of the errors, at even distances, the first and the last among them."""
+    """Pick this number of errors at even distances, including the first and the last."""
     if number < 2 or number >= len(errors):
         return errors[:number]
     return [errors[at * (len(errors) - 1) // (number - 1)] for at in range(number)]
 
 
 def _render_errors(text: str, errors: Sequence[_ErrorExcerpt]) -> str:
-    """About what errors add to what is shown."""
+    """Return about the text that errors add to the excerpt."""
     marker = _Gap(lines=1000, characters=0, repeats=False).marker()
     pieces = _merge_pieces(sorted(piece for error in errors for piece in error.pieces))
     return "".join(f"{marker}\n{render_as_terminal(text[begin:end])}" for begin, end in pieces)
@@ -526,7 +538,7 @@ def _errors_between(
 
 
 def _merge_pieces(pieces: Iterable[CharRange]) -> tuple[CharRange, ...]:
-    """Pieces that overlap or touch each other, or nearly so, as one."""
+    """Merge pieces that overlap, touch or nearly touch."""
     merged: list[CharRange] = []
     for begin, end in pieces:
         if merged and begin - merged[-1][1] <= MAX_UNMARKED_GAP_CHARS:
@@ -537,5 +549,5 @@ def _merge_pieces(pieces: Iterable[CharRange]) -> tuple[CharRange, ...]:
 
 
 def _splits_surrogate_pair(text: str, at: int) -> bool:
-    """Whether a place is inside of a character that is written as two."""
+    """Whether a position is inside a character that is written as two."""
     return "\ud800" <= text[at - 1] <= "\udbff" and "\udc00" <= text[at] <= "\udfff"

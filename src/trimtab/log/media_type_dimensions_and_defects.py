@@ -1,7 +1,7 @@
-"""What the bytes of a picture or another file are, whatever its name says; nothing is decoded.
+"""Detect what the bytes of a picture or another file are, whatever its name says.
 
-Only headers are read, and how a file is cut into blocks: enough to know its type, its dimensions,
-and that it is whole.
+Only headers and the division into blocks are read; nothing is decoded. That is enough to know the
+type, the dimensions and whether the file is complete.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _TYPE_BY_FTYP_BRAND = {
     b"M4A ": "audio/mp4",
     b"qt  ": "video/quicktime",
 }
-"""Of files that begin with an `ftyp` box; all others of them are videos."""
+"""Types of files that begin with an `ftyp` box. All other brands are videos."""
 _PDF_HEADER_WITHIN_BYTES = 1_024
 """Bytes from the start in which readers look for the header of a PDF."""
 _JPEG_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD8)))
-"""Markers of JPEG that have no length behind them."""
+"""JPEG markers that are not followed by a length."""
 _JPEG_SCAN_MARKER = 0xDA
 
 INSPECTED_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Types of which `fault` and `read_image_dimensions` know more than the first bytes."""
+"""Types that `find_image_defect` and `read_image_dimensions` read beyond the first bytes."""
 
 
 def detect_media_type(file_bytes: bytes) -> str | None:
-    """The media type that the bytes are of; None where no known one begins so."""
+    """Return the media type of the bytes; None if they do not begin like a known type."""
     for offset, signature, mime in _SIGNATURES:
         if file_bytes[offset : offset + len(signature)] == signature:
             if mime in _RIFF_TYPES and file_bytes[:4] != b"RIFF":
@@ -69,8 +69,8 @@ def detect_media_type(file_bytes: bytes) -> str | None:
 
 
 def read_image_dimensions(image_bytes: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, JPEG, GIF or WebP, from its first bytes; None where they are not
-    among these."""
+    """Return width and height of a PNG, JPEG, GIF or WebP from its first bytes; None for other
+    files."""
     match detect_media_type(image_bytes):
         case "image/png" if len(image_bytes) >= 24:
             return int.from_bytes(image_bytes[16:20], "big"), int.from_bytes(
@@ -89,7 +89,8 @@ def read_image_dimensions(image_bytes: bytes) -> tuple[int, int] | None:
 
 
 def find_image_defect(image_bytes: bytes) -> str | None:
-    """Why nobody could draw a PNG, JPEG, GIF or WebP: it is cut off, or has no pixels."""
+    """Say why a PNG, JPEG, GIF or WebP cannot be drawn: it is cut off or has no pixels. None if it
+    can."""
     match detect_media_type(image_bytes):
         case "image/png":
             why = _find_png_defect(image_bytes)
@@ -105,7 +106,7 @@ def find_image_defect(image_bytes: bytes) -> str | None:
         return why
     sides = read_image_dimensions(image_bytes)
     if sides is None:
-        return "it does not say how large it is"
+        return "it does not state its width and height"
     width, height = sides
     return None if width and height else f"it is {width} × {height} pixels large"
 
@@ -119,7 +120,7 @@ def _find_png_defect(data: bytes) -> str | None:
         drawn = drawn or kind == b"IDAT"
         at += 12 + int.from_bytes(data[at : at + 4], "big")
         if kind == b"IEND":
-            return None if drawn else "no picture is in it"
+            return None if drawn else "it contains no picture"
     return f"it is cut off after {len(data):,} bytes"
 
 
@@ -130,7 +131,7 @@ def _find_gif_defect(data: bytes) -> str | None:
         if data[at] == 0x2C:
             return None
         if data[at] != 0x21:
-            return "no picture is in it"
+            return "it contains no picture"
         at += 2
         while at < len(data) and data[at]:
             at += 1 + data[at]
@@ -182,7 +183,7 @@ def _read_jpeg_dimensions(data: bytes) -> tuple[int, int] | None:
 
 
 def _iter_jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """The position and the marker of each segment, up to the picture itself."""
+    """Yield the position and the marker of each segment before the picture data."""
     at = 2
     while at + 4 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

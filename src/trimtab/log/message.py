@@ -1,7 +1,8 @@
-"""What is said: messages and their parts, in no provider's format.
+"""Messages and their parts, independent of any provider's format.
 
-A dialect reads a wire dict into these and writes it back without loss. What a wire block carries
-beyond our fields stays in `extra`, which is written back only to the dialect named by `origin`.
+A dialect reads a wire dict into these values and writes it back without loss. Keys of a wire block
+that have no field here stay in `extra`. They are written back only to the dialect that `origin`
+names.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ MediaKind = Literal["image", "document", "audio", "video", "file"]
 Extra = Mapping[str, Any] | None
 
 MODEL_FAMILY_KEY = "trimtab_family"
-"""The key among a message's extras that names the family of the model that thought it. It is never
-sent, and counts for nothing."""
+"""The key in a message's extras that names the family of the model that wrote its thinking. It is
+never sent and has no size."""
 SENDER_KEY = "trimtab_sender"
-"""The key among a message's extras that names the user who sent it (`telegram:123`), so that what
-is theirs can be found again. It is never sent, and counts for nothing."""
+"""The key in a message's extras that names the user who sent it (`telegram:123`), so that this
+user's messages can be found. It is never sent and has no size."""
 PRIVATE_CHAT_KEY = "trimtab_private"
-"""The key among a message's extras that says that it was sent in a chat of two, the sender and the
-agent. As above."""
+"""The key in a message's extras that marks a message from a private chat between the sender and the
+agent. It is never sent and has no size."""
 UNSENT_EXTRA_KEYS = frozenset({MODEL_FAMILY_KEY, SENDER_KEY, PRIVATE_CHAT_KEY})
-"""Extras of our own."""
+"""Keys of extras that trimtab adds itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,14 @@ class Media:
     """A picture, a file or a sound in a message."""
 
     kind: MediaKind
-    """What a model perceives in it."""
+    """What kind of content it is."""
     mime: str | None = None
-    """The media type, where the wire names one."""
+    """The media type, if the wire format names one."""
     data: str | None = None
-    """Base64 payload, without a `data:` prefix; None where the wire has a URL or a file id."""
+    """The payload as Base64, without a `data:` prefix; None if the wire format has a URL or a file
+    id."""
     url: str | None = None
-    """Where the provider fetches it; never fetched by us."""
+    """The URL from which the provider fetches it. Trimtab never fetches it."""
     extra: Extra = None
     """Keys of the wire block that no field here holds; private to the origin dialect."""
 
@@ -89,9 +91,9 @@ class ToolResult:
     content: tuple[Text | Media | OpaqueBlock, ...]
     """What the tool returned."""
     is_error: bool = False
-    """True where the wire says that the tool failed."""
+    """True if the wire format says that the tool failed."""
     plain: bool = True
-    """True where the wire has a bare string (one Text) instead of a list of blocks."""
+    """True if the wire format has a bare string (one Text) instead of a list of blocks."""
     extra: Extra = None
     """Keys of the wire block that no field here holds; private to the origin dialect."""
 
@@ -109,22 +111,22 @@ Part = Text | Media | OpaqueBlock | ToolCall | ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message of a conversation: who speaks, and the parts of what is said."""
+    """One message of a conversation: its role and its parts."""
 
     role: Role
-    """Who speaks. Tool results come as `tool` or, in some dialects, inside a `user` message."""
+    """The speaker. Tool results come as `tool` or, in some dialects, inside a `user` message."""
     parts: tuple[Part, ...]
-    """The content in order; empty where the wire had none."""
+    """The content in order; empty if the wire format had none."""
     plain: bool = True
-    """True where the wire content is a bare string (one Text) or absent, not a list of blocks."""
+    """True if the wire content is a bare string (one Text) or absent, not a list of blocks."""
     origin: str = ""
-    """The dialect it was read in; empty for a message made by hand."""
+    """The dialect it was read in; empty if it was created in code."""
     extra: Extra = None
     """Keys of the wire message that no field here holds; private to the origin dialect."""
 
     @property
     def text(self) -> str:
-        """All text parts, joined by line breaks; tool results are not in it."""
+        """All text parts, joined by line breaks. Tool results are not included."""
         return "\n".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
@@ -137,12 +139,13 @@ class Message:
 
 
 def make_text_message(role: Role, text: str) -> Message:
-    """A message of one text, made by hand."""
+    """Return a message that consists of one text."""
     return Message(role=role, parts=(Text(text=text),))
 
 
 def extract_text_or_arguments(part: Part) -> str | None:
-    """What a part says in words: its text, or what a tool is called with; None for the rest."""
+    """Return the words of a part: its text, or the arguments of a tool call; None for other
+    parts."""
     match part:
         case Text() | ToolResult():
             return part.text
@@ -153,7 +156,7 @@ def extract_text_or_arguments(part: Part) -> str | None:
 
 
 def message_to_json(message: Message) -> dict[str, Any]:
-    """The message as plain JSON values; fields at their default are left out."""
+    """Return the message as plain JSON values, without fields that have their default."""
     out: dict[str, Any] = {"role": message.role, "parts": [_part_to_json(p) for p in message.parts]}
     if not message.plain:
         out["plain"] = False
@@ -165,7 +168,7 @@ def message_to_json(message: Message) -> dict[str, Any]:
 
 
 def message_from_json(message_json: Mapping[str, Any]) -> Message:
-    """The inverse of `message_to_json`."""
+    """Return the message of `message_to_json`'s output."""
     return Message(
         role=message_json["role"],
         parts=tuple(_part_from_json(p) for p in message_json["parts"]),

@@ -1,4 +1,4 @@
-"""What a provider says of a request that has too many bytes, pictures or pixels."""
+"""Parse the messages with which providers refuse requests of too many bytes, pictures or pixels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ BYTES_PER_MB = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRefusal:
-    """What was too large, and the limit if one is named."""
+    """What was too large, and the limit if the provider named one."""
 
     cause: SizeRefusalCause
-    """`bytes` of the request, the number of `pictures`, `picture_bytes` of one of them, or its
-    `pixels`."""
+    """`bytes` of the request, the number of `pictures`, or the `picture_bytes` or `pixels` of one
+    picture."""
     limit: int | None = None
-    """In the unit of the cause; pixels are those of a side."""
+    """The limit in the unit of the cause. Pixels are those of one side."""
 
 
 _PATTERNS: tuple[tuple[SizeRefusalCause, str], ...] = (
@@ -50,8 +50,10 @@ _PATTERNS: tuple[tuple[SizeRefusalCause, str], ...] = (
 
 
 def parse_size_refusal(provider_message: str) -> SizeRefusal | None:
-    """What a provider's words say of the size of a request; None where they are about other
-    things, such as its tokens."""
+    """Return what a provider's message says about the size of a request.
+
+    Return None if it is about something else, such as tokens.
+    """
     for cause, pattern in _PATTERNS:
         found = re.search(pattern, provider_message, re.IGNORECASE | re.DOTALL)
         if found is None:

@@ -1,7 +1,7 @@
-"""Where tokens go and what is about to go wrong: metrics, spans and log lines of turns.
+"""Metrics, spans and log lines of turns: they show token use and early signs of problems.
 
-`REGISTRY` and `render_metrics` need `prometheus_client`, which the extra `serve` brings. Importing
-either turns the metrics of Prometheus on.
+`REGISTRY` and `render_metrics` need `prometheus_client`, which the extra `serve` installs.
+Importing either turns Prometheus metrics on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["REGISTRY", "instrument", "instrument_if_watched", "render_metrics"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what Prometheus needs at its first use."""
+    """Import names that need Prometheus at their first use."""
     if name not in __all__:
         raise AttributeError(f"module 'trimtab.observe' has no attribute {name!r}")
     return getattr(import_module("trimtab.observe.turn_metrics_and_endpoint"), name)

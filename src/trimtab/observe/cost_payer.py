@@ -1,7 +1,7 @@
-"""Who pays for a model call: the outermost agent whose turn runs, for its sub-agents as well.
+"""Find who pays for a model call: the outermost agent whose turn runs, also for its sub-agents.
 
-A tool runs in a copy of its turn's context, so that a turn of another agent within it finds who
-pays. A served turn is nobody's part, whoever's task has started it.
+A tool runs in a copy of its turn's context, so a nested turn of another agent finds the payer. A
+served turn is never part of another turn, even if a task of another turn started it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class PayerLabels(NamedTuple):
-    """For whom money is spent."""
+    """The agent and the tenant that pay."""
 
     agent: str
     tenant: str
@@ -21,15 +21,15 @@ _payer: ContextVar[PayerLabels | None] = ContextVar("trimtab_payer", default=Non
 
 
 def current_payer() -> PayerLabels | None:
-    """Who pays for what is done here; None where no turn runs."""
+    """Return who pays for the current calls. None if no turn runs."""
     return _payer.get()
 
 
 def set_payer(payer: PayerLabels | None) -> Token[PayerLabels | None]:
-    """Let somebody pay from now on, or nobody, until `reset_payer`."""
+    """Set who pays from now on, or None, until `reset_payer`."""
     return _payer.set(payer)
 
 
 def reset_payer(token: Token[PayerLabels | None]) -> None:
-    """Let whoever paid before pay again."""
+    """Restore the previous payer."""
     _payer.reset(token)

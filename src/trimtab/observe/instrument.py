@@ -1,7 +1,6 @@
 """Pass the events of a turn to metrics, spans and log lines, and to the caller's own listener.
 
-A watcher that fails is left out for the rest of the turn: no answer is lost because it could not be
-counted.
+An observer that fails is skipped for the rest of the turn, so that no answer is lost because of it.
 """
 
 from __future__ import annotations
@@ -25,11 +24,20 @@ def _ignore_event(_: TurnEvent) -> None:
 
 
 def instrument(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
-    """Make an `on_event` that counts what happens, and passes it on. Make one for each turn.
+    """Return an `on_event` callback that records events and passes them on. Make one for each turn.
 
-    Prometheus' metrics are kept where `prometheus_client` is installed, see
-    `trimtab.observe.turn_metrics_and_endpoint`; spans go to the OpenTelemetry that the application
-    has set up, if it has; log lines to `trimtab.calls`. `agent` is the name they all carry.
+    Prometheus metrics are recorded if `prometheus_client` is installed. Spans go to OpenTelemetry
+    if the application has set it up. Log lines go to the logger `trimtab.calls`.
+
+    Args:
+        on_event: Your own callback, which also gets every event.
+        agent: The agent's name in metrics, spans and log lines.
+
+    Returns:
+        The callback for `run_turn(on_event=…)`.
+
+    Example:
+        >>> await run_turn(session, provider, on_event=instrument(agent="helper"))
     """
     _import_observer("turn_metrics_and_endpoint")
     return instrument_if_watched(on_event, agent=agent)
@@ -38,15 +46,22 @@ def instrument(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
 def instrument_if_watched(
     on_event: OnEvent | None = None, *, agent: str = "", session: str = ""
 ) -> OnEvent:
-    """Do the same only if somebody watches already; else return `on_event` as it is. Name the
-    session for events outside of a turn, which has its own.
+    """Instrument a turn only if metrics, traces or log lines are already in use.
 
-    In a terminal nobody reads metrics, and loading what keeps them takes longer than all the rest.
-    Whoever shows them has loaded `trimtab.observe.turn_metrics_and_endpoint`.
+    Otherwise `on_event` is returned unchanged, because loading Prometheus takes long. Metrics are
+    in use once `trimtab.observe.turn_metrics_and_endpoint` is imported.
+
+    Args:
+        on_event: Your own callback, which also gets every event.
+        agent: The agent's name in metrics, spans and log lines.
+        session: The session of events outside of a turn. A turn has its own.
+
+    Returns:
+        The callback for `run_turn(on_event=…)`.
     """
     on_event, watchers = on_event or _ignore_event, list[OnEvent]()
     if isinstance(on_event, EventFanOut):
-        return on_event  # whoever has said so for a turn is not to be counted twice
+        return on_event  # it is instrumented already and must not be counted twice
     if metrics := sys.modules.get("trimtab.observe.turn_metrics_and_endpoint"):
         watchers.append(metrics.TurnMetrics(agent, session))
     # An application that has set it up has loaded it.
@@ -58,7 +73,8 @@ def instrument_if_watched(
 
 
 class EventFanOut:
-    """An `on_event` that watchers get first: every event but the deltas after a reply's first."""
+    """An `on_event` callback that calls observers first. They get only the first delta of a
+    reply."""
 
     def __init__(self, watchers: Sequence[OnEvent], on_event: OnEvent = _ignore_event) -> None:
         self._watchers = list(watchers)
@@ -80,7 +96,7 @@ class EventFanOut:
             except Exception:
                 self._watchers.remove(watcher)
                 log.warning(
-                    "%s failed and is left out for the rest of this turn",
+                    "observer %s failed and is skipped for the rest of this turn",
                     type(watcher).__name__,
                     exc_info=True,
                 )
@@ -89,7 +105,7 @@ class EventFanOut:
 
 @cache
 def _import_observer(module_name: str) -> ModuleType | None:
-    """One of our modules; None where what it needs is not installed."""
+    """Import one of our modules. None if a package that it needs is not installed."""
     try:
         return import_module(f"trimtab.observe.{module_name}")
     except ImportError:

@@ -1,13 +1,13 @@
-"""Label values that cannot grow without end."""
+"""Limit the number of different values of a label."""
 
 from __future__ import annotations
 
 OTHER_LABEL = "other"
-"""What stands for a value beyond those that are kept apart."""
+"""Replaces all values above the limit."""
 
 
 class LabelLimiter:
-    """Keeps so many values apart; all later ones are one."""
+    """Keeps a number of values. All later ones become `other`."""
 
     def __init__(self, max_values: int) -> None:
         self._most = max_values
@@ -17,7 +17,7 @@ class LabelLimiter:
         return value in self._known
 
     def __call__(self, value: str) -> str:
-        """The value, or what stands for it."""
+        """Return the value, or `other`."""
         if value in self._known:
             return value
         if len(self._known) >= self._most:

@@ -1,8 +1,8 @@
 """Turns as spans, by the names of OpenTelemetry's conventions for generative AI.
 
-A span for the turn; in it one for each model call, tool and summary. While a call or a tool runs
-its span is the current one, so that whatever else is traced stands inside it. Nothing that was said
-is in them.
+A turn has a span, with a span in it for each model call, tool and summary. While a call or a tool
+runs, its span is the current one, so that other traces are nested in it. Spans contain no text of
+messages.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ PROVIDER_BY_DIALECT = {
     "openai_chat": "openai",
     "openai_responses": "openai",
 }
-"""By the wire format that is spoken: whose it is."""
+"""The provider's name, by wire format."""
 
 SpanAttributes = dict[str, AttributeValue]
 
 
 class OtelInstruments(NamedTuple):
-    """What measurements go to."""
+    """The histograms for measurements."""
 
     tracer: trace.Tracer
     token_histogram: metrics.Histogram
@@ -69,7 +69,7 @@ class OtelInstruments(NamedTuple):
 
 
 class OpenSpan(NamedTuple):
-    """A span that is the current one, and by what the one before it comes back."""
+    """A span that is current, with the token that restores the previous one."""
 
     span: Span
     started_ns: int
@@ -77,7 +77,8 @@ class OpenSpan(NamedTuple):
 
 
 def create_turn_spans(agent: str) -> TurnSpans | None:
-    """What hears one turn; None where the application has set up neither traces nor metrics."""
+    """Return the observer of one turn. None if the application has set up neither traces nor
+    metrics."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     if not (_is_set_up(tracers) or _is_set_up(meters)):
         return None
@@ -85,7 +86,7 @@ def create_turn_spans(agent: str) -> TurnSpans | None:
 
 
 def _is_set_up(provider: object) -> bool:
-    """Whether it is more than what the API puts in the place of one that is missing."""
+    """Return whether it is more than the API's placeholder for a missing provider."""
     return not type(provider).__module__.startswith(
         ("opentelemetry.trace", "opentelemetry.metrics")
     )
@@ -95,7 +96,8 @@ def _is_set_up(provider: object) -> bool:
 def create_instruments(
     tracers: trace.TracerProvider, meters: metrics.MeterProvider
 ) -> OtelInstruments:
-    """Made once for each provider: a second one of the same name would be warned of."""
+    """Return the instruments, made once per provider. A second one of the same name gives a
+    warning."""
     meter = meters.get_meter(SCOPE_NAME)
     return OtelInstruments(
         tracer=tracers.get_tracer(SCOPE_NAME),
@@ -309,7 +311,7 @@ def _mark_failed(span: Span, error_type: str) -> None:
 
 
 def _usage_attributes(usage: Usage) -> SpanAttributes:
-    """The input includes what was read from and written to the cache."""
+    """Return the usage. The input includes cache reads and writes."""
     return {
         "gen_ai.usage.input_tokens": usage.input,
         "gen_ai.usage.output_tokens": usage.output,

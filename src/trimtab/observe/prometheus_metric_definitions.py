@@ -1,4 +1,4 @@
-"""Every metric, by name. No label holds a session, a user or any text of a message."""
+"""Every metric, by name. No label contains a session, a user or any text of a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ except ImportError as missing:
 from trimtab.errors import StoreError, store_error_listeners
 
 REGISTRY = CollectorRegistry()
-"""Ours alone; register it in another one to show both together."""
+"""The registry of Trimtab's metrics. Register it in another registry to show both together."""
 PROCESS_REGISTRY = CollectorRegistry()
 """Memory, CPU and open files of this process."""
 ProcessCollector(registry=PROCESS_REGISTRY)
@@ -62,7 +62,7 @@ tokens = _counter(
 cost = _counter("cost_dollars", "US dollars at list prices, if known.", "model", "purpose")
 agent_cost = _counter(
     "agent_cost_dollars",
-    "The same by the agent that was asked, which pays for its sub-agents, and by tenant.",
+    "US dollars at list prices, by agent (including its sub-agents) and tenant.",
     *("agent", "tenant"),
 )
 
@@ -121,7 +121,7 @@ learned_limits = _counter(
 )
 store_errors = _counter("store_errors", "Errors of the store, by class name.", "error")
 store_reachable = _gauge(
-    "store_reachable", "0 if the store did not answer when these metrics were read, else 1."
+    "store_reachable", "1 if the store answered when these metrics were read, otherwise 0."
 )
 store_reachable.set(1)
 pool_connections_in_use = _gauge(
@@ -143,7 +143,7 @@ inbound_messages = _counter(
 queued_messages = _gauge("queued_messages", "Messages that wait for a turn.")
 oldest_waiting_message_age = _gauge(
     "oldest_waiting_message_age_seconds",
-    "Time since the first of the messages that are not answered yet arrived; 0 if there is none.",
+    "Age of the oldest message that is not answered yet; 0 if there is none.",
 )
 message_latency = _histogram(
     "message_latency_seconds",
@@ -160,7 +160,7 @@ turns_waiting_to_retry = _gauge(
 )
 provider_circuit_open = _gauge(
     "provider_circuit_open",
-    "1 while a provider has failed so often that only probes are sent to it, else 0.",
+    "1 while a provider has failed so often that only probes are sent to it, otherwise 0.",
     "provider",
 )
 dead_letters = _counter("dead_letters", "Messages that became dead letters.")
@@ -180,14 +180,19 @@ retention_deleted = _counter(
 schedule_runs = _counter("schedule_runs", "Schedules that were due, by outcome.", "outcome")
 api_key_rejections = _counter(
     "api_key_rejections",
-    "Requests without a valid key: missing, wrong, expired, or paced, which are answered with 429.",
+    "Requests without a valid key: missing, wrong, expired, or paced (too many from one address, "
+    "answered with 429).",
     "reason",
 )
 api_key_last_used = _gauge(
-    "api_key_last_used_timestamp_seconds", "When an API key was last used, by its name.", "key"
+    "api_key_last_used_timestamp_seconds",
+    "Time of the last use of an API key, by the key's name.",
+    "key",
 )
 api_key_expiry = _gauge(
-    "api_key_expiry_timestamp_seconds", "When an API key expires, if it does, by its name.", "key"
+    "api_key_expiry_timestamp_seconds",
+    "Expiry time of an API key, by the key's name. Keys that never expire are left out.",
+    "key",
 )
 http_connections_open = _gauge("http_connections_open", "HTTP connections that are open.")
 http_connections_closed = _counter(
@@ -196,7 +201,9 @@ http_connections_closed = _counter(
     "reason",
 )
 log_lines_suppressed = _counter(
-    "log_lines_suppressed", "Log lines left out, as the same was written often enough.", "logger"
+    "log_lines_suppressed",
+    "Log lines suppressed because the same line repeats too often.",
+    "logger",
 )
 http_requests = _counter("http_requests", "HTTP requests, by route.", "method", "route", "status")
 http_request_duration = _histogram(
@@ -206,7 +213,9 @@ http_request_duration = _histogram(
     *("method", "route"),
 )
 event_streams_open = _gauge("event_streams_open", "Event streams that are open.")
-build_info = _gauge("build_info", "Always 1; the labels tell what runs.", "version", "python")
+build_info = _gauge(
+    "build_info", "Always 1. The labels show the running version.", "version", "python"
+)
 build_info.labels(version("trimtab"), platform.python_version()).set(1)
 
 

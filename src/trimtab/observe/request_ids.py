@@ -1,7 +1,7 @@
-"""The id by which one request is found again: in its answer, in log lines and on spans.
+"""The id of an HTTP request in its response, in log lines and on spans.
 
-A caller may send its own as `X-Request-ID`. A message keeps the id of the request that brought it,
-so that the turn that answers it has it as well, in whichever process.
+A caller may send its own id as `X-Request-ID`. A message keeps the id of its request, so that the
+turn that answers it also has the id, in any process.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 REQUEST_ID_HEADER = "X-Request-ID"
 MAX_REQUEST_ID_LENGTH = 128
 _VALID_REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/+=@-]{{1,{MAX_REQUEST_ID_LENGTH}}}")
-"""What UUIDs, ULIDs, trace ids and base64 are made of; nothing that could forge a log line."""
+"""The characters of UUIDs, ULIDs, trace ids and base64. None of them can forge a log line."""
 
 _request_id: ContextVar[str] = ContextVar("trimtab_request_id", default="")
 
 
 def current_request_id() -> str:
-    """The id of the request that is being served; empty if there is none."""
+    """Return the id of the request that is being served. Empty if there is none."""
     return _request_id.get()
 
 
 def accept_or_create_request_id(given: str | None) -> str:
-    """The caller's id if it is a valid one, else a new one."""
+    """Return the caller's id if it is valid, otherwise a new one."""
     if given is not None and _VALID_REQUEST_ID.fullmatch(given):
         return given
     return secrets.token_hex(16)
@@ -37,7 +37,7 @@ def accept_or_create_request_id(given: str | None) -> str:
 
 @contextmanager
 def bind_request_id(request_id: str) -> Generator[None]:
-    """Let log lines and spans carry an id, for the length of a `with`."""
+    """Add an id to log lines and spans inside of a `with` block."""
     token = _request_id.set(request_id)
     try:
         yield
@@ -46,15 +46,15 @@ def bind_request_id(request_id: str) -> Generator[None]:
 
 
 def set_request_id(request_id: str) -> None:
-    """Let all that this task does from now on carry an id; an empty one ends it."""
+    """Add an id to everything that this task does from now on. An empty id ends it."""
     _request_id.set(request_id)
 
 
 class RequestIdLogFilter(logging.Filter):
-    """Adds `request_id`, `trace_id` and `span_id` to records, as far as there are any."""
+    """Adds `request_id`, `trace_id` and `span_id` to log records if they exist."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields, and let the record through."""
+        """Add the fields and accept the record."""
         if (request_id := current_request_id()) and not hasattr(record, "request_id"):
             record.request_id = request_id
         # A program that traces has loaded it.

@@ -1,7 +1,7 @@
 """Metrics of channels, queues and deliveries, for `/metrics`.
 
-Plain functions, to be called where something happens. They do nothing if `prometheus_client` is not
-installed. Label values must come from code or configuration, never from what a user wrote.
+Call these functions when something happens. They do nothing if `prometheus_client` is not
+installed. Label values must come from code or configuration, never from a user's text.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
 from trimtab.stores.pool_usage import PoolUsage
 
 InboundResultLabel = Literal["accepted", "duplicate", "rejected"]
-"""Queued; a message with this key exists already; or refused, since too many wait."""
+"""Queued, already queued with this key, or refused because the queue is full."""
 DeliveryResultLabel = Literal["sent", "deferred", "rejected", "unknown", "abandoned"]
-"""Arrived; the platform asked to wait; it can never arrive; it may have arrived and is retried; it
-is not retried."""
+"""Arrived, deferred by the platform, permanently rejected, unknown and retried, or given up."""
 ScheduleResultLabel = Literal["ran", "failed"]
-"""It ran, or was skipped as `catch_up` says; or it could not be queued and stays due."""
+"""The schedule ran or was skipped according to `catch_up`, or it could not be queued and stays
+due."""
 ApiKeyRejectionLabel = Literal["missing", "wrong", "expired", "paced"]
-"""No key; one that is not known; one whose time is over; or too many of the first two."""
+"""No key, an unknown key, an expired key, or too many requests with a missing or unknown key."""
 ConnectionClosedLabel = Literal["header_timeout", "evicted", "refused"]
-"""Its headers took too long; another one needed its place; or too many requests are answered."""
+"""The headers took too long, another connection needed the place, or too many requests are open."""
 
 HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 AGENT_LABELS = LabelLimiter(100)
@@ -48,13 +48,13 @@ def _load_metrics() -> ModuleType | None:
 
 
 def count_inbound_message(tenant: str, outcome: InboundResultLabel = "accepted") -> None:
-    """A channel has passed on a message."""
+    """Count a message from a channel."""
     if (meters := _load_metrics()) is not None:
         meters.inbound_messages.labels(TENANT_LABELS(tenant), outcome).inc()
 
 
 def set_queue_state(waiting: int, dead_sessions: int, oldest_age_s: float) -> None:
-    """What the store has said when `/metrics` was read."""
+    """Set what the store reported when `/metrics` was read."""
     if (meters := _load_metrics()) is not None:
         meters.store_reachable.set(1)
         meters.queued_messages.set(waiting)
@@ -63,7 +63,7 @@ def set_queue_state(waiting: int, dead_sessions: int, oldest_age_s: float) -> No
 
 
 def mark_store_unreachable() -> None:
-    """The store has said nothing: a number from before would be taken for one of now."""
+    """Mark the store as unreachable, and remove its old numbers, which would look current."""
     if (meters := _load_metrics()) is not None:
         meters.store_reachable.set(0)
         for gauge in (
@@ -75,7 +75,7 @@ def mark_store_unreachable() -> None:
 
 
 def observe_answer_delays(agent: str, delays_s: Sequence[float]) -> None:
-    """A turn is finished: the seconds since each of its messages arrived."""
+    """Record the seconds since each message of a finished turn arrived."""
     if (meters := _load_metrics()) is not None:
         # A channel's clock may be ahead of ours.
         for seconds in delays_s:
@@ -83,19 +83,20 @@ def observe_answer_delays(agent: str, delays_s: Sequence[float]) -> None:
 
 
 def count_turn_retry() -> None:
-    """A turn has failed and is retried."""
+    """Count a turn that failed and is retried."""
     if (meters := _load_metrics()) is not None:
         meters.turn_retries.inc()
 
 
 def set_waiting_retries(count: int) -> None:
-    """So many sessions wait for another attempt at their turn; best read as above."""
+    """Set how many sessions wait for another attempt at their turn. Call it when metrics are
+    read."""
     if (meters := _load_metrics()) is not None:
         meters.turns_waiting_to_retry.set(count)
 
 
 def set_provider_circuits(is_open_by_provider: Mapping[str, bool]) -> None:
-    """Whether the circuit of each provider is open now; best read as above."""
+    """Set whether the circuit of each provider is open. Call it when metrics are read."""
     if (meters := _load_metrics()) is not None:
         meters.provider_circuit_open.clear()
         for provider, is_open in is_open_by_provider.items():
@@ -103,7 +104,7 @@ def set_provider_circuits(is_open_by_provider: Mapping[str, bool]) -> None:
 
 
 def count_dead_letters(count: int) -> None:
-    """A turn is not retried, and so many messages stay unanswered."""
+    """Count the messages that stay unanswered because a turn is not retried."""
     if (meters := _load_metrics()) is not None:
         meters.dead_letters.inc(count)
 
@@ -111,7 +112,7 @@ def count_dead_letters(count: int) -> None:
 def count_delivery_attempt(
     channel: str, outcome: DeliveryResultLabel, duration_s: float | None = None
 ) -> None:
-    """One attempt to send a reply is over."""
+    """Count one attempt to send a reply."""
     if (meters := _load_metrics()) is not None:
         meters.deliveries.labels(CHANNEL_LABELS(channel), outcome).inc()
         if duration_s is not None:
@@ -119,20 +120,20 @@ def count_delivery_attempt(
 
 
 def count_retention_deletion(agent: str, count: int) -> None:
-    """So many sessions of an agent were too old and are deleted."""
+    """Count the sessions of an agent that were deleted because of their age."""
     if (meters := _load_metrics()) is not None:
         meters.retention_deleted.labels(AGENT_LABELS(agent)).inc(count)
 
 
 def count_schedule_run(outcome: ScheduleResultLabel) -> None:
-    """A schedule was due."""
+    """Count a schedule that was due."""
     if (meters := _load_metrics()) is not None:
         meters.schedule_runs.labels(outcome).inc()
 
 
 def count_http_request(method: str, route: str, status: int, duration_s: float) -> None:
-    """A request is answered. `route` is the pattern, `/v1/sessions/{id}`, never the path; it is
-    empty if none matched."""
+    """Count an answered request. `route` is the pattern, `/v1/sessions/{id}`, never the path. It is
+    empty if no route matched."""
     if (meters := _load_metrics()) is not None:
         verb = method if method in HTTP_METHODS else OTHER_LABEL
         where = ROUTE_LABELS(route) if route else OTHER_LABEL
@@ -141,19 +142,20 @@ def count_http_request(method: str, route: str, status: int, duration_s: float) 
 
 
 def count_api_key_rejection(reason: ApiKeyRejectionLabel) -> None:
-    """A request came without a valid key."""
+    """Count a request without a valid key."""
     if (meters := _load_metrics()) is not None:
         meters.api_key_rejections.labels(reason).inc()
 
 
 def set_api_key_last_used(key_name: str, at: float) -> None:
-    """A key was used, at a time in seconds since the epoch."""
+    """Set when a key was last used, in seconds since the epoch."""
     if (meters := _load_metrics()) is not None:
         meters.api_key_last_used.labels(KEY_LABELS(key_name)).set(at)
 
 
 def set_api_key_expiries(expires_by_key: Mapping[str, float]) -> None:
-    """Those of the keys that expire, in seconds since the epoch; all others are forgotten."""
+    """Set the expiry of all keys that expire, in seconds since the epoch. Other keys are
+    removed."""
     if (meters := _load_metrics()) is not None:
         meters.api_key_expiry.clear()
         for name, at in expires_by_key.items():
@@ -161,26 +163,26 @@ def set_api_key_expiries(expires_by_key: Mapping[str, float]) -> None:
 
 
 def show_open_connections(count: Callable[[], int]) -> None:
-    """Show how many HTTP connections are open, whenever metrics are read from now on."""
+    """Show the number of open HTTP connections whenever metrics are read."""
     if (meters := _load_metrics()) is not None:
         meters.http_connections_open.set_function(count)
 
 
 def count_closed_connection(reason: ConnectionClosedLabel) -> None:
-    """The server has closed an HTTP connection to protect itself."""
+    """Count an HTTP connection that the server closed to protect itself."""
     if (meters := _load_metrics()) is not None:
         meters.http_connections_closed.labels(reason).inc()
 
 
 def count_suppressed_log_line(logger_name: str) -> None:
-    """A log line was not written, since the same one was written often enough."""
+    """Count a log line that was not written because the same line repeats too often."""
     if (meters := _load_metrics()) is not None:
         meters.log_lines_suppressed.labels(LOGGER_LABELS(logger_name)).inc()
 
 
 @contextmanager
 def track_open_stream() -> Generator[None]:
-    """A client reads a stream of events, for the length of a `with`."""
+    """Count an open event stream inside of a `with` block."""
     meters: Any = _load_metrics()
     if meters is None:
         yield
@@ -191,7 +193,7 @@ def track_open_stream() -> Generator[None]:
 
 @contextmanager
 def watch_pool(name: str, measure: Callable[[], PoolUsage]) -> Generator[None]:
-    """Show a pool of connections whenever metrics are read, for the length of a `with`."""
+    """Show a connection pool whenever metrics are read, inside of a `with` block."""
     meters: Any = _load_metrics()
     if meters is None:
         yield

@@ -1,4 +1,4 @@
-"""What runs in a turn and since when, for those who must close it where nobody tells its end."""
+"""Times of running tools, for observers that must end a tool whose end is never reported."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from trimtab.session.events import ToolFinished, ToolStarted
 
 
 class RunningToolTimers:
-    """The tools that run, each since when. Ids may come twice: a call is known by its identity."""
+    """The running tools and their start times. Ids may repeat, so calls are compared by
+    identity."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[ToolCall, float]] = {}
 
     def start(self, event: ToolStarted) -> None:
-        """A tool runs from now on."""
+        """Start the timer of a tool."""
         self._since[id(event.call)] = (event.call, perf_counter())
 
     def stop(self, event: ToolFinished) -> float | None:
-        """Seconds that it ran; None where it never did: unknown, not allowed, or malformed."""
+        """Return the seconds that a tool ran. None if it never ran: unknown, not allowed, or
+        malformed."""
         found = self._since.pop(id(event.call), None)
         return None if found is None else perf_counter() - found[1]
 
     def stop_all(self) -> list[tuple[ToolCall, float]]:
-        """Those that will not be heard of again, each with its seconds."""
+        """Return the tools whose end will not be reported, each with its seconds."""
         now, left = perf_counter(), list(self._since.values())
         self._since.clear()
         return [(call, now - since) for call, since in left]

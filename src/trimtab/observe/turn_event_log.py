@@ -1,6 +1,6 @@
 """One log line for each model call, tool call and turn, with the figures as fields of the record.
 
-No line holds text of a message. The fields are flat, so that any formatter can write them.
+No line contains text of a message. The fields are flat, so that any formatter can write them.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class TurnEventLogger:
 
 
 def _failure_level(reason: str) -> int:
-    """What passes by itself is a warning; a turn that was cancelled or taken over is neither."""
+    """Return the log level: a warning for temporary failures, info for a cancelled or taken-over
+    turn, otherwise an error."""
     if reason in ("cancelled", "stale"):
         return logging.INFO
     return logging.WARNING if reason in TRANSIENT_KINDS else logging.ERROR

@@ -39,32 +39,36 @@ from prometheus_client import (  # isort: skip
 
 MODEL_LABELS = LabelLimiter(50)
 TOOL_LABELS = LabelLimiter(100)
-"""Of tools that have run: a model may ask for tools that do not exist."""
+"""Names of tools that have run. A model may ask for tools that do not exist."""
 
 
 def render_metrics() -> tuple[bytes, str]:
-    """What `/metrics` answers: the body, and its content type."""
+    """Return the answer of `/metrics`.
+
+    Returns:
+        The body and its content type.
+    """
     return generate_latest(REGISTRY) + generate_latest(
         prometheus_metric_definitions.PROCESS_REGISTRY
     ), CONTENT_TYPE_LATEST
 
 
 def start_metrics_server(port: int, host: str = "127.0.0.1") -> int:
-    """Answer `/metrics` from a thread of its own, for processes that offer no HTTP; returns the
-    port. Raises `ValueError` where it is taken."""
+    """Serve `/metrics` from a thread, for processes without HTTP. Return the port. Raises
+    `ValueError` if the port is taken."""
     both = CollectorRegistry()
     both.register(REGISTRY)
     both.register(prometheus_metric_definitions.PROCESS_REGISTRY)
     try:
         server, _ = start_http_server(port, addr=host, registry=both)
     except OSError as error:
-        raise ValueError(f"metrics cannot be shown at {host}:{port}: {error.strerror}") from error
+        raise ValueError(f"cannot serve metrics at {host}:{port}: {error.strerror}") from error
     return server.server_port
 
 
 class TurnMetrics:
-    """Counts what happens in one turn. `session` is for events outside of a turn, as in a summary
-    that another process makes."""
+    """Counts the events of one turn. `session` is for events outside of a turn, such as a summary
+    that another process writes."""
 
     def __init__(self, agent: str = "", session: str = "") -> None:
         self._agent_name = agent
@@ -191,7 +195,8 @@ class TurnMetrics:
             self._payer_token = None
 
     def _find_payer(self, session: str) -> PayerLabels:
-        """Whoever's turn this one is part of, else this agent and the tenant of its session."""
+        """Return the payer of the enclosing turn, otherwise this agent and the tenant of its
+        session."""
         tenant, _, rest = session.partition("/")
         served = rest.startswith(f"{self._agent_name}/")
         return current_payer() or PayerLabels(self._agent, TENANT_LABELS(tenant) if served else "")

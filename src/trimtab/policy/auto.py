@@ -1,9 +1,9 @@
-"""Compact when it pays: the policy that knows what a cache write costs.
+"""The default policy: compact when the prompt cache prices say that it pays.
 
-Every edit makes all behind it be written to the provider's cache again; waiting makes the text that
-could be hidden be read once more at every call. A meter adds up the price of waiting, call by
-call, and an edit is made when the meter has paid for it. A cold cache has nothing to lose, so the
-edit is free then; a full window leaves no choice.
+After an edit, everything that follows it must be written to the provider's cache again. Without the
+edit, text that could be hidden is read once more at every call. A meter adds up that waiting cost,
+call by call, and an edit is made when the meter has paid for it. If the cache is cold, an edit is
+free. If the window is full, an edit is made in any case.
 """
 
 from __future__ import annotations
@@ -52,80 +52,81 @@ from trimtab.window.server_side_editing import list_server_side_edits
 from trimtab.window.window import Window
 
 TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
-"""Tokens of messages that a compaction goes down to."""
+"""Tokens of messages that remain after a compaction."""
 RESULT_CAP_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
-"""Tokens of one tool result that it may take in any case; more as long as there is room."""
+"""Tokens that one tool result may always take. It may take more as long as there is room."""
 RESULT_CAP_SHARE_OF_ROOM = 0.25
-"""Of the room that one result may take, at most, where that is less."""
+"""Maximum share of the room for one result, if that is less than the goal's cap."""
 MIN_RESULT_CAP_TOKENS = 500
-"""Tokens that it may take in any case."""
+"""Tokens that one result may take even in a small window."""
 KEPT_NEWEST_RESULTS = 3
-"""Newest results that are never masked."""
+"""Number of newest results that are never masked."""
 SUMMARY_NAMES_FACTOR_BY_GOAL: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
-"""How many times as many a summary names of what it covers."""
+"""Maximum names in an extractive summary, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
 TARGET_TOKENS_PER_SUMMARY_NAME = 40
-"""Tokens of the low-water mark for each of them: in a small window a summary names fewer."""
+"""Tokens of the target for each name in a summary. In a small window a summary has fewer names."""
 LIST_TOKENS_PER_NAME = 5
-"""Of each of them, where a model's summary lists them."""
+"""Tokens of each name in the list of a model's summary."""
 KEPT_NEWEST_MESSAGES = 6
-"""Newest messages that are never summarised."""
+"""Number of newest messages that are never summarised."""
 FORCED_SHARE_OF_ROOM = 0.95
 """Share of the room at which a compaction is forced."""
 PAYBACK_FACTOR = 2.0
-"""How many times over the meter must have paid for an edit."""
+"""An edit is made when the waiting cost is this many times its price."""
 MIN_GAIN_TOKENS = 1_000
-"""Tokens below which no compaction is worth its while."""
+"""Minimum number of tokens that a compaction must free."""
 MAX_PLACEHOLDER_NAMES = 60
-"""Words of a masked result that its placeholder names, at most; fewer for a small one."""
+"""Maximum number of names in the placeholder of a masked result. A small result has fewer."""
 CUT_NAMES_FACTOR = 5
-"""How many times as many the indicator of a truncated result names of what was cut."""
+"""Maximum names in the indicator of a cut result, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
 
 ResultOrder = Callable[[Window, list[ToolResultView]], list[ToolResultView]]
-"""Which results to hide first."""
+"""Returns the results in the order in which to hide them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionForecast:
-    """What one compaction would do, before any edit is written."""
+    """The effect of one compaction, computed before any edit is written."""
 
     ordered_results: list[ToolResultView]
-    """All that may be masked, in hiding order."""
+    """All results that may be masked, in hiding order."""
     chosen_results: list[ToolResultView]
-    """Those that would be."""
+    """The results that would be masked."""
     removed_tokens: int
-    """R: tokens that leave, net of placeholders."""
+    """R: tokens that would be removed, minus the placeholders."""
     rewritten_tokens: int
-    """T: tokens that survive behind the first edit and would have been read."""
+    """T: tokens that stay after the first edit and would otherwise have been read from the
+    cache."""
     takes_groups: bool
-    """Whether groups would go into a summary; they do not where masks are enough."""
+    """Whether groups would go into a summary. They do not if masks are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoTuning:
-    """What one `auto` is set to."""
+    """The configuration of one `auto` policy."""
 
     config: PolicyConfig
-    """What the user set."""
+    """The user's configuration."""
     goal: Goal
-    """What it is tuned for."""
+    """The goal: `cost`, `balanced` or `quality`."""
     payback_factor: float
-    """How many times over the meter must have paid for an edit."""
+    """An edit is made when the waiting cost is this many times its price."""
     max_names: int
-    """Words that a placeholder names, at most."""
+    """Maximum number of names in a placeholder."""
 
     @property
     def kept_results(self) -> int:
-        """Newest results that are never masked."""
+        """Number of newest results that are never masked."""
         last = self.config.tool_result_keep_last
         return KEPT_NEWEST_RESULTS if last is None else last
 
     @property
     def max_summary_names(self) -> int:
-        """Words that an extractive summary names, at most."""
+        """Maximum number of names in an extractive summary."""
         return self.max_names * SUMMARY_NAMES_FACTOR_BY_GOAL[self.goal]
 
     def list_tokens(self, target_tokens: int) -> int:
-        """Tokens of the list beside a model's summary."""
+        """Return the tokens for the list beside a model's summary."""
         own = self.config.summary.list_tokens
         return (
             LIST_TOKENS_PER_NAME
@@ -144,7 +145,8 @@ def build_auto_policy(
     payback_factor: float = PAYBACK_FACTOR,
     max_names: int = MAX_PLACEHOLDER_NAMES,
 ) -> Policy:
-    """The default policy. `order`, `payback_factor` and `names` are for those who measure."""
+    """Build the default policy. `result_order`, `payback_factor` and `max_names` are for
+    benchmarks."""
     tuning = AutoTuning(
         config=config, goal=goal, payback_factor=payback_factor, max_names=max_names
     )
@@ -180,7 +182,7 @@ def build_auto_policy(
         price = (prices.write_price - prices.read_price) * look.rewritten_tokens
         pays = prices.is_cold or meter >= payback_factor * price
         if forced or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
-            cap_instructions_to_room_share(plan, "instructions over a quarter of the room")
+            cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
             compact_to_target(
                 tuning, plan, look.ordered_results, low, include_groups=forced or not manual
             )
@@ -206,7 +208,8 @@ def build_auto_decision(
     frontier_seq: int | None = None,
     span_to_summarise: MessageSpan | None = None,
 ) -> Decision:
-    """The plan as a decision, with the meter, and with how long a summary was waited for."""
+    """Turn the plan into a decision with the meter, and record how long a summary has been
+    awaited."""
     note = {"meter": round(waiting_cost, 1)} if waiting_cost else {}
     note |= (
         {"waited": count_calls_awaiting_summary(plan.window) + 1}
@@ -231,7 +234,7 @@ def decide_summary_request_or_wait(
     prices: RelativeCachePrices,
     paid_waiting_cost: float,
 ) -> Decision | None:
-    """What is done while somebody may summarise; None where masks are the better way."""
+    """Decide whether to request a summary or wait for it; None if masks are the better choice."""
     window, low = (
         plan.window,
         compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens),
@@ -272,10 +275,13 @@ def decide_summary_request_or_wait(
 def make_result_cap_function(
     plan: Plan, goal: Goal, max_names: int
 ) -> Callable[[ToolResultView], TextCap]:
-    """The cap of each result that is new. It follows what is left below the mark, so that a nearly
-    empty window cuts nothing: half of the mark at first, and by the third power less as it fills,
-    for what is let in is paid for at every call. The goal's own cap where that is more; in a small
-    window less, so that one result leaves room for the rest."""
+    """Return a function that gives the cap of each new result.
+
+    The cap depends on the room below the target. A nearly empty window cuts almost nothing: the cap
+    starts at half of the target. It falls with the third power of the free share, because every
+    call pays for a result that stays. The cap is never below the goal's own cap. In a small window
+    it is lower, so that one result leaves room for the rest.
+    """
     least = min(
         RESULT_CAP_TOKENS_BY_GOAL[goal],
         max(MIN_RESULT_CAP_TOKENS, int(RESULT_CAP_SHARE_OF_ROOM * plan.budget.room)),
@@ -301,8 +307,10 @@ def make_result_cap_function(
 
 
 def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0) -> int:
-    """The low-water mark: the goal's, but never more than a share of the room. The user's earlier
-    `words` stand beside it."""
+    """Return the target of a compaction: the goal's, but at most a share of the room.
+
+    The user's earlier words are counted separately.
+    """
     share = 0.7 if budget.limit <= 64_000 else 0.5
     low = min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room))
     return max(
@@ -311,7 +319,7 @@ def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0
 
 
 def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCachePrices:
-    """The catalog's cache prices, corrected by what was measured."""
+    """Return the catalog's cache prices, corrected by measured cache misses."""
     entry = resolve_prices_at(window.settings.entry, budget.now)
     write = float(entry.get("cache_write", 1.0))
     read = float(entry.get("cache_read", 1.0))
@@ -333,9 +341,9 @@ def forecast_compaction(
     *,
     include_groups: bool = True,
 ) -> CompactionForecast:
-    """Take results in hiding order until the target is reached; see what that would cost.
+    """Forecast a compaction that takes results in hiding order until the target is reached.
 
-    Where they are not enough, `whole` groups go, too.
+    If the results are not enough and `include_groups` is set, it also takes whole groups.
     """
     need = plan.tokens - plan.user_words_tokens - target_tokens
     chosen: list[ToolResultView] = []
@@ -366,7 +374,7 @@ def forecast_compaction(
 
 
 def count_sent_tokens_from(plan: Plan, first_group: int) -> int:
-    """Tokens of the shown groups from one on that a call has sent."""
+    """Count the tokens of the shown groups, from one group on, that a call has already sent."""
     tokens = plan.message_tokens
     for group in plan.window.visible_groups.values():
         if group.index >= first_group:
@@ -387,7 +395,8 @@ def compact_to_target(
     *,
     include_groups: bool = True,
 ) -> None:
-    """One batch down to the target: masks, then `whole` oldest groups into the summary."""
+    """Compact to the target in one batch: first mask results, then summarise whole oldest
+    groups."""
     why = f"to {target_tokens} tokens"
     for result in ordered_results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
@@ -400,10 +409,12 @@ def compact_to_target(
 def compact_forcibly(
     tuning: AutoTuning, plan: Plan, results: list[ToolResultView], target_tokens: int
 ) -> None:
-    """There is no room: mask all but the newest result, then let whole groups go, but not in vain:
-    where what must stay is large, half of what may go is enough. What is to be hidden last goes
-    only as far as it must."""
-    why = f"no room left: to {target_tokens} tokens"
+    """Compact because there is no room: mask all results except the newest, then hide whole groups.
+
+    If the content that must stay is large, half of what may be hidden is enough. Results that the
+    user wants hidden last are hidden only as far as necessary.
+    """
+    why = f"no room left: the target is {target_tokens} tokens"
     hard = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
     for result in results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
@@ -423,7 +434,7 @@ def compact_forcibly(
 def summarise_to_target(
     tuning: AutoTuning, plan: Plan, groups: list[Group], target_tokens: int, reason: str
 ) -> None:
-    """Put oldest groups into the extractive summary, as many as it takes."""
+    """Put oldest groups into the extractive summary until the target is reached."""
     summarise_extractively_to_target(
         plan,
         groups,
@@ -436,13 +447,16 @@ def summarise_to_target(
 
 
 def list_summarisable_groups(plan: Plan) -> list[Group]:
-    """Oldest groups that a summary may take, in the order in which they go."""
+    """List the oldest groups that a summary may replace, in the order in which they are hidden."""
     return plan.order_keep_last_groups(iterate_summarisable_groups(plan))
 
 
 def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
-    """Oldest groups that a summary may take: none behind the first that holds a newest result, and
-    none with a result that is to be hidden last."""
+    """Yield the oldest groups that a summary may replace.
+
+    Stop before the first group that holds a newest result, and skip groups with a result that the
+    user wants hidden last.
+    """
     newest = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
     first = min((result.entry.round.group.index for result in newest), default=None)
     for group in iterate_older_groups(plan, KEPT_NEWEST_MESSAGES):
@@ -455,7 +469,7 @@ def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
 def mask_result_with_names(
     plan: Plan, result: ToolResultView, reason: str, max_names: int = MAX_PLACEHOLDER_NAMES
 ) -> None:
-    """Mask a result by a placeholder that still says what it named."""
+    """Mask a result with a placeholder that lists names from it."""
     tokens = plan.part_size(result.entry, result.part).tokens
     text = extract_editable_text(result.entry.message.parts[result.part])
     identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
@@ -471,7 +485,8 @@ def mask_result_with_names(
 def list_mask_candidates(
     plan: Plan, config: PolicyConfig, keep_newest: int
 ) -> list[ToolResultView]:
-    """Results that may be masked, oldest first: all but the newest, and the first if so set."""
+    """List the results that may be masked, oldest first. The newest stay, and the first ones if so
+    configured."""
     first = config.tool_result_keep_first or 0
     if config.tool_result_keep_first == config.tool_result_keep_last == 0:
         return []

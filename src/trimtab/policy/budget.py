@@ -1,4 +1,4 @@
-"""Room: what a request may hold, with every term of the subtraction visible."""
+"""The room for messages in a request, with every term of the calculation visible."""
 
 from __future__ import annotations
 
@@ -13,57 +13,59 @@ from trimtab.window.learned_from_calls import resolve_token_limit_and_source
 from trimtab.window.window import Window
 
 SAFETY_MARGIN_SHARE = 0.10
-"""Share of the limit that the `bytes/4` arithmetic leaves free, against its own inaccuracy."""
+"""Share of the limit that the `bytes/4` calculation leaves free, because it is inaccurate."""
 
 MIN_OUTPUT_TOKENS = 256
-"""Tokens of output below which a reply is hardly one."""
+"""Minimum number of output tokens for a useful reply."""
 
 DEFAULT_OUTPUT_TOKENS = 8_192
-"""Tokens of output asked for where the user did not say."""
+"""Output tokens to request if the user did not set a number."""
 
 PRESETS_HIDING_ON_REFUSAL = ("layered", "compact", "rolling", "thresholds", "full")
-"""Presets whose documents say what is hidden at once after a refusal for length. Others ask for
-less output before they hide anything."""
+"""Presets whose documents say what to hide at once if the provider refuses a request for its
+length. All other presets request less output before they hide anything."""
 
 DEFAULT_ACTOR_MESSAGE_LIMIT = 1_000
-"""Messages that a live session keeps in memory where its limit is not known."""
+"""Messages that a live session keeps in memory if its limit is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How many tokens the next call may take, and what is already spoken for."""
+    """How many tokens the next call may take, and how many of them are already used."""
 
     limit: int
-    """Tokens that input and requested output may reach together; the provider refuses more."""
+    """Maximum tokens for input and requested output together. The provider refuses more."""
     source: str
     """What set the limit: `max_input_tokens`, `context_window`, `learned`, `model` or `default`."""
     soft_limit: int
-    """Tokens beyond which the price jumps, or the limit; policies stay below, the guard may not."""
+    """Tokens above which the price rises, or the limit. Policies stay below it; the guard may
+    exceed it."""
     head: Size
-    """System prompt, tool definitions, nested parameters, and what a provider adds for having
-    tools."""
+    """Size of the system prompt, the tool definitions, nested parameters and what a provider adds
+    for tools."""
     max_output: int
-    """Tokens reserved for the reply and asked for in the request."""
+    """Tokens reserved for the reply and requested from the provider."""
     least_output: int = 0
-    """Tokens of output that are asked for at least, where nothing else makes the request fit."""
+    """Minimum tokens of output to request if nothing else makes the request fit."""
     output_first: bool = False
-    """True where less output is asked for before anything is hidden: the last call was refused."""
+    """True if less output is requested before anything is hidden, because the last call was
+    refused."""
     volatile: int = 0
-    """Estimated tokens of the tail that rides with this call alone."""
+    """Estimated tokens of the volatile text that is sent with this call only."""
     margin: float = 0.15
-    """Share to add to an estimate so that it holds as an upper bound."""
+    """Share to add to an estimate to get an upper bound."""
     ratio: float = 1.0
-    """Reported over estimated tokens, as learned from earlier calls; 1 or more."""
+    """Ratio of reported to estimated tokens, learned from earlier calls; 1 or more."""
     now: float = 0.0
-    """Seconds since the epoch: whether a cache is still alive depends on it."""
+    """Current time in seconds since the epoch. It decides whether a cache is still alive."""
     input_limit: int = 0
-    """Tokens of input alone that the provider takes at most; 0 where only the sum is limited."""
+    """Maximum tokens that the provider accepts for input alone; 0 if only the sum is limited."""
     request_limits: RequestLimits = field(default_factory=RequestLimits)
-    """Bytes, pictures and pixels that the provider takes in one request."""
+    """Limits of bytes, pictures and pixels in one request."""
 
     @property
     def max_input_bound(self) -> int:
-        """Tokens that the input may reach by its upper bound."""
+        """Maximum tokens for the upper bound of the input."""
         rest = self.limit - self.max_output
         return min(rest, self.input_limit) if self.input_limit else rest
 
@@ -75,23 +77,27 @@ class Budget:
 
     @property
     def available(self) -> int:
-        """The same by `bytes/4`: limit − system − tools − output − 10 % of the limit."""
+        """The same, computed with `bytes/4`: limit − system − tools − output − 10 % of the
+        limit."""
         safety = int(self.soft_limit * SAFETY_MARGIN_SHARE)
         return max(0, self.soft_limit - bytes_to_tokens(self.head.bytes) - self.max_output - safety)
 
     def tokens_at_share(self, share_of_limit: float) -> int:
-        """Estimated tokens of messages at which head and messages fill a share of the limit;
-        never more than the room."""
+        """Return the message tokens at which head and messages fill a share of the limit.
+
+        The result is never more than the room.
+        """
         return max(0, min(int(self.soft_limit * share_of_limit) - self.head.tokens, self.room))
 
 
 def bytes_to_tokens(byte_count: int) -> int:
-    """Bytes as tokens, four to one, rounded up."""
+    """Convert bytes to tokens, four bytes to a token, rounded up."""
     return (byte_count + 3) // 4
 
 
 def compute_max_messages_in_memory(token_limit: int | None) -> int:
-    """Messages that a live session keeps in memory: twice what a limit holds at 200 tokens each."""
+    """Return the number of messages that a live session keeps in memory: twice as many as fit into
+    the limit at 200 tokens each."""
     if not token_limit:
         return DEFAULT_ACTOR_MESSAGE_LIMIT
     return min(max(token_limit // 200 * 2, 100), 2_000)
@@ -107,7 +113,7 @@ def build_budget(
     output_first: bool = False,
     now: float = 0.0,
 ) -> Budget:
-    """The budget of the next call."""
+    """Return the budget of the next call."""
     limit, source = resolve_token_limit_and_source(settings, learned_limit)
     explicit: int | None = settings.limits.get("max_output_tokens")
     cap: int | None = settings.entry.get("max_output")
@@ -136,7 +142,7 @@ def build_budget(
 
 
 def read_thinking_budget(params: Mapping[str, Any]) -> int:
-    """Tokens that the model may think before it replies; they are output, too."""
+    """Return the tokens that the model may think before it replies. They count as output."""
     asked = params.get("thinking")
     if not isinstance(asked, Mapping):
         return 0
@@ -145,7 +151,7 @@ def read_thinking_budget(params: Mapping[str, Any]) -> int:
 
 
 def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> Budget:
-    """The terms of the next call's limit."""
+    """Compute the budget of a window's next call."""
     budget = build_budget(
         window.settings,
         learned_limit=window.accounting.learned_limit,

@@ -1,10 +1,10 @@
-"""What a provider's cache charges, and what one way to compact would bring and take.
+"""Cache prices of a provider, and the gains and costs of one way to compact.
 
-`auto` where a model writes the summaries: they have a price, and they take their time.
+`auto` uses this module if a model writes the summaries, which cost money and take time.
 
-A summary that is wanted is named, not made; until it comes nothing is edited, for what is edited
-now would be written to the cache twice. Where masks alone are the better bargain, or no summary
-comes, they do not wait for it.
+The policy only requests a summary; it does not make one. It edits nothing until the summary
+arrives, because an edit now would write the same text to the cache twice. If masks alone are
+cheaper, or no summary arrives, the policy does not wait.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from trimtab.window.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelativeCachePrices:
-    """What the provider's cache charges, relative to a fresh input token."""
+    """Prices of the provider's cache, relative to a fresh input token."""
 
     read_price: float
-    """A token read; raised by the share of reads that were measured to miss."""
+    """Price of a token read from the cache. Measured cache misses raise it."""
     write_price: float
-    """A token written."""
+    """Price of a token written to the cache."""
     is_cold: bool
-    """True where nothing of the last request can be read any more."""
+    """True if nothing of the last request can still be read from the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOffer:
-    """What one way to compact would bring, and take."""
+    """The gain and the cost of one way to compact."""
 
     removed_tokens: int
-    """R: tokens that leave."""
+    """R: tokens that would be removed."""
     rewrite_price: float
-    """(w − r)·T: what is written to the cache again, in fresh input tokens."""
+    """(w − r)·T: the cost of writing to the cache again, in fresh input tokens."""
     summary_price: float = 0.0
     """S: the price of the summary call, in fresh input tokens of the main model."""
 
@@ -48,7 +48,8 @@ class CompactionOffer:
         return self.rewrite_price + self.summary_price
 
     def beats(self, other: CompactionOffer, prices: RelativeCachePrices) -> bool:
-        """Whether it is the better bargain; on a cold cache only the summary has a price."""
+        """Whether this offer is cheaper than another. On a cold cache only the summary has a
+        price."""
         if prices.is_cold:
             return self._gain(prices) > other._gain(prices)
         mine, theirs = self.removed_tokens * other.price, other.removed_tokens * self.price
@@ -57,30 +58,30 @@ class CompactionOffer:
     def is_paid_by(
         self, waiting_cost: float, payback_factor: float, prices: RelativeCachePrices
     ) -> bool:
-        """Whether the meter has paid for it, or nothing but the summary must be paid."""
+        """Whether the waiting cost has paid for the offer, or only the summary has a price."""
         return (
             prices.is_cold and self._gain(prices) > 0
         ) or waiting_cost >= payback_factor * self.price
 
     def _gain(self, prices: RelativeCachePrices) -> float:
-        """What it saves at once where all must be written anyway."""
+        """Return what the offer saves at once if everything must be written to the cache anyway."""
         return prices.write_price * self.removed_tokens - self.summary_price
 
 
 MAX_CALLS_AWAITING_SUMMARY = 3
-"""Calls for which masks wait for a summary that was named."""
+"""Maximum number of calls for which masks wait for a requested summary."""
 OUTPUT_TOKEN_PRICE = 5.0
-"""What an output token of a summary costs, in its input tokens."""
+"""Price of an output token of the summarising model, in its input tokens."""
 SUMMARY_PROMPT_TOKENS = 450
-"""Of what a summarising model is told beside the history."""
+"""Tokens of the summarising model's prompt without the history."""
 MAX_SHOWN_MESSAGE_TOKENS = 300
-"""Of one message that it is shown, at most."""
+"""Maximum tokens of one message that the summarising model sees."""
 
 
 def estimate_summary_cost_in_tokens(
     window: Window, groups: Sequence[Group], config: PolicyConfig
 ) -> float:
-    """S: what asking for a summary of these groups costs, in input tokens of the main model."""
+    """S: return the cost of a summary of these groups, in input tokens of the main model."""
     shown = sum(
         min(group.tokens, MAX_SHOWN_MESSAGE_TOKENS * group.message_count) for group in groups
     )
@@ -91,7 +92,7 @@ def estimate_summary_cost_in_tokens(
 def select_groups_to_summarise(
     plan: Plan, groups: Sequence[Group], target_tokens: int, summary_tokens: int
 ) -> list[Group]:
-    """As many of the oldest groups as leave no more tokens than `low` beside their summary."""
+    """Select the oldest groups until at most `target_tokens` are left beside their summary."""
     need = (
         plan.tokens
         - plan.user_words_tokens
@@ -109,7 +110,7 @@ def select_groups_to_summarise(
 
 
 def count_calls_awaiting_summary(window: Window) -> int:
-    """Calls since a summary was first named that has not come."""
+    """Count the calls since the pending summary was first requested."""
     return (
         0
         if was_summarised_since_last_call(window)
@@ -118,13 +119,13 @@ def count_calls_awaiting_summary(window: Window) -> int:
 
 
 def was_summarised_since_last_call(window: Window) -> bool:
-    """Whether a summary was put in place since the last call: what was metered is paid."""
+    """Whether a summary was put in place since the last call, so that the meter starts again."""
     last = window.last_call
     return last is not None and window.conversation.summary_seq > last.body.position
 
 
 def is_summary_unlikely(window: Window) -> bool:
-    """Whether a summary is not to be counted on: it failed lately, or nobody has made it."""
+    """Whether no summary can be expected: it failed recently, or nobody has made it."""
     return (
         count_calls_awaiting_summary(window) >= MAX_CALLS_AWAITING_SUMMARY
         or window.accounting.summary_stats.messages_until_retry(window.conversation.total_messages)

@@ -1,9 +1,11 @@
-"""What a user may set about any policy; a value that is set binds in every preset."""
+"""Settings that a user may change for any policy. A value that the user sets applies in every
+preset."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
@@ -13,21 +15,21 @@ Goal = Literal["cost", "balanced", "quality"]
 GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
 ResultTruncation = Literal["head", "tail", "both", "summary"]
 RESULT_TRUNCATIONS: tuple[ResultTruncation, ...] = ("head", "tail", "both", "summary")
-"""Which end of a result is kept; `summary` lets a model tell what it says, and is `head` where none
-does."""
+"""The end of a result that is kept. With `summary` a model summarises the result; if no model does,
+it is `head`."""
 SummaryMode = Literal["extractive", "manual"]
 SUMMARY_MODES: tuple[SummaryMode, ...] = ("extractive", "manual")
 
 ROLLING_WINDOW_MESSAGES = 15
-"""Messages above which `rolling` summarises the oldest."""
+"""Number of messages above which `rolling` summarises the oldest."""
 ROLLING_FORCED_MESSAGES = 50
-"""Messages at which `rolling` waits for nobody any more."""
+"""Number of messages at which `rolling` no longer waits for a summary."""
 SUMMARISE_AT_SHARE = 0.7
 """Share of the window in use at which `thresholds` summarises older messages."""
 TRIM_AT_SHARE = 0.9
-"""Share of the window in use at which `thresholds` drops oldest messages, as a fallback."""
+"""Share of the window in use at which `thresholds` drops the oldest messages, as a fallback."""
 DEFAULT_KEPT_MESSAGES = 10
-"""Newest messages that both keep whole."""
+"""Number of newest messages that both presets keep whole."""
 
 T = TypeVar("T")
 
@@ -35,30 +37,31 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerToolResultConfig:
     max_tool_result_tokens: int | None = None
-    """Tokens a result of this tool may take; None is the common cap."""
+    """Maximum tokens of a result of this tool; None is the common cap."""
     tool_result_truncation: ResultTruncation | None = None
-    """What becomes of a result that is over its cap; None is what is common to all."""
+    """How a result above its cap is shortened; None is the common setting."""
     exempt: bool = False
-    """True: no policy cuts or masks results of this tool; one that is larger than the room is still
-    cut to fit."""
+    """True: no policy cuts or masks results of this tool. A result that is larger than the room is
+    still cut to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryConfig:
     window: int = ROLLING_WINDOW_MESSAGES
-    """Messages above which `rolling` summarises the oldest."""
+    """Number of messages above which `rolling` summarises the oldest."""
     keep: int = DEFAULT_KEPT_MESSAGES
-    """Newest messages that `rolling` keeps whole."""
+    """Number of newest messages that `rolling` keeps whole."""
     forced: int = ROLLING_FORCED_MESSAGES
-    """Messages at which `rolling` waits for nobody any more."""
+    """Number of messages at which `rolling` no longer waits for a summary."""
     max_tokens: int | None = None
-    """Tokens that a summary may take, in every preset; None is the preset's own."""
+    """Maximum tokens of a summary, in every preset; None is the preset's own limit."""
     list_tokens: int | None = None
-    """Tokens that its list of names may take beside that; 0 is no list. None follows what is
-    replaced, from 500 to 4,000; with `max_tokens` it is 500 at most, and no more than that."""
+    """Maximum tokens of the summary's list of names, in addition to `max_tokens`; 0 means no list.
+    None depends on the size of the replaced messages, from 500 to 4,000. If `max_tokens` is set,
+    None means at most 500 and at most `max_tokens`."""
     price: float = 0.0
-    """What an input token of the summarising model costs, relative to the main model's; 0 where no
-    model is asked. `auto` weighs it."""
+    """Price of an input token of the summarising model, relative to the main model's; 0 if no model
+    is used. `auto` takes it into account."""
 
     def __post_init__(self) -> None:
         for name in ("window", "keep", "forced", "max_tokens"):
@@ -69,18 +72,19 @@ class SummaryConfig:
             raise ValueError(f"summary.price is {self.price}; it must be 0 or more")
         if self.keep >= self.window:
             raise ValueError(
-                f"summary.keep is {self.keep} and summary.window {self.window}; fewer messages "
-                "must be kept than the window holds"
+                f"summary.keep is {self.keep} and summary.window is {self.window}; "
+                "summary.keep must be smaller"
             )
         if self.window > self.forced:
             raise ValueError(
-                f"summary.window is {self.window} and summary.forced {self.forced}; a summary "
-                "cannot be forced before the window is full"
+                f"summary.window is {self.window} and summary.forced is {self.forced}; "
+                "summary.forced must be at least as large"
             )
 
     @property
     def effective_list_tokens(self) -> int | None:
-        """Tokens that the list may take; None where that follows what is replaced."""
+        """Return the maximum tokens of the list; None if it depends on the size of the replaced
+        messages."""
         if self.list_tokens is not None:
             return self.list_tokens
         return None if self.max_tokens is None else min(DEFAULT_LIST_TOKENS, self.max_tokens)
@@ -89,11 +93,11 @@ class SummaryConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdsPresetConfig:
     summarise: float = SUMMARISE_AT_SHARE
-    """Share of the window in use above which `thresholds` summarises, more than 0 and at most 1."""
+    """Share of the window in use above which `thresholds` summarises; more than 0 and at most 1."""
     trim: float = TRIM_AT_SHARE
     """Share of the window in use above which `thresholds` drops the oldest messages."""
     keep: int = DEFAULT_KEPT_MESSAGES
-    """Newest messages that `thresholds` keeps whole."""
+    """Number of newest messages that `thresholds` keeps whole."""
 
     def __post_init__(self) -> None:
         _check_count("thresholds.keep", self.keep)
@@ -107,38 +111,39 @@ class ThresholdsPresetConfig:
                 )
         if self.summarise >= self.trim:
             raise ValueError(
-                f"thresholds.summarise is {self.summarise} and thresholds.trim {self.trim}; "
-                "summaries must begin below the trim"
+                f"thresholds.summarise is {self.summarise} and thresholds.trim is "
+                f"{self.trim}; thresholds.summarise must be smaller"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     max_history_tokens: int | None = None
-    """Tokens of history before the newest user message; 0 is no cap, None the preset's own."""
+    """Maximum tokens of history before the newest user message; 0 means no cap, None the preset's
+    own."""
     max_tool_result_tokens: int | None = None
-    """Tokens one tool result may take, more than 0; None is the preset's own."""
+    """Maximum tokens of one tool result, more than 0; None is the preset's own."""
     tool_result_truncation: ResultTruncation | None = None
     """`head`, `tail`, `both` or `summary`; None is `head`."""
     tool_result_keep_first: int | None = None
-    """First results that are never masked; None is the preset's own."""
+    """Number of first results that are never masked; None is the preset's own."""
     tool_result_keep_last: int | None = None
-    """Newest results that are never masked; 0 for both switches masking off."""
+    """Number of newest results that are never masked. 0 for both settings turns masking off."""
     max_context_bytes: int | None = None
-    """Bytes of messages above which `compact` acts, more than 0; None is the goal's."""
+    """Bytes of messages above which `compact` acts, more than 0; None is the goal's own limit."""
     max_request_bytes: int | None = None
-    """Bytes that a request may have as it is sent, more than 0; None is the provider's limit."""
+    """Maximum bytes of a request as it is sent, more than 0; None is the provider's limit."""
     max_pictures: int | None = None
-    """Pictures that a request may hold, more than 0; None is the provider's limit."""
+    """Maximum number of pictures in a request, more than 0; None is the provider's limit."""
     keep: tuple[str, ...] = ()
-    """Patterns of file names, such as `README*`: a result of a call with an argument that matches
-    one, whole or by its last part, is hidden after all other results."""
+    """Patterns of file names, such as `README*`. If an argument of a call matches one, whole or by
+    its last part, the result of that call is hidden after all other results."""
     tools: Mapping[str, PerToolResultConfig] = field(default_factory=dict[str, PerToolResultConfig])
-    """By tool name: what differs for that tool."""
+    """Different settings for single tools, by tool name."""
     summary: SummaryConfig = field(default_factory=SummaryConfig)
     """When `rolling` summarises, and how long a summary may be."""
     thresholds: ThresholdsPresetConfig = field(default_factory=ThresholdsPresetConfig)
-    """Where `thresholds` acts."""
+    """When the preset `thresholds` acts."""
 
     def __post_init__(self) -> None:
         _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
@@ -153,19 +158,19 @@ class PolicyConfig:
             _check_type(f"tools.{name}.exempt", tool.exempt, bool, "True or False")
 
     def truncation_for_tool(self, tool: str) -> ResultTruncation:
-        """What becomes of a result of a tool that is over its cap."""
+        """Return how a result of a tool is shortened if it is above its cap."""
         own = self.tools.get(tool)
         chosen = own.tool_result_truncation if own is not None else None
         return chosen or self.tool_result_truncation or "head"
 
     @property
     def summarises_results(self) -> bool:
-        """Whether results of any tool are to be summarised instead of cut."""
+        """Whether results of any tool should be summarised instead of cut."""
         return any(self.truncation_for_tool(tool) == "summary" for tool in ("", *self.tools))
 
 
 class PerToolLimits(TypedDict, total=False):
-    """What differs for one tool, as a caller writes it; `PerToolResultConfig` says what it is."""
+    """Settings for one tool, as a caller writes them. `PerToolResultConfig` describes them."""
 
     max_tool_result_tokens: int | None
     tool_result_truncation: ResultTruncation | None
@@ -173,7 +178,7 @@ class PerToolLimits(TypedDict, total=False):
 
 
 class SummaryLimits(TypedDict, total=False):
-    """The limits of summaries, as a caller writes them; `SummaryConfig` says what they are."""
+    """Limits of summaries, as a caller writes them. `SummaryConfig` describes them."""
 
     window: int
     keep: int
@@ -184,7 +189,8 @@ class SummaryLimits(TypedDict, total=False):
 
 
 class ThresholdsPresetLimits(TypedDict, total=False):
-    """Where `thresholds` acts, as a caller writes it."""
+    """Settings of `thresholds`, as a caller writes them. `ThresholdsPresetConfig` describes
+    them."""
 
     summarise: float
     trim: float
@@ -192,7 +198,7 @@ class ThresholdsPresetLimits(TypedDict, total=False):
 
 
 class PolicyLimits(TypedDict, total=False):
-    """The option `limits` as a caller writes it; `PolicyConfig` says what each value is."""
+    """The option `limits`, as a caller writes it. `PolicyConfig` describes each value."""
 
     max_history_tokens: int | None
     max_tool_result_tokens: int | None
@@ -209,7 +215,7 @@ class PolicyLimits(TypedDict, total=False):
 
 
 def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyConfig:
-    """The `session.context` block as plain values, with `summary` and `thresholds` in it."""
+    """Parse the `session.context` block, including its `summary` and `thresholds`."""
     given = dict(context_settings or {})
     tools = _require_mapping("tools", given.get("tools"))
     own = {
@@ -243,8 +249,11 @@ def _parse_block(kind: type[T], key_prefix: str, value: Any) -> T:
     }
     known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
     for name in sorted(data.keys() - known.keys()):
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {key_prefix}{close[0]}? " if close else ""
         raise ValueError(
-            f"unknown context setting {f'{key_prefix}{name}'!r}; known: {', '.join(sorted(known))}"
+            f"unknown setting {f'{key_prefix}{name}'!r} in limits; {hint}"
+            f"known: {', '.join(sorted(known))}"
         )
     return kind(**data)
 

@@ -1,4 +1,5 @@
-"""The final guard: after any policy, the request fits by its upper bound, or it says why not."""
+"""The final guard: after any policy, make the request fit by its upper bound, or raise
+`CannotFit`."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ from trimtab.window.window import Window
 OVER_LIMIT_REASON = "guard: over the limit"
 OVER_ROOM_REASON = "guard: larger than the room"
 CUT_FILL_SHARE = 0.9
-"""Share of the room that is filled when something is cut to it: more will be said."""
+"""Share of the room to fill when a text is cut to it. The rest is for the next messages."""
 OVERSIZED_ROOM_SHARE = 0.5
-"""Share of the room that is left to what was said and found last, where it would not fit alone."""
+"""Share of the room for the newest message and results if they do not fit alone."""
 MIN_OVERSIZED_ROOM_SHARE = 0.1
-"""The same for what came after others were cut so."""
+"""The same share for texts that arrive after others were already cut in this way."""
 MAX_GUARD_ATTEMPTS = 3
-"""How often it is tried again after an estimate turned out too low."""
+"""Maximum number of retries after an estimate was too low."""
 MAX_NAMED_MESSAGES = 5
-"""Messages that an error names."""
+"""Maximum number of messages that an error names."""
 _MARGIN_LABEL = "margin of the estimate"
 _OTHERS_LABEL = "other messages that must stay"
 _USER_SET_LIMITS = ("max_input_tokens", "context_window")
@@ -42,16 +43,16 @@ _ADVICE_BY_PART = {
     "requested output": "a smaller max_output_tokens",
     "volatile tail": "a shorter volatile text",
 }
-"""By part: what makes it smaller."""
+"""Advice on how to make each part smaller."""
 LimitUnit = Literal["tokens", "bytes", "pictures"]
 _ADVICE_BY_UNIT: dict[LimitUnit, str] = {
-    "bytes": "limits={'max_request_bytes': …} if the provider takes more",
-    "pictures": "limits={'max_pictures': …} if the provider takes more",
+    "bytes": "limits={'max_request_bytes': …} if the provider accepts more",
+    "pictures": "limits={'max_pictures': …} if the provider accepts more",
 }
 
 
 class CannotFit(TrimtabError, ValueError):
-    """What must be sent is larger than the model takes."""
+    """The smallest possible request is larger than the model or the provider accepts."""
 
     def __init__(
         self,
@@ -64,29 +65,31 @@ class CannotFit(TrimtabError, ValueError):
         unit: LimitUnit = "tokens",
     ) -> None:
         self.limit = limit
-        """Tokens that input and output may reach together; else what `unit` says."""
+        """Maximum tokens for input and output together, or the maximum in `unit`."""
         self.needed = needed
-        """Tokens that the smallest request we could make takes, as an upper bound."""
+        """Upper bound of the smallest possible request, in `unit`."""
         self.parts = parts
-        """What cannot shrink, by name, in tokens."""
+        """Names of the parts that cannot shrink, with their size in `unit`."""
         self.unit: LimitUnit = unit
         """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
         self.refusal = refusal
-        """The provider's words, where it refused what fits by all that we know."""
+        """The provider's message, if it refused a request that should fit by all known limits."""
         told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
         if refusal is None:
             own = f" ({source})" if source in _USER_SET_LIMITS else ""
             what = (
-                f"the request needs up to {needed:,} {unit} and the limit{own} is {limit:,}; what"
+                f"the request needs up to {needed:,} {unit}, but the limit{own} is "
+                f"{limit:,}. These parts"
             )
             then = "Use"
         else:
-            words = f" Its words: {refusal!r}." if refusal else ""
+            words = f" The provider said: {refusal!r}." if refusal else ""
             what = (
-                f"the provider refused the request for its length, at {needed:,} tokens at most by "
-                f"our count, output included.{words} The limit that we know of is {limit:,}. What"
+                "the provider refused the request for its length. By our count it has at "
+                f"most {needed:,} tokens, including output.{words} The known limit is "
+                f"{limit:,}. These parts"
             )
-            then = "Set context_window to what the provider really takes; or use"
+            then = "Set context_window to what the provider really accepts, or use"
         larger = f"a larger {source}" if refusal is None and source in _USER_SET_LIMITS else ""
         advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
         if unit != "tokens":
@@ -95,7 +98,7 @@ class CannotFit(TrimtabError, ValueError):
 
 
 def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
-    """What makes the largest parts smaller."""
+    """Yield advice that makes the largest parts smaller."""
     named = [name for name in parts if name not in (_MARGIN_LABEL, _OTHERS_LABEL)]
     for name in sorted(named, key=lambda part: -parts[part])[:2]:
         handle = name.split()[-1]
@@ -104,14 +107,14 @@ def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
         elif parts[name] * 10 > needed:
             yield _ADVICE_BY_PART.get(name, f"rewind() to before {handle}")
     if needed - parts.get(_MARGIN_LABEL, 0) <= limit < needed:
-        yield "a tokenizer of your own that counts exactly"
+        yield "your own tokenizer that counts exactly"
 
 
 def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """A policy's edits, and what it takes beside them for the request to fit.
+    """Return a policy's edits, and further edits that make the request fit.
 
-    Before it gives up, it asks for less output, unless the user has said how much. After a refusal
-    for length it does so before it hides anything.
+    If that is not enough, the guard requests less output, unless the user has set the output. After
+    the provider refused a request for its length, it does so before it hides anything.
     """
     decided = keep_edits_only_if_smaller(window, budget, tuple(edits))
     least = replace(budget, max_output=budget.least_output)
@@ -131,8 +134,11 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
 def keep_edits_only_if_smaller(
     window: Window, budget: Budget, edits: tuple[Edit, ...]
 ) -> tuple[Edit, ...]:
-    """The edits, without those of what was sent where all of them do not make the request smaller
-    by its upper bound: they would only be written to the provider's cache."""
+    """Return the edits without those that would only cost a cache write.
+
+    If all edits together do not lower the upper bound of the request, edits of content that was
+    already sent are left out.
+    """
     plan = _plan_with_edits(window, budget, edits)
     plan.settle_user_words()
     if not plan.breaks_prefix or plan.bound() < Plan(window, budget).bound():
@@ -145,7 +151,7 @@ def keep_edits_only_if_smaller(
 
 
 def _start_plan(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
-    """What was decided, without the pictures that no request may hold."""
+    """Start a plan with a policy's edits, and hide pictures that no request may contain."""
     plan = _plan_with_edits(window, budget, edits)
     hide_media_over_limits(plan)
     if pinned := list_pinned_over_limits(plan):
@@ -161,7 +167,7 @@ def _plan_with_edits(window: Window, budget: Budget, edits: Iterable[Edit]) -> P
 
 
 def shrink_plan_to_fit(plan: Plan) -> None:
-    """Add to the plan until its bound fits; least loss first."""
+    """Add edits to the plan until its bound fits, those with the least loss first."""
     fits = _make_fits_check(plan)
     plan.settle_user_words()
     if fits():
@@ -181,7 +187,7 @@ def shrink_plan_to_fit(plan: Plan) -> None:
 
 
 def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
-    """What was revealed and would not fit if all else went goes at once: it costs nothing else."""
+    """Drop revealed groups that would not fit even without all other groups."""
     for group in [group for group in plan.visible_groups() if plan.is_unread(group)]:
         possible = False
         with plan.undo_unless(lambda: False):  # only to see
@@ -195,8 +201,10 @@ def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
 
 
 def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
-    """Where what was said and found last is larger than the room alone, cut it first: to let all
-    the rest go would be in vain. What was said is cut less than what was found."""
+    """Cut the newest message and results first if they alone are larger than the room.
+
+    Hiding everything else would not help then. User messages are cut less than results.
+    """
     said, found = list_newest_user_text_parts(plan), list_active_round_results(plan)
     last = sum(plan.part_size(*place).tokens for place in (*said, *found))
     if plan.tokens <= room_tokens or last <= room_tokens:
@@ -227,7 +235,7 @@ def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
 
 
 def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
-    """Cut texts so that they take no more than is left for them."""
+    """Cut texts so that together they take at most this number of tokens."""
     # The small ones first: what they do not need is for the others.
     texts.sort(key=lambda place: plan.part_size(*place).tokens)
     for index, (entry, part) in enumerate(texts):
@@ -240,7 +248,7 @@ def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
 
 
 def _guard_cut_seq(entry: Entry, part: int) -> int:
-    """The position at which a text was cut to the room; 0 where it was not."""
+    """Return the position at which the guard cut a text; 0 if it did not."""
     edit = entry.edits.get(part)
     return (
         entry.edited_by[part]
@@ -250,7 +258,8 @@ def _guard_cut_seq(entry: Entry, part: int) -> int:
 
 
 def build_cannot_fit_error(plan: Plan, *, refusal: str | None = None) -> CannotFit:
-    """The error that says what cannot shrink; after a `refusal`, what the provider said."""
+    """Return the error that names the parts that cannot shrink, and the provider's `refusal` if
+    there is one."""
     needed, last = plan.bound() + plan.budget.max_output, plan.window.last_call
     if refusal is None and not plan.fits_request_bytes():
         return _build_too_many_bytes_error(plan)

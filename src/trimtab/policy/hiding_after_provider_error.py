@@ -1,7 +1,7 @@
-"""After a refusal for length: what is hidden at once, whatever the policy.
+"""Edits after a provider refused a request for its length, under any policy.
 
-All but the newest results become their first lines, the rest is cut to 1,000 characters; where
-that is not enough, the oldest half of the conversation goes, in whole groups.
+The newest results are cut to 1,000 characters, and all others to their first lines. If that is not
+enough, the oldest half of the conversation is hidden, in whole groups.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from trimtab.policy.provider_rejections import decide_masks_before_retry
 from trimtab.window.window import Window
 
 KEPT_RESULTS_AFTER_OVERFLOW = 3
-"""Newest results that keep more than a line."""
+"""Number of newest results that keep more than one line."""
 KEPT_RESULT_CHARS = 1_000
-"""Of each of those."""
+"""Maximum characters of each of those results."""
 UNKNOWN_LIMIT_TARGET_BYTES = 30_000
-"""Of all messages, where the refusal named no limit and for `compact`."""
+"""Target for all messages if the refusal named no limit, and for `compact`."""
 OVERFLOW_REASON = "the provider refused the request for its length"
 
 
 def decide_aggressive_hiding(window: Window, budget: Budget, *, config: PolicyConfig) -> Decision:
-    """The edits; at least some, wherever anything can be hidden: the same was refused already."""
+    """Return the edits. There is at least one if anything can be hidden, because the same request
+    was already refused."""
     plan = Plan(window, budget)
     enough = _make_enough_check(plan)
     if not enough():
@@ -59,8 +60,13 @@ def decide_aggressive_hiding(window: Window, budget: Budget, *, config: PolicyCo
 
 
 def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfig) -> Decision:
-    """The edits that it takes for the next request to be another than the one that was refused:
-    none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
+    """Return the edits that make the next request differ from the refused one.
+
+    There are none if a learned limit or less output already makes it differ.
+
+    Raises:
+        CannotFit: No edit makes the request smaller.
+    """
     if (over := decide_media_over_limits(window, budget)).edits:
         return over  # it was refused for its bytes
     plan, last = Plan(window, budget), window.last_call
@@ -91,7 +97,8 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
 
 
 def drop_oldest_half(plan: Plan) -> None:
-    """The oldest half of what is seen; a cut inside of a group moves before it."""
+    """Drop the oldest half of the visible messages. A boundary inside a group moves before the
+    group."""
     kept, before = plan.visible_messages // 2, plan.tokens
     with plan.undo_unless(lambda: plan.tokens < before):
         for group in plan.order_keep_last_groups(plan.visible_groups()):
@@ -101,7 +108,7 @@ def drop_oldest_half(plan: Plan) -> None:
 
 
 def shrink_bound_to_half(plan: Plan) -> None:
-    """What is left goes in the order of sacrifice, until half of what was refused is left."""
+    """Hide content in the usual order until half of the refused size is left."""
     most = Plan(plan.window, plan.budget).bound() // 2
     hide_in_order(plan, lambda: plan.bound() <= most, OVERFLOW_REASON)
 
@@ -119,7 +126,7 @@ def _make_enough_check(plan: Plan) -> Callable[[], bool]:
 def choose_policy_after_error(
     failure_kind: str, config: PolicyConfig, rejected_texts: frozenset[str]
 ) -> Policy:
-    """What is hidden after a call that ended in an error of a kind, so that the next is another."""
+    """Return the policy that runs after an error of this kind, so that the next request differs."""
     match failure_kind:
         case "overflow":
             return partial(decide_after_overflow, config=config)

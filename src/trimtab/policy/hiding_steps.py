@@ -1,9 +1,9 @@
-"""What goes when not everything fits: one order, for all who must hide something.
+"""The order in which content is hidden if not everything fits. All policies share it.
 
-Older pictures go first, then older results, older replies and calls, the summary, what is new in
-the active round, older words of the user, the pictures of the newest message, and at the very last
-its text and what else users said in the active round. A quarter of the room always stays of them,
-the newest message's first.
+Older pictures are hidden first, then older results, older replies and calls, and the summary. New
+content of the active round, older user messages and the pictures of the newest message follow. The
+text of the newest message and other user messages of the active round are cut last. A quarter of
+the room always stays for them, first of all for the newest message.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from trimtab.window.entries_rounds_groups import Entry, Group, has_signed_thinki
 from trimtab.window.user_words import CUT_LEVELS_TOKENS, USER_WORDS_ROOM_DIVISOR, has_user_words
 
 LONG_ARGUMENT_CHARS = 200
-"""Characters of one argument of an older call from which on it may be left out."""
+"""Minimum characters of an argument of an older call that may be left out."""
 KEPT_REPLY_TOKENS = 200
-"""Tokens of an older reply that stay where it cannot go with its round."""
+"""Tokens that are kept of an older reply if it cannot be hidden with its round."""
 
 CUT_INDICATOR_TOKENS = 32
-"""Tokens of the words that say how much of a text was cut, at most."""
+"""Maximum tokens of the indicator that says how much of a text was cut."""
 
 PartRef = tuple[Entry, int]
 """A message, and the index of one of its parts."""
@@ -31,7 +31,7 @@ EnoughCheck = Callable[[], bool]
 
 
 def hide_in_order(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """Hide in order until it is enough, or until nothing is left that may go."""
+    """Hide content in order until it is enough, or until nothing more may be hidden."""
     for step in (
         _mask_older_media,
         _mask_older_results,
@@ -49,7 +49,7 @@ def hide_in_order(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
 
 
 def list_active_round_entries(plan: Plan) -> list[Entry]:
-    """The messages of the active round, and the newest user message."""
+    """Return the messages of the active round, and the newest user message."""
     window = plan.window
     entries = list(window.conversation.rounds[-1].entries) if window.conversation.rounds else []
     newest = window.newest_user_entry
@@ -57,7 +57,7 @@ def list_active_round_entries(plan: Plan) -> list[Entry]:
 
 
 def list_active_round_results(plan: Plan) -> list[PartRef]:
-    """What tools gave in the active round, late answers among it."""
+    """Return the tool results of the active round, including late answers."""
     active = plan.window.conversation.rounds[-1] if plan.window.conversation.rounds else None
     if active is None:
         return []
@@ -68,7 +68,8 @@ def list_active_round_results(plan: Plan) -> list[PartRef]:
 
 
 def list_newest_user_text_parts(plan: Plan) -> list[PartRef]:
-    """Texts of the newest user message, and of whatever users said in the active round."""
+    """Return the texts of the newest user message and of other user messages in the active
+    round."""
     return [
         (entry, part)
         for entry in list_active_round_entries(plan)
@@ -79,13 +80,15 @@ def list_newest_user_text_parts(plan: Plan) -> list[PartRef]:
 
 
 def compute_min_newest_text_tokens(plan: Plan) -> int:
-    """Tokens of the newest user message that stay whatever goes, with the sign of what was cut."""
+    """Return the tokens of the newest user message that always stay, including the truncation
+    indicator."""
     # A cut goes a little deeper than it must.
     return plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5 + CUT_INDICATOR_TOKENS
 
 
 def build_text_cap_for_part(entry: Entry, part: int, max_tokens: int) -> TextCap:
-    """What was said keeps its end, too: questions stand there."""
+    """Return the cap of a text. A user's message also keeps its end, because questions are often
+    there."""
     said = isinstance(entry.message.parts[part], Text) or part in entry.unpaired_results
     return TextCap(amount=max_tokens, strategy="both" if said else "lines")
 
@@ -97,8 +100,8 @@ def cut_texts_to_common_size(
     reason: str,
     min_tokens: Sequence[int] | None = None,
 ) -> None:
-    """Cut the largest texts to one size, lowered until it is enough; of each its `min_tokens`
-    stay."""
+    """Cut the largest texts to one common size, and lower it until it is enough. Each text keeps at
+    least its `min_tokens`."""
     least = [0] * len(texts) if min_tokens is None else min_tokens
     low = min(least, default=0)
     high = max((plan.part_size(*place).tokens for place in texts), default=0)
@@ -121,8 +124,11 @@ def cut_texts_to_common_size(
 
 
 def _compute_min_tokens_of_texts(plan: Plan, texts: list[PartRef]) -> list[int]:
-    """Tokens of each text that stay: the newest user message has the first claim, and what it does
-    not need is for whatever else users said in the active round."""
+    """Return the tokens of each text that must stay.
+
+    The newest user message comes first. The other user messages of the active round share what it
+    does not need.
+    """
     least, left = [0] * len(texts), compute_min_newest_text_tokens(plan)
     for is_newest in (True, False):
         sizes = {
@@ -138,7 +144,8 @@ def _compute_min_tokens_of_texts(plan: Plan, texts: list[PartRef]) -> list[int]:
 
 
 def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
-    """The size of one text down to which all may be cut so that so many tokens of them stay."""
+    """Return the size to which each text may be cut so that this number of tokens stays in
+    total."""
     if sum(sizes) <= min_total_tokens:
         return max(sizes, default=0)
     left = min_total_tokens
@@ -151,7 +158,7 @@ def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
 
 
 def _groups_oldest_first(plan: Plan) -> Iterator[Group]:
-    """Visible groups, oldest first; what was revealed and is unread comes last."""
+    """Yield visible groups, oldest first. Revealed groups that the model has not read come last."""
     groups = list(plan.visible_groups())
     yield from (group for group in groups if not plan.is_unread(group))
     yield from (group for group in groups if plan.is_unread(group))
@@ -193,8 +200,8 @@ def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
 
 
 def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """Rounds in which no user speaks go whole, the oldest first; of those that must stay, long
-    replies and arguments are cut, and then all replies."""
+    """Hide rounds without a user message, the oldest first. In rounds that must stay, cut long
+    replies and arguments, and then all replies."""
     apart = _separating_groups(plan)
     quiet = [
         g
@@ -228,9 +235,11 @@ def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> N
 
 
 def _separating_groups(plan: Plan) -> set[int]:
-    """The last of the groups between two in which a user speaks. Without it the user's messages
-    would stand one after the other, and many servers refuse that. One with signed thinking cannot
-    be cut, and goes."""
+    """Return the last group between each two groups with user messages.
+
+    Without it two user messages would follow each other, and many servers refuse that. A group with
+    signed thinking cannot be cut, so it is not among them.
+    """
     apart: set[int] = set()
     heard = False
     for before, after in pairwise(plan.visible_groups()):
@@ -262,8 +271,11 @@ def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
 
 
 def _drop_older_user_words(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """Whole groups, the oldest first. What users said in them is listed where a list is kept, and
-    the list becomes shorter until it is enough."""
+    """Hide whole groups, the oldest first.
+
+    If a list of the user's words is kept, the user messages go into it, and the list is shortened
+    until it is enough.
+    """
     before = plan.tokens
     with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
         drop_groups(
@@ -274,7 +286,8 @@ def _drop_older_user_words(plan: Plan, is_enough: EnoughCheck, reason: str) -> N
 
 
 def _cut_instructions(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """System and developer messages: the longest are cut, then the oldest, then the oldest go."""
+    """Cut system and developer messages: first the longest, then the oldest. Finally hide the
+    oldest."""
     texts = [
         (entry, part)
         for group in _groups_oldest_first(plan)
@@ -292,8 +305,8 @@ def _cut_instructions(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
 
 
 def cap_instructions_to_room_share(plan: Plan, reason: str) -> None:
-    """Let system and developer messages in mid-conversation take no more than a quarter of the
-    room together."""
+    """Limit system and developer messages within the conversation to a quarter of the room
+    together."""
     told = [e for g in plan.visible_groups() for e in g.entries() if e.message.role == "system"]
     most = plan.budget.room // USER_WORDS_ROOM_DIVISOR
 
@@ -330,8 +343,8 @@ def drop_groups(
     include_instructions: bool = False,
     even_if_not_smaller: bool = False,
 ) -> None:
-    """Drop groups until it is enough; none where the context would not be smaller for it, unless
-    that is seen to elsewhere."""
+    """Drop groups until it is enough. Undo this if the context does not become smaller, unless
+    `even_if_not_smaller` is set."""
     before = plan.tokens
     with plan.undo_unless(lambda: even_if_not_smaller or plan.tokens < before):
         for group in groups:
@@ -343,7 +356,7 @@ def drop_groups(
 
 
 def _groups_in_hiding_order(plan: Plan) -> Iterator[Group]:
-    """Groups in the order in which they go: under `layered` rounds of the active turn first."""
+    """Yield groups in hiding order. Under `layered`, rounds of the active turn come first."""
     groups = plan.order_keep_last_groups(_groups_oldest_first(plan))
     if plan.window.settings.policy == "layered":
         start = plan.window.turn_start_group
@@ -352,7 +365,7 @@ def _groups_in_hiding_order(plan: Plan) -> Iterator[Group]:
 
 
 def _removed_media_text(content: object) -> str | None:
-    """What stands for something without a text."""
+    """Return the placeholder for content without a text."""
     if isinstance(content, Media):
         return f"[{content.kind} removed]"
     if isinstance(content, ToolResult) and not content.text:

@@ -1,8 +1,7 @@
-"""Pictures and files that one request cannot hold: the older ones are hidden before the provider
-refuses it.
+"""Hide older pictures and files that one request cannot hold, before the provider refuses it.
 
-More is hidden than has to be, so that the next pictures find room: each time something that was
-sent is hidden, the provider's prompt cache ends there.
+More is hidden than necessary, so that the next pictures have room. Each time content that was
+already sent is hidden, the provider's prompt cache ends there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from trimtab.window.window import Window
 TARGET_SHARE = 0.7
 """Share of a limit that older pictures may fill after some were hidden."""
 MAX_KEPT_CAPTION_CHARS = 2_000
-"""Characters of a result's text that are still shown where the picture in it is hidden."""
+"""Maximum characters of a result's text that are still shown if its picture is hidden."""
 
 
 class _ShownMedia(NamedTuple):
@@ -34,19 +33,22 @@ class _ShownMedia(NamedTuple):
     part: int
     size: MediaSize
     is_older: bool
-    """Whether they are neither new nor asked for: no part of the active round, and read."""
+    """Whether they are older: outside the active round, and read by the model."""
 
 
 def decide_media_over_limits(window: Window, budget: Budget) -> Decision:
-    """The edits alone that hide what one request cannot hold; none where it can hold all."""
+    """Return only the edits that hide what one request cannot hold; none if everything fits."""
     plan = Plan(window, budget)
     hide_media_over_limits(plan)
     return plan.to_decision()
 
 
 def hide_media_over_limits(plan: Plan) -> None:
-    """Hide pictures and files until the provider takes what is left, by their size, their number
-    and their bytes; the oldest first, those of the active round and what was asked for last."""
+    """Hide pictures and files until the provider accepts the rest by size, number and bytes.
+
+    The oldest are hidden first. Those of the active round and those that the model asked for are
+    hidden last.
+    """
     if not plan.window.conversation.visible_media:
         return
     limits = plan.budget.request_limits
@@ -57,7 +59,8 @@ def hide_media_over_limits(plan: Plan) -> None:
 
 
 def list_pinned_over_limits(plan: Plan) -> dict[str, int]:
-    """By name: pictures of pinned messages, where they alone are more than the provider takes."""
+    """Return the pictures of pinned messages, by name, if they alone exceed the provider's
+    limit."""
     shown, limits = _list_shown(plan), plan.budget.request_limits
     if limits.max_pictures and _count_pictures(shown) > limits.max_pictures:
         return {f"pinned pictures of m{s.entry.seq}": s.size.pictures for s in shown}
@@ -65,7 +68,7 @@ def list_pinned_over_limits(plan: Plan) -> dict[str, int]:
 
 
 def _hide_unsendable(plan: Plan, limits: RequestLimits) -> None:
-    """What cannot be sent even alone: its words say why, and promise nothing."""
+    """Hide media that cannot be sent even alone. The placeholder says why and offers no recall."""
     for shown in _list_shown(plan):
         if limits.max_side_px and shown.size.longest_side_px > limits.max_side_px:
             why = f"{shown.size.longest_side_px:,} of {limits.max_side_px:,} pixels a side"
@@ -97,8 +100,11 @@ def _hide_too_many(plan: Plan, limits: RequestLimits) -> None:
 
 
 def _hide_large_among_many(plan: Plan, limits: RequestLimits) -> None:
-    """Above so many pictures, large ones are refused. A few older large ones go; where they are
-    more, or one is new, the oldest of all go until they are not many."""
+    """Hide pictures if large ones are among too many pictures, because the provider refuses that.
+
+    If few older pictures are large, hide those. If there are more, or if a large one is new, hide
+    the oldest pictures until the number is below the limit.
+    """
     many, most = limits.many_pictures, limits.max_side_of_many_px
     shown = _list_shown(plan)
     count = _count_pictures(shown)
@@ -107,12 +113,15 @@ def _hide_large_among_many(plan: Plan, limits: RequestLimits) -> None:
         return
     all_older = all(each.is_older for each in large)
     if all_older and _count_pictures(large) <= count - int(TARGET_SHARE * many):
-        why = f"guard: over {most:,} pixels a side, among {count:,} pictures"
+        why = f"guard: larger than {most:,} pixels a side in a request with {count:,} pictures"
         hidden = [each for each in large if _hide(plan, each, why)]
         count -= _count_pictures(hidden)
         if len(hidden) == len(large) or count <= many:
             return
-    why = f"guard: {count:,} of {many:,} pictures, as one is over {most:,} pixels a side"
+    why = (
+        f"guard: the request has {count:,} pictures, and one is larger than {most:,} pixels a "
+        f"side, so only {many:,} are allowed"
+    )
     for each in _in_hiding_order(_list_shown(plan)):
         if count <= (int(TARGET_SHARE * many) if each.is_older else many):
             return
@@ -159,7 +168,8 @@ def _count_pictures(shown: Iterable[_ShownMedia]) -> int:
 
 
 def _placeholder(plan: Plan, shown: _ShownMedia, what: str, *, offers_recall: bool) -> str:
-    """What the model reads in place of pictures: the text beside them, and what they were."""
+    """Return what the model reads in place of pictures: the text beside them, and what they
+    were."""
     content = shown.entry.message.parts[shown.part]
     held = list_media(content)
     kinds = ", ".join(dict.fromkeys(media.kind for media in held))

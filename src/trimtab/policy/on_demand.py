@@ -1,7 +1,7 @@
-"""What is hidden when a person asks for a smaller context, whatever the policy.
+"""Edits when a person asks for a smaller context, under any policy.
 
-The newest messages stay as they are; a summary made without a model stands for those before them,
-and of the results that are left all but the newest become their first lines.
+The newest messages stay as they are. A summary made without a model replaces the messages before
+them. Of the remaining results, all except the newest become their first lines.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from trimtab.policy.summary_requests import replace_groups_by_extractive_summary
 from trimtab.window.window import Window
 
 KEPT_MESSAGES_ON_DEMAND = 10
-"""Newest messages that stay."""
+"""Number of newest messages that stay."""
 KEPT_RESULTS_ON_DEMAND = 3
-"""Newest results that keep more than a line."""
+"""Number of newest results that keep more than one line."""
 ON_DEMAND_REASON = "asked for"
 
 
 def decide_on_demand_compaction(
     window: Window, budget: Budget, *, config: PolicyConfig
 ) -> Decision:
-    """The edits; none where nothing older than the newest messages can be made smaller."""
+    """Return the edits; none if nothing older than the newest messages can be made smaller."""
     plan = Plan(window, budget)
     if older := [
         group

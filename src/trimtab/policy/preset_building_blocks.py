@@ -1,4 +1,4 @@
-"""The steps that presets are made of. Each looks at a plan and adds to it."""
+"""The steps of which presets consist. Each reads a plan and adds to it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from trimtab.window.entries_rounds_groups import Group, ToolResultView
 
 _DEFAULT_TOOL_CONFIG = PerToolResultConfig()
 EXACT_COUNT_MARGIN_TOKENS = 100
-"""Tokens over a cap at which the list of the user's words is no longer estimated, but counted."""
+"""Number of tokens above a cap from which the list of the user's words is counted, not
+estimated."""
 
 
 PresetCap = TextCap | Callable[[ToolResultView], TextCap] | None
-"""A preset's own cap of a result, or what gives it."""
+"""A preset's own cap for a result, or a function that returns it."""
 
 
 def truncate_unsent_results(plan: Plan, config: PolicyConfig, preset_cap: PresetCap) -> None:
-    """Cut results that were never sent to the cap: the one edit that costs no cache write."""
+    """Cut unsent results to their cap. This is the only edit that never costs a cache write."""
     for result in reversed([*plan.window.unsent_results()]):
         preset = preset_cap(result) if callable(preset_cap) else preset_cap
         if result.edit is not None or result.entry.revealed:
@@ -77,7 +78,7 @@ def _may_exceed(result: ToolResultView, cap: TextCap) -> bool:
 
 
 def drop_history_over_cap(plan: Plan, max_tokens: int) -> None:
-    """Drop oldest groups until what stands before the newest user message is within the cap."""
+    """Drop oldest groups until the history before the newest user message is within the cap."""
     limit = min(max_tokens, plan.budget.available) if max_tokens else plan.budget.available
     window, start, asked = plan.window, plan.window.turn_start_group, 0
     if window.conversation.last_reveal_seq > window.read_through_seq:
@@ -100,12 +101,13 @@ def drop_history_over_cap(plan: Plan, max_tokens: int) -> None:
 
 
 def drop_messages_over_limit(plan: Plan, max_messages: int) -> None:
-    """Drop oldest groups until no more messages are seen than a live session keeps in memory."""
+    """Drop oldest groups until no more messages are visible than a live session keeps in memory."""
     plan.drop_oldest(lambda: plan.visible_messages <= max_messages, f"over {max_messages} messages")
 
 
 def mask_middle_results(plan: Plan, config: PolicyConfig, keep_first: int, keep_last: int) -> None:
-    """Mask results of the active turn but the first and last ones; both 0 masks nothing."""
+    """Mask results of the active turn except the first and last ones. If both numbers are 0, mask
+    nothing."""
     keep_first = (
         keep_first if config.tool_result_keep_first is None else config.tool_result_keep_first
     )
@@ -135,8 +137,12 @@ def shrink_older_results_to_first_lines(
     reason: str,
     is_enough_before_kept_files: Callable[[], bool],
 ) -> None:
-    """Turn all but the newest results into their first lines; both 0 masks nothing. Those that are
-    to be hidden last follow only until it is `enough`."""
+    """Turn all results except the newest into their first lines. If both numbers are 0, mask
+    nothing.
+
+    Results that the user wants hidden last follow only until `is_enough_before_kept_files()` is
+    true.
+    """
     last = keep_last if config.tool_result_keep_last is None else config.tool_result_keep_last
     first = config.tool_result_keep_first or 0
     if first == 0 and last == 0:
@@ -152,7 +158,8 @@ def shrink_older_results_to_first_lines(
 
 
 def list_maskable_results(plan: Plan, config: PolicyConfig) -> list[ToolResultView]:
-    """Visible results, oldest first, that a policy may mask: seen by the model, not exempt."""
+    """Return visible results that a policy may mask, oldest first: read by the model and not
+    exempt."""
     return [
         result
         for result in plan.window.results.values()
@@ -164,7 +171,7 @@ def list_maskable_results(plan: Plan, config: PolicyConfig) -> list[ToolResultVi
 
 
 def order_kept_file_results_last(plan: Plan, results: list[ToolResultView]) -> list[ToolResultView]:
-    """Results in their order, those that are to be hidden last at the end."""
+    """Move results that the user wants hidden last to the end."""
     return (
         sorted(results, key=lambda result: result.key in plan.keep_last_results)
         if plan.keep_last_results
@@ -178,13 +185,13 @@ def get_result_text(result: ToolResultView) -> str:
 
 
 def list_older_groups(plan: Plan, keep_messages: int) -> list[Group]:
-    """Groups that a summary may replace, in the order in which they go: all but those that hold
-    the newest messages."""
+    """Return the groups that a summary may replace, in hiding order: all except those with the
+    newest messages."""
     return plan.order_keep_last_groups(iterate_older_groups(plan, keep_messages))
 
 
 def iterate_older_groups(plan: Plan, keep_messages: int) -> Iterator[Group]:
-    """The same, oldest first, at the cost of those that are looked at."""
+    """Yield the same groups, oldest first, without reading more groups than needed."""
     kept, visible = 0, plan.window.visible_groups
     newest_older = None
     for group in reversed(visible.values()):
@@ -202,19 +209,19 @@ def iterate_older_groups(plan: Plan, keep_messages: int) -> Iterator[Group]:
 
 
 def apply_history_cap(plan: Plan, config: PolicyConfig) -> None:
-    """The user's history cap, in a preset that has none of its own."""
+    """Apply the user's history cap in a preset that has none of its own."""
     if config.max_history_tokens:
         drop_history_over_cap(plan, config.max_history_tokens)
 
 
 def mask_middle_results_if_configured(plan: Plan, config: PolicyConfig) -> None:
-    """The user's first and last results, in a preset that masks nothing of its own."""
+    """Apply the user's first and last results in a preset that masks nothing by itself."""
     if config.tool_result_keep_first is not None or config.tool_result_keep_last is not None:
         mask_middle_results(plan, config, 0, 0)
 
 
 def apply_user_config(plan: Plan, config: PolicyConfig) -> None:
-    """All that the user set, in a preset that has nothing of its own."""
+    """Apply everything that the user set in a preset that has no rules of its own."""
     truncate_unsent_results(plan, config, None)
     apply_history_cap(plan, config)
     mask_middle_results_if_configured(plan, config)

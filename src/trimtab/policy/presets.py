@@ -1,19 +1,20 @@
-"""Every call: bound the messages, cap results, bound the history, mask the middle, drop rounds.
+"""The ready-made policies: when to hide, what, in which order, and how much.
 
-Counts in `bytes/4`. The cap is taken before a result is first sent; the history is all that
-stands before the newest user message; masks and drops concern the turn since then.
+A policy is a function of a window and a budget that returns a decision. To change a policy, write
+your own function.
 
-Over a number of bytes: old tool results shrink to their first lines.
+`layered` acts at every call. It limits the messages, cuts results, limits the history, masks
+results in the middle and drops rounds. It counts in `bytes/4`. A result is cut before it is first
+sent. The history is everything before the newest user message. Masks and drops apply to the turn
+since then.
 
-A sliding window of messages over one rolling summary.
+`compact` acts above a number of bytes: old tool results shrink to their first lines.
 
-At a share of the window: summarise the older messages; at a higher one: trim.
+`rolling` keeps a sliding window of messages and one rolling summary.
 
-Keep everything; only what the user set and the final guard touch it.
+`thresholds` summarises older messages at a share of the window and trims at a higher one.
 
-Policies: when to hide, down to where, and what in which order.
-
-A policy is a function from a window and a budget to a decision; to change one, write one.
+`full` keeps everything, except what the user's settings and the final guard hide.
 """
 
 from __future__ import annotations
@@ -78,20 +79,21 @@ def build_layered_caps_policy(config: PolicyConfig) -> Policy:
 
 
 def drop_oldest_turn_rounds(plan: Plan) -> None:
-    """Drop the oldest rounds of the active turn; history and the newest round stay.
+    """Drop the oldest rounds of the active turn. History and the newest round stay.
 
-    For some models and texts the upper bound is reached before `bytes/4` is: it counts here, too,
-    or else the guard would hide what the rounds could have made room for.
+    For some models and texts the upper bound is reached before the `bytes/4` limit. So it is also
+    checked here. Otherwise the guard would hide other content instead of rounds.
     """
     room, most = plan.budget.available, plan.budget.max_input_bound
     why, start = f"over {room} tokens", plan.window.turn_start_group
     plan.drop_oldest(lambda: bytes_to_tokens(plan.bytes) <= room, why, after_group=start)
-    why = f"over {most} tokens by the upper bound"
+    why = f"the upper bound of the estimate is over {most} tokens"
     plan.drop_oldest(lambda: plan.bound() <= most, why, after_group=start)
 
 
 def find_next_layered_mask_seq(plan: Plan, config: PolicyConfig) -> int | None:
-    """The first result that the next mask would take: the first one behind those always kept."""
+    """Return the position of the next result to mask: the first one after those that are always
+    kept."""
     first = (
         LAYERED_KEPT_FIRST_RESULTS
         if config.tool_result_keep_first is None
@@ -112,7 +114,8 @@ COMPACT_BYTES_AND_KEPT_BY_GOAL: dict[Goal, tuple[int, int]] = {
     "balanced": (50_000, 6),
     "quality": (80_000, 10),
 }
-"""Bytes of messages that trigger, and newest results kept whole, by goal."""
+"""By goal: bytes of messages above which the preset acts, and number of newest results kept
+whole."""
 
 
 def build_mask_over_bytes_policy(config: PolicyConfig, goal: Goal = "balanced") -> Policy:
@@ -147,8 +150,10 @@ def build_mask_over_bytes_policy(config: PolicyConfig, goal: Goal = "balanced") 
 
 
 def compute_compact_trigger_bytes(config: PolicyConfig, goal: Goal, budget: Budget) -> int:
-    """Bytes of messages above which `compact` acts: the user's own number, or the goal's, and no
-    more than is available."""
+    """Return the bytes of messages above which `compact` acts.
+
+    It is the user's number or the goal's, but at most what is available.
+    """
     own = config.max_context_bytes
     return min(
         COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][0] if own is None else own, budget.available * 4
@@ -157,7 +162,7 @@ def compute_compact_trigger_bytes(config: PolicyConfig, goal: Goal, budget: Budg
 
 ROLLING_MAX_RESULT_TOKENS = 8_000
 ROLLING_TARGET_SHARE = 0.7
-"""Share of the room down to which messages are summarised where those that are kept exceed it."""
+"""Target share of the room for summaries if the messages to keep exceed it."""
 
 
 def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extractive") -> Policy:
@@ -283,7 +288,7 @@ DEFAULT_POLICY_NAME: PolicyName = "auto"
 def build_policy(
     name: str, config: PolicyConfig, *, goal: Goal, summary_mode: SummaryMode
 ) -> Policy:
-    """The preset of that name with what the user set."""
+    """Return the preset of this name with the user's settings."""
     match name:
         case "full":
             return build_keep_everything_policy(config)

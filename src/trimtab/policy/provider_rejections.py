@@ -1,9 +1,9 @@
-"""What a provider does not take is left out of what the model sees; the log keeps it.
+"""Hide content that a provider rejects from the model. The log keeps it.
 
-A request that is rejected for one message would be rejected again with every later one. So the
-message is masked, part by part, and a placeholder stands in its place: calls keep their results.
-The user's newest word is not touched until there is a newer one. Until then it can be sent again,
-for instance where a provider was out of order and said something else.
+A request that is rejected because of one message would be rejected again with every later message.
+So the message is masked part by part and replaced by placeholders, and calls keep their results.
+The user's newest message stays until there is a newer one. Until then it can be sent again, for
+example if the provider rejected it only because of an outage.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
 
 REJECTED_REASON = "rejected by the provider"
-"""What the reason of each such edit begins with; the provider's words follow."""
+"""Prefix of the reason of each such edit. The provider's message follows."""
 MAX_PROVIDER_MESSAGE_CHARS = 300
-"""Characters of the provider's words that are kept."""
+"""Maximum characters of the provider's message that are kept."""
 MAX_KEPT_RESULT_CHARS = 2_000
-"""Characters of a result's text that are still shown where a picture in it is left out."""
+"""Maximum characters of a result's text that are still shown if a picture in it is left out."""
 _MEDIA = re.compile(
     r"\b(?:image|picture|photo|pdf|document|file|audio|video|media)s?\b|image_url|base64|pixels",
     re.IGNORECASE,
@@ -41,13 +41,20 @@ EntryPart = tuple[Entry, int]
 def decide_masks_before_retry(
     window: Window, budget: Budget, *, blamed_texts: Collection[str] = ()
 ) -> Decision:
-    """What can be left out so that the call may be made again: nothing of the user's new word.
+    """Return the edits after which a rejected call may be made again.
 
-    If the provider has named a limit of pictures or pixels, it is what is above that.
-    `named` are texts and payloads that the provider has named as the fault. Where it has named
-    none, it is taken to be the pictures in results that the model has not seen; then these results
-    as a whole, and what is left of messages that were rejected before; then all older pictures,
-    where the provider speaks of one and the new word has none.
+    The user's new message is never hidden. If the provider named a limit of pictures or pixels, the
+    edits hide what exceeds it. If the provider named a fault, they hide what contains it. Otherwise
+    they hide the first of these that can be hidden:
+
+    - the pictures in results that the model has not seen;
+    - these results as a whole, and the rest of messages that were rejected before;
+    - all older pictures, if the provider mentions a picture and the new message has none.
+
+    Args:
+        window: The window after the rejection.
+        budget: The budget of the next call.
+        blamed_texts: Texts and payloads that the provider named as the fault.
     """
     if (over := decide_media_over_limits(window, budget)).edits:
         return over
@@ -77,8 +84,11 @@ def decide_masks_before_retry(
 
 
 def decide_masks_at_next_message(window: Window, *, blamed_texts: Collection[str] = ()) -> Decision:
-    """What is left out as soon as the user says something else: what was sent in the call that was
-    rejected and has no answer; of it only what is at fault, where the provider's words tell."""
+    """Return the edits to make as soon as the user sends another message.
+
+    They hide what the rejected call sent without an answer. If the provider's message names the
+    fault, they hide only that.
+    """
     refusal = parse_size_refusal(window.accounting.rejection.provider_message)
     if refusal is not None and refusal.cause in ("bytes", "pictures"):
         return Decision()  # older pictures go before the next call: these may be sent
@@ -95,7 +105,7 @@ def decide_masks_at_next_message(window: Window, *, blamed_texts: Collection[str
 
 
 def list_unanswered_entries(window: Window) -> list[Entry]:
-    """What users and tools have said since the model did, oldest first."""
+    """Return the messages of users and tools since the model's last message, oldest first."""
     found: list[Entry] = []
     for round in reversed(window.conversation.rounds):
         if round.entries[-1].seq <= window.conversation.last_assistant_seq:
@@ -107,8 +117,11 @@ def list_unanswered_entries(window: Window) -> list[Entry]:
 
 
 def find_first_entry_of_user_undo(window: Window) -> Entry | None:
-    """The first message that goes when the user's newest is undone: it, or what was rejected right
-    before it, which would be sent again without it. None where nothing was said."""
+    """Return the first message that is removed when the user's newest message is undone.
+
+    That is the newest message, or rejected messages right before it, which would otherwise be sent
+    again. Return None if there is no message.
+    """
     first = window.newest_user_entry
     for round in reversed(window.conversation.rounds):
         for entry in reversed(round.entries):
@@ -121,7 +134,7 @@ def find_first_entry_of_user_undo(window: Window) -> Entry | None:
 
 
 def build_message_without_rejected_parts(entry: Entry) -> Message:
-    """A message as a summary may tell of it: without what a provider has rejected."""
+    """Return a message as a summary may use it: without content that a provider has rejected."""
     if not _has_rejected_parts(entry):
         return entry.message
     left = {index for index, edit in entry.edits.items() if edit.why.startswith(REJECTED_REASON)}
@@ -142,7 +155,7 @@ def _decide_masks(window: Window, entry_parts: Iterable[EntryPart]) -> Decision:
 
 
 def _build_mask_edit(window: Window, entry: Entry, index: int) -> Edit | None:
-    """The edit; None for what nothing can stand for, or what is hidden already."""
+    """Return the mask; None if the part cannot be masked or is already hidden."""
     part, current = entry.message.parts[index], entry.edits.get(index)
     blank = isinstance(part, Text) and not part.text.strip()
     if blank or isinstance(part, ToolCall) or (current is not None and current.op == "mask"):
@@ -157,8 +170,8 @@ def _build_mask_edit(window: Window, entry: Entry, index: int) -> Edit | None:
 
 
 def _placeholder_text(part: Part) -> str:
-    """What the model reads in its place. The provider's words are not in it: they may repeat what
-    was rejected."""
+    """Return the placeholder of a part. It does not quote the provider, which may repeat the
+    rejected content."""
     match part:
         case Media():
             return f"[{part.kind} left out: the provider did not take it]"
@@ -207,13 +220,13 @@ def _part_payloads(part: Part) -> tuple[str, ...]:
 
 
 def _is_current_question(window: Window, entry_part: EntryPart) -> bool:
-    """Whether it is the question that is being answered."""
+    """Whether a part is the question that is being answered."""
     entry, index = entry_part
     return entry is window.newest_user_entry and isinstance(entry.message.parts[index], Text)
 
 
 def _is_new_user_message(window: Window, entry: Entry) -> bool:
-    """Whether it is a word of the user's that no other came after when it was rejected."""
+    """Whether it is a user's message that was the newest one when it was rejected."""
     if entry.message.role != "user" or not any(
         not isinstance(part, ToolResult) for part in entry.message.parts
     ):

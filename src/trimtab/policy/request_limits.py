@@ -1,8 +1,9 @@
-"""What a provider takes in one request beside tokens: bytes, pictures and pixels.
+"""Limits of one request besides tokens: bytes, pictures and pixels.
 
-A provider counts the bytes of a request before it counts tokens. A session of screenshots meets
-that limit with most of its window free, and then every request is refused. The limits are known by
-the model's name and the dialect; a user's own, and what a refusal taught, are lower ones.
+A provider checks the bytes of a request before it counts tokens. A session with screenshots can
+reach that limit while most of its window is free. Then every request is refused. The limits depend
+on the model's name and the dialect. The user's own limits and limits learned from refusals can only
+lower them.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ BYTES_PER_MIB = 1_048_576
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """What one request may hold beside tokens; 0 is no limit."""
+    """Limits of one request besides tokens; 0 means no limit."""
 
     max_bytes: int = 0
-    """Bytes of the whole request as it is sent."""
+    """Maximum bytes of the whole request as it is sent."""
     max_pictures: int = 0
-    """Pictures in it."""
+    """Maximum number of pictures."""
     max_picture_bytes: int = 0
-    """Bytes of one picture as it is sent, which is base64."""
+    """Maximum bytes of one picture as it is sent, in Base64."""
     max_side_px: int = 0
-    """Pixels that a picture may be wide or high."""
+    """Maximum width and height of a picture, in pixels."""
     many_pictures: int = 0
-    """Pictures above which `max_side_of_many_px` holds for each of them."""
+    """Number of pictures above which `max_side_of_many_px` applies to each of them."""
     max_side_of_many_px: int = 0
-    """Pixels that a picture may be wide or high among many."""
+    """Maximum width and height of a picture among many, in pixels."""
 
 
 # platform.claude.com/docs: vision, api/overview (read in November 2026). A request of 33.57 MB was
@@ -79,7 +80,8 @@ _LIMITS_BY_NAME = (
 def find_request_limits(
     settings: Settings, learned: LearnedRequestLimits | None = None
 ) -> RequestLimits:
-    """The limits of the provider, lowered by the user's own and by what refusals taught."""
+    """Return the provider's limits, lowered by the user's own and by those learned from
+    refusals."""
     limits, learned = _find_provider_limits(settings), learned or LearnedRequestLimits()
     own = cast("Mapping[str, Any]", settings.policy_params.get("context") or {})
     own_bytes: int | None = own.get("max_request_bytes")
@@ -112,12 +114,12 @@ def _find_provider_limits(settings: Settings) -> RequestLimits:
 
 
 def _lower(first: int, second: int) -> int:
-    """The lower of two limits, of which 0 is none."""
+    """Return the lower of two limits. 0 means no limit."""
     return min(first, second) if first and second else first or second
 
 
 def format_megabytes(byte_count: int) -> str:
-    """Bytes as people read them: `2.0 MB`, `640 kB`."""
+    """Format bytes for people: `2.0 MB`, `640 kB`."""
     if byte_count < BYTES_PER_MB:
         return f"{byte_count / 1_000:.0f} kB"
     return f"{byte_count / BYTES_PER_MB:.1f} MB"

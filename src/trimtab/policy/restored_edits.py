@@ -1,5 +1,8 @@
-"""What was hidden before a caller's list diverged, hidden again: a change in the middle of a list
-takes back every edit since, also those of messages that come again unchanged."""
+"""Restore edits after the caller's list of messages diverged.
+
+A change in the middle of the list undoes every later edit, even edits of messages that did not
+change. This module makes those edits again.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from trimtab.window.entries_rounds_groups import Entry, Group
 from trimtab.window.message_history_matching import is_same_message, list_entries_after
 from trimtab.window.window import Window
 
-_RESTORED_REASON = "hidden before the caller changed its list"
+_RESTORED_REASON = "hidden before the caller changed the list of messages"
 
 
 class _EarlierEntry(NamedTuple):
@@ -32,7 +35,7 @@ class _EarlierEntry(NamedTuple):
 
 
 class EditsInForce:
-    """The edits of a window that a rewind to a position will take back."""
+    """The edits of a window that a rewind to a position will undo."""
 
     def __init__(self, window: Window, position: int) -> None:
         self._position = position
@@ -57,8 +60,8 @@ class EditsInForce:
                 self._by_content[_content_key(entry.message)].append(earlier)
 
     def restore(self, window: Window, budget: Budget) -> Iterator[EventBody]:
-        """The events that hide again what came again unchanged; each is to be applied before the
-        next is asked for."""
+        """Yield the events that hide unchanged messages again. Apply each one before you ask for
+        the next."""
         pairs = [*self._pair(window)]
         for entry, earlier in pairs:
             for part, edit in earlier.edits.items():
@@ -80,7 +83,7 @@ class EditsInForce:
         yield from plan.to_decision().edits
 
     def _pair(self, window: Window) -> Iterator[tuple[Entry, _EarlierEntry]]:
-        """Messages that are there, with what they were before."""
+        """Yield the current messages, each with its earlier version."""
         for seq, earlier in self._earlier.items():
             if seq in window.entries:
                 yield window.entries[seq], earlier
@@ -95,7 +98,7 @@ def _entries_of(groups: list[Group]) -> Iterator[Entry]:
 
 
 def _content_key(message: Message) -> object:
-    """What two messages that say the same have in common."""
+    """Return a key that is equal for two messages with the same content."""
     said: list[object] = []
     for part in message.parts:
         match part:
@@ -111,7 +114,7 @@ def _content_key(message: Message) -> object:
 
 
 def _moved_edit(edit: Edit, before: int, now: int) -> Edit:
-    """An edit of a message that stands at another position now, its handle included."""
+    """Return the edit of a message that is now at another position, with an updated handle."""
     if before == now:
         return edit
     handle = re.compile(rf"\bm{before}(?=\.\d)")

@@ -1,8 +1,7 @@
-"""What the presets that summarise share, and what they ask of those who can do better.
+"""What the summarising presets share, and the requests for summaries that they make.
 
-Single results that somebody may summarise before they are first sent, instead of cutting them.
-
-No model is asked here: what a policy would cut is named, and a summary that came is put in place.
+A request may also be for a single result, to be summarised before it is first sent instead of cut.
+This module calls no model. It names what a policy would cut, and puts finished summaries in place.
 """
 
 from __future__ import annotations
@@ -38,27 +37,27 @@ from trimtab.window.entries_rounds_groups import Group, ToolResultView
 from trimtab.window.window import Window
 
 TOKENS_PER_NAME = 8
-"""Of one name in a list of names, about."""
+"""Approximate tokens of one name in a list of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRequest:
-    """What should be summarised now, by someone who can."""
+    """Messages that a model should summarise now."""
 
     messages: tuple[Message, ...]
     """The messages that the summary will replace, oldest first."""
     prior_summary: str
-    """The summary so far, which the new one must carry on; empty for the first."""
+    """The previous summary, which the new one must continue; empty for the first."""
     span: MessageSpan
-    """Where the messages stand in the log."""
+    """The position of the messages in the log."""
     replaced_tokens: int = 0
-    """Tokens that both take now."""
+    """Tokens of the messages and the previous summary together."""
     max_tokens: int = MAX_SECTIONS_TOKENS
-    """Tokens that the summary's sections may take."""
+    """Maximum tokens of the summary's sections."""
     list_tokens: int = DEFAULT_LIST_TOKENS
-    """Tokens that its list may take beside them."""
+    """Maximum tokens of the summary's list, in addition to the sections."""
     visible_text: str = ""
-    """What is said behind the messages and stays: the list need not repeat it."""
+    """The text after these messages that stays visible. The list does not need to repeat it."""
 
 
 def replace_groups_by_extractive_summary(
@@ -84,8 +83,10 @@ def summarise_extractively_to_target(
     max_tokens: int | None = None,
     list_tokens: int | None = None,
 ) -> None:
-    """The same for as many of the oldest groups as leave no more tokens than `low`, and for the
-    first `least` of them at any rate."""
+    """Replace oldest groups by an extractive summary until at most `target_tokens` are left.
+
+    Always replace at least the first `min_groups` groups.
+    """
     before = count_framed_summary_tokens(plan.window, plan.summary)
     text, taken, freed, need = "", 0, 0, plan.tokens - plan.user_words_tokens - target_tokens
     while taken < len(groups) and (freed < need or taken < min_groups):
@@ -107,7 +108,7 @@ def summarise_extractively_to_target(
 
 
 def append_missing_groups(groups: list[Group], others: list[Group]) -> list[Group]:
-    """Groups, and after them the others that are not among them."""
+    """Return the groups, followed by the others that are not among them."""
     known = {group.index for group in groups}
     return [*groups, *(group for group in others if group.index not in known)]
 
@@ -115,8 +116,11 @@ def append_missing_groups(groups: list[Group], others: list[Group]) -> list[Grou
 def compute_plan_tokens_to_reach(
     plan: Plan, groups: list[Group], lowest_tokens: int, highest_tokens: int
 ) -> int:
-    """Tokens down to which groups are summarised: `low`, or more where what must stay is large.
-    Not all that was said goes then: half of what may is enough."""
+    """Return the tokens to which groups are summarised: `lowest_tokens`, or more if what must stay
+    is large.
+
+    In that case half of what may be hidden stays.
+    """
     stays = plan.tokens - sum(map(plan.tokens_freed_by, groups))
     return min(highest_tokens, max(lowest_tokens, (stays + highest_tokens) // 2))
 
@@ -129,10 +133,10 @@ def write_extractive_summary(
     max_tokens: int | None = None,
     list_tokens: int | None = None,
 ) -> str:
-    """The summary so far and what the groups add to it, in no more than `max_tokens`.
+    """Write the previous summary and what the groups add to it, in at most `max_tokens`.
 
-    With `max_names` its names are a line of its own. Without, and wherever there was a list
-    before, they are a list as of a summary that a model made.
+    With `max_names`, the names are a line of the summary. Without it, or if there was a list
+    before, they are a list as in a model's summary.
     """
     prior = plan.summary
     messages = [
@@ -177,7 +181,8 @@ def write_extractive_summary(
 
 
 def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], Mapping[str, int]]:
-    """What counts the identifiers of a part; of results, as they were read when they came."""
+    """Return a function that counts the identifiers of a part. Those of results were collected when
+    they arrived."""
     index = get_reference_index(window)
     known = {
         id(entry.message.parts[part]): index.stats_by_result[entry.seq, part].identifiers.counts
@@ -190,8 +195,11 @@ def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], 
 
 
 def _user_messages_to_retell(plan: Plan, groups: list[Group]) -> list[Message]:
-    """What users said and the list may have no room for any more, as far as the summary that is to
-    be made covers it and the one before it does not tell of it."""
+    """Return user messages for which the list may have no room any more.
+
+    Only messages that the new summary covers and the previous summary does not contain are
+    returned.
+    """
     prior, text = plan.summary, plan.summary.text if plan.summary else ""
     first = min([group.first for group in groups] + ([prior.first] if prior else []))
     listed = sorted(plan.window.conversation.user_words.messages.items())
@@ -212,14 +220,14 @@ def _without_user_text(message: Message) -> Message:
 def compute_default_list_tokens(
     prior_summary: str, replaced_tokens: int, counter: TokenCounter
 ) -> int:
-    """Tokens that the list of a summary may take where nobody has set them."""
+    """Return the tokens that the list of a summary may take if nobody has set them."""
     return compute_list_cap(
         replaced_tokens, counter.count(format_verbatim_list(split_summary(prior_summary)[1]))
     )
 
 
 def collect_visible_text_after(window: Window, last_seq: int) -> str:
-    """All that is said behind a position and that the model sees as it was said."""
+    """Return all text after a position that the model sees unchanged."""
     return "\n".join(
         text
         for group in window.conversation.groups
@@ -231,13 +239,13 @@ def collect_visible_text_after(window: Window, last_seq: int) -> str:
 
 
 def count_framed_summary_tokens(window: Window, summary: Edit | None) -> int:
-    """Tokens of the summary so far, as it is sent."""
+    """Return the tokens of the current summary as it is sent."""
     conversation = window.conversation
     return conversation.measure_summary_and_notice(conversation.framed_summary(summary), "").tokens
 
 
 def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | None:
-    """The messages that someone should summarise; None where there are none."""
+    """Return the span of messages that a model should summarise; None if there are none."""
     if not groups:
         return None
     first, last = min(group.first for group in groups), max(group.last for group in groups)
@@ -252,9 +260,11 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
 def build_summary_request(
     window: Window, decision: Decision, *, take_extractive_span: bool = False
 ) -> SummaryRequest | None:
-    """The messages that a policy wants summarised and are still seen, with the summary before them.
+    """Return the request for the messages that a policy wants summarised and that are still
+    visible.
 
-    Where it is `forced`, those instead that the policy would put a stand-in for.
+    With `take_extractive_span`, use the messages that the policy would replace by an extractive
+    summary. Return None if there is nothing to summarise.
     """
     edits = (edit for edit in decision.edits if edit.op == "summarise")
     spans = (MessageSpan(first=edit.first, last=edit.last, spares=edit.spares) for edit in edits)
@@ -293,13 +303,19 @@ def build_summary_request(
 def build_summary_edits(
     plan: Plan, span: MessageSpan, text: str, decision: Decision
 ) -> tuple[Edit, ...]:
-    """The edits that put a summary in place of a span; its oldest lines go if it is too long."""
+    """Return the edits that replace a span by a summary. The oldest lines of a too long summary are
+    cut.
+
+    Raises:
+        UnusableSummary: The messages have changed, or the summary is empty, not accepted or not
+            smaller.
+    """
     named = f"the summary of m{span.first}-m{span.last}"
     window = plan.window
     if _was_rewritten(window, span):
         raise UnusableSummary(
-            f"{named} was made from messages that have been undone or erased since; ask again for "
-            "what should be summarised"
+            f"{named} was made from messages that have been undone or erased since then; "
+            "request a new summary"
         )
     groups = [
         group
@@ -315,9 +331,11 @@ def build_summary_edits(
     try:
         text = remove_instruction_lines(text)
     except InvalidSummaryError as why:
-        raise UnusableSummary(f"{named} was not taken: {why}; the messages stay") from why
+        raise UnusableSummary(
+            f"{named} was not accepted: {why}; the messages stay unchanged"
+        ) from why
     if not text.strip():
-        raise UnusableSummary(f"{named} is empty; the messages stay")
+        raise UnusableSummary(f"{named} is empty; the messages stay unchanged")
     size = window.counter.count(text)
     smaller = size < replaced
     text = cut_summary_to_caps(text, window.counter, decision.summary_tokens, listed)
@@ -325,15 +343,15 @@ def build_summary_edits(
         if smaller and groups:
             size = plan.count_summary_tokens(groups, text)
         raise UnusableSummary(
-            f"{named} is not smaller than what it replaces: {size} tokens, the list and the words "
-            f"around it included, in place of {replaced}; the messages stay"
+            f"{named} is not smaller than what it replaces: it has {size} tokens, including "
+            f"its list and frame, and replaces {replaced}; the messages stay unchanged"
         )
     return plan.to_decision().edits
 
 
 def _was_rewritten(window: Window, span: MessageSpan) -> bool:
-    """Whether messages that the text tells of were undone or destroyed after it was asked for, or
-    the summary that it carries on is no longer in force."""
+    """Whether the summarised messages were undone or erased after the request, or the previous
+    summary is no longer in force."""
     since = window.seq if span.log_position is None else span.log_position
     begin, end = span.first, span.last
     if span.prior_summary_span is not None:
@@ -349,28 +367,28 @@ def _was_rewritten(window: Window, span: MessageSpan) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultSummaryRequest:
-    """A tool result that is over its cap, and that a summary may be sent in place of."""
+    """A tool result above its cap that may be replaced by a summary."""
 
     seq: int
     """Position of the message that carries it."""
     part: int
-    """Its index there."""
+    """Index of the result in the message."""
     tool: str
-    """The name of the tool that gave it."""
+    """Name of the tool that returned it."""
     result: ToolResult
-    """What it gave."""
+    """The result."""
     tokens: int
-    """Tokens that it takes now."""
+    """Tokens of the result now."""
     max_total_tokens: int
-    """Tokens that it would take if it were cut: the summary must not take more."""
+    """Tokens of the result if it were cut. The summary must not take more."""
     max_tokens: int = MAX_SECTIONS_TOKENS
-    """Tokens that the summary's lines may take."""
+    """Maximum tokens of the summary's lines."""
     list_tokens: int
-    """Tokens that its list may take beside them."""
+    """Maximum tokens of the summary's list, in addition to its lines."""
 
     @property
     def handle(self) -> str:
-        """By what the whole text is recalled."""
+        """The handle by which the whole text can be recalled."""
         return f"m{self.seq}.{self.part}"
 
     @property
@@ -382,9 +400,10 @@ class ResultSummaryRequest:
 def list_result_summary_requests(
     window: Window, decision: Decision, config: PolicyConfig
 ) -> tuple[ResultSummaryRequest, ...]:
-    """What a policy would cut now and the user wants summarised, oldest first.
+    """Return the results that a policy would cut now and the user wants summarised, oldest first.
 
-    Only texts that the model has never seen: an edit of those costs no cache write.
+    Only results that the model has never seen are returned, because editing them costs no cache
+    write.
     """
     unsent = {result.key: result for result in window.unsent_results() if result.edit is None}
     wanted: list[ResultSummaryRequest] = []
@@ -419,13 +438,17 @@ def list_result_summary_requests(
 def build_result_summary_edits(
     plan: Plan, request: ResultSummaryRequest, text: str, summariser_name: str
 ) -> tuple[Edit, ...]:
-    """The edit that puts a summary in place of a result; refused where that is no longer so."""
+    """Return the edit that replaces a result by a summary.
+
+    Raises:
+        UnusableSummary: The result has changed or was sent, or the summary is empty or too large.
+    """
     named = f"the summary of {request.handle}"
     unsent = {each.key: each for each in plan.window.unsent_results() if each.edit is None}
     result = unsent.get((request.seq, request.part))
     if result is None or _text_only_result(result) != request.result:
         raise UnusableSummary(
-            f"{named} came too late: the result was sent, cut, undone or erased meanwhile"
+            f"{named} came too late: the result was sent, cut, undone or erased in the meantime"
         )
     why = (
         f"{request.tool}: {request.tokens} tokens, "
@@ -433,12 +456,15 @@ def build_result_summary_edits(
     )
     put = text.strip() and plan.summarise_part(result.entry, result.part, text, why)
     if not put or plan.part_size(result.entry, result.part).tokens > request.max_total_tokens:
-        raise UnusableSummary(f"{named} is empty or larger than the cut that it stands for")
+        raise UnusableSummary(
+            f"{named} is empty or larger than the shortened result that it would replace"
+        )
     return plan.to_decision().edits
 
 
 def _text_only_result(result: ToolResultView) -> ToolResult | None:
-    """The result, where it is made of texts: a summary in its place would lose a picture."""
+    """Return the result if it consists only of texts. A summary in its place would lose a
+    picture."""
     part = result.entry.message.parts[result.part]
     if not isinstance(part, ToolResult) or result.entry.pinned:
         return None

@@ -1,4 +1,4 @@
-"""What a policy of one's own may read of a window."""
+"""The part of a window that a custom policy may read."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView, T
 
 
 class WindowView(Protocol):
-    """A window, read only: what a policy is given. All else of a window may change in any release.
+    """A read-only view of a window, for policies. Everything else of a window may change in any
+    release.
 
-    A position (`seq`) is that of an event in the log. Nothing here may be changed by a policy.
+    A position (`seq`) is the position of an event in the log. A policy must not change anything
+    here.
     """
 
     @property
     def settings(self) -> Settings:
-        """All that shapes a request beside the messages: model, system prompt, tools, limits."""
+        """Everything that shapes a request except the messages: model, system prompt, tools and
+        limits."""
         ...
 
     @property
     def counter(self) -> TokenCounter:
-        """What counts tokens, as the settings name it."""
+        """The token counter that the settings name."""
         ...
 
     @property
@@ -33,37 +36,39 @@ class WindowView(Protocol):
 
     @property
     def entries(self) -> dict[int, Entry]:
-        """By position: all messages in memory, oldest first, hidden ones included."""
+        """All messages in memory by position, oldest first, including hidden ones."""
         ...
 
     @property
     def visible_groups(self) -> dict[int, Group]:
-        """By index: the groups that are not hidden, oldest first."""
+        """The groups that are not hidden, by index, oldest first."""
         ...
 
     @property
     def results(self) -> dict[tuple[int, int], ToolResultView]:
-        """By message and part: tool results that are neither masked nor hidden, oldest first."""
+        """Tool results that are neither masked nor hidden, by message and part, oldest first."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Bytes of all that is visible: messages, the user's words, summary and notice."""
+        """Bytes of everything visible: messages, the list of the user's words, summary and
+        notice."""
         ...
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all that is visible: messages, the user's words, summary, notice."""
+        """Estimated tokens of everything visible: messages, the list of the user's words, summary
+        and notice."""
         ...
 
     @property
     def visible_messages(self) -> int:
-        """How many messages are visible, without summary and notice."""
+        """Number of visible messages, without summary and notice."""
         ...
 
     @property
     def newest_user_entry(self) -> Entry | None:
-        """The newest message of the user, which began the turn; None before the first."""
+        """The newest user message, which began the turn; None before the first."""
         ...
 
     @property
@@ -73,7 +78,7 @@ class WindowView(Protocol):
 
     @property
     def turn_results(self) -> TurnResultKeys:
-        """All tool results since the newest user message, hidden or not."""
+        """All tool results since the newest user message, including hidden ones."""
         ...
 
     @property
@@ -88,16 +93,16 @@ class WindowView(Protocol):
 
     @property
     def policy_note(self) -> JsonMapping | None:
-        """The policy's own record of the last call; a fork starts without one."""
+        """The policy's own record of the last call. A fork starts without one."""
         ...
 
     @property
     def read_through_seq(self) -> int:
-        """The last position that the model has replied to: a call that was made may have failed."""
+        """The last position to which the model has replied. A later call may have failed."""
         ...
 
     def unsent_results(self) -> Iterator[ToolResultView]:
-        """Visible results that were never sent, newest first."""
+        """Yield visible results that were never sent, newest first."""
         ...
 
     def is_protected(self, group: Group) -> bool:

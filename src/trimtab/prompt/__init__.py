@@ -1,1 +1,1 @@
-"""What is sent, and where its tokens went."""
+"""What is sent, and how its tokens are used."""

@@ -1,4 +1,5 @@
-"""The record of a call: what it sends, how large that is, and where the provider should cache."""
+"""The record of a call: what it sends, how large it is, and which prefixes the provider should
+cache."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def build_call_event(
     stream: bool,
     volatile: str | None,
 ) -> ModelCall:
-    """The record of the call that a rendered window makes."""
+    """Build the record of the call that a rendered window makes."""
     bound = Plan(window, budget).bound()
     tail = len((volatile or "").encode("utf-8", "surrogatepass"))
     body = ModelCall(

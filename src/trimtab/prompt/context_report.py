@@ -1,4 +1,4 @@
-"""Where the tokens of one call went, what was hidden, and what it costs."""
+"""How one call uses its tokens, what is hidden, and what it costs."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from trimtab.window.summary_attempt_stats import SummaryAttemptStats
 from trimtab.window.window import Window
 
 SHOW_ABOVE_SHARE = 0.3
-"""Share of the window in use above which the display is worth a user's glance."""
+"""Show the display only if more than this share of the window is used."""
 HIGH_ABOVE_SHARE = 0.7
 CRITICAL_ABOVE_SHARE = 0.9
 BAR_CHARS = 40
-"""Characters."""
+"""Width of the bar in characters."""
 _DISPLAY_LINE_BY_KIND = {
     "system": "System",
     "summary": "Context summary",
     "tools": "Tool output",
     "messages": "Messages",
 }
-"""By a section's kind: the line of the display that it counts for."""
+"""By a section's kind: the line of the display that includes it."""
 _SECTION_EXPLANATIONS = {
     "tool use": "the provider adds it for tools",
     "request overhead": "what frames a request",
 }
-"""Sections whose names do not say what they are."""
+"""Explanations of sections whose names do not explain themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
     name: str
-    """What it is: `system`, `tool definition: read`, `user`, `tool result: bash`, …"""
+    """The name: `system`, `tool definition: read`, `user`, `tool result: bash`, …"""
     kind: str
-    """The line of the display that it counts for: `system`, `summary`, `tools`, `messages`."""
+    """The line of the display that includes it: `system`, `summary`, `tools`, `messages`."""
     tokens: int
-    """Estimated."""
+    """Estimated tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextReport:
-    """One call's tokens by section. `str()` draws it."""
+    """The tokens of one call by section. `str()` draws it."""
 
     model: str
     """The model's name."""
@@ -69,45 +69,45 @@ class ContextReport:
     source: str
     """What set the limit."""
     sections: tuple[ReportSection, ...]
-    """All that is sent, in the order it is sent."""
+    """Everything that is sent, in order."""
     hidden: Mapping[str, tuple[int, int]]
-    """By kind of edit: how many parts or messages are hidden, and the tokens they would take."""
+    """By kind of edit: how many parts or messages are hidden, and the tokens they would need."""
     output_reserve: int
-    """Tokens kept for the reply."""
+    """Tokens reserved for the reply."""
     margin: int
-    """Tokens by which the declared upper bound exceeds the estimate; below 0 where the provider
-    has counted fewer than were estimated."""
+    """Tokens by which the declared upper bound exceeds the estimate. It is below 0 if the provider
+    has counted fewer tokens than estimated."""
     last_usage: Usage | None
     """What the provider reported for the last call."""
     total_usage: Usage
-    """All that was reported in this session."""
+    """Everything that was reported in this session."""
     calls: int
-    """Requests handed out so far."""
+    """Number of requests so far."""
     cost: float | None
-    """US dollars of all reported usage at list prices, summaries not included; None where a price
-    is unknown."""
+    """US dollars of all reported usage at list prices, without summaries; None if a price is
+    unknown."""
     summaries: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
-    """Summaries that a model was asked for, with their usage and cost."""
+    """Summaries that a model was asked to write, with their usage and cost."""
     doubt: str = ""
-    """Why the usage of the last call was not believed; empty where it was."""
+    """Why the reported usage of the last call is not used; empty if it is used."""
     cache_miss: str = ""
-    """Why the last call could not be read from the provider's prompt cache, as the provider says
-    and as our log tells; empty where nothing was missed."""
+    """Why the last call could not be read from the provider's prompt cache, according to the
+    provider and to our log; empty if nothing was missed."""
     cache_misses: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many calls missed the provider's prompt cache, by reason."""
     server_editing: str = ""
-    """What the provider is asked to edit itself, and what the policy does about it; empty where
-    it edits nothing."""
+    """What the provider is asked to edit itself, and what the policy does about it; empty if it
+    edits nothing."""
     words: str = ""
-    """What a setting or the room takes from the user's earlier words; empty where nothing does."""
+    """What limits the user's earlier words, a setting or the space; empty if nothing does."""
     pictures: int = 0
     """Pictures that are sent."""
     max_pictures: int = 0
-    """Pictures that the provider takes in one request; 0 where no limit is known."""
+    """Pictures that the provider accepts in one request; 0 if no limit is known."""
     request_bytes: int = 0
-    """Bytes of the request as it is sent, estimated from above."""
+    """An upper estimate of the bytes of the request."""
     max_request_bytes: int = 0
-    """Bytes that the provider takes in one request; 0 where no limit is known."""
+    """Bytes that the provider accepts in one request; 0 if no limit is known."""
     has_media: bool = False
     """Whether pictures or files are sent."""
 
@@ -123,22 +123,22 @@ class ContextReport:
 
     @property
     def free(self) -> int:
-        """Tokens of the limit that nothing takes or reserves."""
+        """Tokens of the limit that are neither used nor reserved."""
         return self.limit - self.bound - self.output_reserve
 
     @property
     def share(self) -> float:
-        """Of the limit that is in use, 0 to 1."""
+        """The used share of the limit, 0 to 1."""
         return self.used / self.limit if self.limit else 0.0
 
     @property
     def worth_showing(self) -> bool:
-        """True above 30 %."""
+        """Whether more than 30 % of the limit is used."""
         return self.share > SHOW_ABOVE_SHARE
 
     @property
     def level(self) -> str:
-        """`normal`, `high` above 70 %, `critical` above 90 %."""
+        """`normal`, `high` above 70 %, or `critical` above 90 %."""
         if self.share > CRITICAL_ABOVE_SHARE:
             return "critical"
         return "high" if self.share > HIGH_ABOVE_SHARE else "normal"
@@ -150,11 +150,15 @@ class ContextReport:
         return total.cache_read / total.input if total.input else None
 
     def tokens(self, kind: str) -> int:
-        """Of one line of the display."""
+        """Return the tokens of one line of the display.
+
+        Args:
+            kind: The line: `system`, `summary`, `tools` or `messages`.
+        """
         return sum(section.tokens for section in self.sections if section.kind == kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain JSON values."""
+        """Return the whole report as plain JSON values."""
         derived = ("used", "bound", "free", "share", "level", "cache_hit")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
@@ -162,7 +166,11 @@ class ContextReport:
         return self.draw()
 
     def draw(self, bar_chars: int = BAR_CHARS) -> str:
-        """The display, with a bar of so many characters."""
+        """Return the display as text.
+
+        Args:
+            bar_chars: Width of the bar in characters.
+        """
         filled = min(bar_chars, int(self.share * bar_chars))
         blocks = "█" * filled + "░" * (bar_chars - filled)
         used, limit = _short_token_count(self.used), _short_token_count(self.limit)
@@ -179,7 +187,7 @@ class ContextReport:
         return "\n".join(lines)
 
     def describe_request_size(self) -> str:
-        """Bytes and pictures of the request, and how many the provider takes."""
+        """Describe the bytes and pictures of the request, and how many the provider accepts."""
         told = f"request: {format_megabytes(self.request_bytes)}"
         if self.max_request_bytes:
             told += f" of {format_megabytes(self.max_request_bytes)}"
@@ -189,7 +197,7 @@ class ContextReport:
         return f"{told} pictures"
 
     def line(self) -> str:
-        """How full it is, on one line."""
+        """Return how full the window is, on one line."""
         told = (
             f"Context {self.share:.1%} · "
             f"{_short_token_count(self.used)}/{_short_token_count(self.limit)}"
@@ -197,9 +205,12 @@ class ContextReport:
         return told if self.cache_hit is None else f"{told} · cache {self.cache_hit:.0%}"
 
     def breakdown(self, bar_chars: int = BAR_CHARS) -> str:
-        """The display, then every section, what is hidden, and the terms of the budget.
+        """Return the display, then every section, what is hidden, and the parts of the budget.
 
-        Behind each stands the line of the display that it counts for, or what it is.
+        Each section is followed by the line of the display that includes it, or by an explanation.
+
+        Args:
+            bar_chars: Width of the bar in characters.
         """
         rows = [
             (each.name, each.tokens, _section_explanation(each))
@@ -238,12 +249,12 @@ class RequestPreview:
     request: Mapping[str, Any]
     """Keyword arguments for the SDK."""
     report: ContextReport
-    """Where its tokens would go."""
+    """How the request uses its tokens."""
     edits: tuple[Edit, ...]
-    """What would be hidden first."""
+    """The edits that would be made first."""
     cost: float | None
-    """US dollars of its input at list prices, if a cache has nothing of it; None where a price is
-    not known."""
+    """US dollars of its input at list prices if nothing of it is cached; None if a price is
+    unknown."""
 
 
 def build_request_preview(
@@ -254,13 +265,13 @@ def build_request_preview(
     *,
     at: float,
 ) -> RequestPreview:
-    """The preview of a request that was made of the window, at the prices of the day of `at`."""
+    """Build the preview of the window's request, at the prices of the day of `at`."""
     cost = compute_cost_usd(Usage(input=report.used), window.settings.entry, at=at)
     return RequestPreview(request=request, report=report, edits=edits, cost=cost)
 
 
 def build_context_report(window: Window, budget: Budget, input_bound: int) -> ContextReport:
-    """The ledger of the call that the window would make now."""
+    """Build the report of the call that the window would make now."""
     head = _head_sections(window)
     # The head's own figure is the one that budgets use: what its parts do not show is overhead.
     rest = budget.head.tokens - sum(section.tokens for section in head)
@@ -309,7 +320,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
 
 
 def _usage_doubt_text(window: Window) -> str:
-    """Why what was reported for the last call says nothing about its size."""
+    """Explain why the usage of the last call says nothing about its size."""
     counted, sent = (
         window.accounting.disbelieved_input,
         window.accounting.last_estimate.total_tokens,
@@ -317,20 +328,20 @@ def _usage_doubt_text(window: Window) -> str:
     if not counted:
         return ""
     if counted == window.accounting.learned_limit:
-        return f"{describe_silent_truncation(sent, counted)}; {counted:,} is taken for the limit"
+        return f"{describe_silent_truncation(sent, counted)}; {counted:,} is now used as the limit"
     if list_server_side_edits(window.settings):
         return (
-            f"{counted:,} input tokens were reported for a request of about {sent:,}: the provider "
-            "has edited it; the estimate stands"
+            f"the provider edited the request: it reported {counted:,} input tokens, but the "
+            f"request had about {sent:,}; Trimtab uses its own estimate"
         )
     return (
-        f"usage not believed: {counted:,} input tokens were reported for a request of about "
-        f"{sent:,}; the estimate stands"
+        f"the reported usage is ignored: the provider reported {counted:,} input tokens, but the "
+        f"request had about {sent:,}; Trimtab uses its own estimate"
     )
 
 
 def _cache_miss_text(window: Window) -> str:
-    """Why the last call could not be read from the cache: the provider's reason beside ours."""
+    """Explain why the last call was not read from the cache: the provider's reason, then ours."""
     misses = window.accounting.cache_misses
     if not misses.last_reason:
         return ""
@@ -338,12 +349,12 @@ def _cache_miss_text(window: Window) -> str:
     provider = "the provider gave no reason"
     if misses.last_reason != UNEXPLAINED_MISS:
         provider = f"the provider says {misses.last_reason.replace('_', ' ')}"
-    own = misses.own_reason or "nothing that was sent before had been changed here"
+    own = misses.own_reason or "Trimtab had not changed anything that was sent before"
     return f"cache missed at the last call: {tokens}; {provider}; {own}"
 
 
 def _user_words_limit_text(window: Window, budget: Budget) -> str:
-    """What keeps the user's earlier words from being shown whole."""
+    """Explain what keeps the user's earlier words from being shown in full."""
     allowance, left_out = (
         compute_user_words_allowance(window.settings, budget),
         window.conversation.user_words.left_out,
@@ -415,7 +426,7 @@ def _section_name(entry: Entry, part: int) -> tuple[str, str]:
 
 
 def _section_explanation(section: ReportSection) -> str:
-    """What stands behind a section."""
+    """Return the explanation that follows a section."""
     line = _DISPLAY_LINE_BY_KIND[section.kind]
     return (
         f"{line}; {_SECTION_EXPLANATIONS[section.name]}"

@@ -1,7 +1,7 @@
 """From a window to the provider-neutral request: blocks in order, cache marks, hash.
 
-Nothing here decides what is shown. A round is rendered once and kept until something names it, so
-between two calls only what is new is rendered and hashed.
+Nothing here decides what is shown. A round is rendered once and kept until an event changes it, so
+between two calls only new content is rendered and hashed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from trimtab.window.entries_rounds_groups import Entry, Round
 from trimtab.window.window import Window
 
 RENDERER_VERSION = 5
-"""The version of all that turns a window into a request; goes up when any golden log changes."""
+"""The version of everything that turns a window into a request. It goes up when a golden log
+changes."""
 
 _SURROGATE = re.compile(r"\\ud[89a-f]")
-"""What JSON writes for a pair of surrogates, or for half of one."""
+"""How JSON writes a pair of surrogates, or half of one."""
 
 CACHE_LOOKBACK_BLOCKS = 18
-"""Blocks after which the last call's end needs a mark of its own; providers look back 20."""
+"""Blocks after which the end of the last call needs its own mark. Providers look back 20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,9 @@ class PromptBlock:
     """The smallest piece of a request that a provider's cache can match."""
 
     role: str
-    """The wire role of the message it stands in; empty where the body is a whole item."""
+    """The wire role of the message that contains it; empty if the body is a whole item."""
     body: Mapping[str, Any]
-    """A content block, a whole message or an item, as the wire wants it; never changed."""
+    """A content block, a whole message or an item, in its wire form. Never changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Prompt:
     model: str
     """The model's name as the provider knows it."""
     rules_model: str
-    """The name that tells what the model takes and refuses; of a deployment, the model it is."""
+    """The name that decides what the model accepts; for a deployment, the model that it runs."""
     system: tuple[Message, ...]
     """The system prompt."""
     tools: Sequence[Mapping[str, Any]]
@@ -63,32 +64,32 @@ class Prompt:
     marks: tuple[int, ...]
     """Block indexes after which the prefix is worth caching; -1 is the end of tools and system."""
     max_output: int
-    """Tokens of output asked for."""
+    """Tokens of output to request."""
     output_param: str
     """The request parameter that carries `max_output`."""
     params: Mapping[str, Any]
-    """Further request parameters, passed on as they are."""
+    """Further request parameters, passed on unchanged."""
     stream: bool = False
     """Whether the reply is streamed."""
     volatile: str | None = None
-    """Text for this call alone, behind the last cache mark."""
+    """A text for this call only, after the last cache mark."""
     selected_tools: int = 0
-    """How many of the tools are selected for one turn: those before them are worth caching."""
+    """How many of the tools are selected for one turn. The tools before them are worth caching."""
     renderer: int = RENDERER_VERSION
-    """The version that it is rendered by."""
+    """The version of the renderer."""
     hour_cache: bool = False
-    """Whether cache marks ask for an hour instead of five minutes, where the dialect has both."""
+    """Whether cache marks ask for an hour instead of five minutes, if the dialect supports both."""
 
 
 RenderRound = Callable[[Sequence[Message]], list[PromptBlock]]
-"""A dialect's way to turn one round into blocks."""
+"""A function of a dialect that turns one round into blocks."""
 
 JoinText = Callable[[str, PromptBlock], PromptBlock]
-"""A dialect's way to put a text before a user's message, in one with it."""
+"""A function of a dialect that puts a text at the start of a user's message."""
 
 
 class IncrementalRenderer:
-    """The blocks of a window, kept from call to call and extended by what is new."""
+    """The blocks of a window, kept from call to call and extended by new content."""
 
     def __init__(
         self, render_round: RenderRound, *, system_notices: bool, join_text: JoinText | None
@@ -103,12 +104,12 @@ class IncrementalRenderer:
         self._rounds = self._sent = 0
         self.blocks: list[PromptBlock] = []
         self.last_user_words_block = -1
-        """The index of the last block that holds the user's words; -1 where none does."""
+        """The index of the last block that contains the user's words; -1 if there is none."""
         self.block_index_by_seq: dict[int, int] = {}
         """By position of a round's first message: the index of its first block."""
         self.rendered_rounds: list[tuple[Round | None, int, bytes]] = []
-        """In order: each round, or None for what stands before the first for itself; its blocks;
-        their digests. Where user's words, summary and notice are joined to a round, it is the
+        """In order: each round, or None for content before the first round; its blocks; their
+        digests. If the user's words, the summary and the notice are joined to a round, it is the
         first."""
         self._hash = hashlib.sha256()
 
@@ -132,7 +133,8 @@ class IncrementalRenderer:
         )
 
     def _render_front(self, window: Window, rounds: list[Round]) -> list[Round]:
-        """Put the user's words, summary and notice first; gives the rounds that are to come."""
+        """Render the user's words, the summary and the notice, and return the rounds that
+        follow."""
         join = self._join if window.settings.renderer > 2 else None
         listed = window.conversation.user_words.render_blocks(show_handles=window.settings.recall)
         front = build_summary_and_notice_messages(window, "user" if join else self._notice_role)
@@ -151,13 +153,13 @@ class IncrementalRenderer:
         return rounds
 
     def _rendered_round(self, part: Round) -> tuple[list[PromptBlock], bytes]:
-        """A round's blocks with their digests, rendered where they are not yet."""
+        """Return a round's blocks with their digests, and render them if needed."""
         if part.rendered is None:
             part.rendered = _with_digests(self._render(order_round_messages(part)))
         return part.rendered
 
     def _is_stale(self) -> bool:
-        """Whether a round has changed that was rendered before it was sent."""
+        """Whether a round was rendered before it was sent and has changed since."""
         for part, _, _ in reversed(self.rendered_rounds):
             if part is None or part.rendered is None:
                 return part is not None
@@ -174,7 +176,7 @@ class IncrementalRenderer:
         self._hash.update(digests)
 
     def hash_request(self, hashed_record: Mapping[str, Any]) -> str:
-        """The hash of the request: what is rendered so far, then what is this call's alone."""
+        """Hash the request: the rendered blocks, then the fields of this call."""
         whole = self._hash.copy()
         whole.update(dump_canonical_json(hashed_record).encode())
         return whole.hexdigest()
@@ -202,7 +204,8 @@ def hash_request_head(window: Window) -> bytes:
 
 
 def build_call_fields_to_hash(params: Mapping[str, Any], call: ModelCall) -> dict[str, Any]:
-    """What the hash covers behind the blocks: parameters, marks and the volatile tail."""
+    """Return the fields that the hash covers after the blocks: parameters, marks and volatile
+    text."""
     return {
         "params": params,
         "marks": list(call.marks),
@@ -213,9 +216,9 @@ def build_call_fields_to_hash(params: Mapping[str, Any], call: ModelCall) -> dic
 
 
 def build_summary_and_notice_messages(window: Window, notice_role: Role) -> list[Message]:
-    """What is told before the first kept message: the summary, then the notice in its role.
+    """Build the messages before the first visible one: the summary, then the notice in its role.
 
-    A summary repeats what users and tools have said: it must not speak as the system does.
+    A summary repeats what users and tools have written, so it must not have the system's role.
     """
     teller: Role = "user" if window.settings.renderer > 2 else notice_role
     told: tuple[tuple[Role, str], ...] = (
@@ -228,11 +231,11 @@ def build_summary_and_notice_messages(window: Window, notice_role: Role) -> list
 def choose_cache_marks(
     renderer: IncrementalRenderer, window: Window, frontier_seq: int | None
 ) -> tuple[int, ...]:
-    """Where a prefix is worth caching: the head, the user's words, the frontier, the last call's
-    end, the end.
+    """Choose the prefixes that are worth caching.
 
-    The frontier is the round that the next compaction would touch first: all before it outlives
-    that compaction. The user's words outlive the summary that stands after them.
+    The marks are the end of the head, the user's words, the frontier, the end of the last call and
+    the end. The frontier is the first round that the next compaction would change, so the prefix
+    before it survives that compaction. The user's words survive the summary that follows them.
     """
     end = len(renderer.blocks) - 1
     marks = {-1, renderer.last_user_words_block, end}
@@ -248,12 +251,12 @@ def choose_cache_marks(
 
 
 def order_round_messages(source_round: Round) -> list[Message]:
-    """A round as it is sent: calls, their results in call order, then what else was said."""
+    """Return a round in send order: calls, their results in call order, then the other messages."""
     return [message for _, message in order_round_entries(source_round)]
 
 
 def order_round_entries(source_round: Round) -> list[tuple[Entry, Message]]:
-    """The same, each with the entry that it is of."""
+    """Return the same order, each message with its entry."""
     rendered = [(entry, render_entry_message(entry)) for entry in source_round.entries]
     if len(rendered) == 1 or not source_round.calls or _is_in_send_order(source_round):
         return rendered
@@ -274,7 +277,7 @@ def order_round_entries(source_round: Round) -> list[tuple[Entry, Message]]:
 
 
 def _is_in_send_order(source_round: Round) -> bool:
-    """Whether calls, results and the rest already stand in the order they are sent in."""
+    """Whether calls, results and other messages are already in send order."""
     stage = 0
     answered = iter(source_round.calls)
     for entry in source_round.entries:
@@ -299,7 +302,8 @@ def _is_in_send_order(source_round: Round) -> bool:
 
 
 def render_entry_message(entry: Entry) -> Message:
-    """A message as the model sees it: edits carried out, ids unique, late results as text."""
+    """Return a message as the model sees it: with its edits, unique ids, and late results as
+    text."""
     message = entry.message
     calls = entry.round.calls
     plain_ids = all(pairing.wire_id == pairing.id for pairing in calls)
@@ -323,7 +327,7 @@ def render_entry_message(entry: Entry) -> Message:
 
 
 def _call_wire_ids(entry: Entry) -> list[str]:
-    """Wire ids of the calls that this message makes, in order."""
+    """Return the wire ids of the calls in this message, in order."""
     before = 0
     for other in entry.round.entries:
         if other is entry:

@@ -1,4 +1,4 @@
-"""The messages that a model is shown, each with where it stands in the caller's own list."""
+"""The messages that a model sees, each with its place in the caller's own list."""
 
 from __future__ import annotations
 
@@ -13,32 +13,36 @@ from trimtab.window.window import Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownMessage:
-    """One message of the next request, in its place there."""
+    """One message of the next request, in order."""
 
     message: Message
-    """As the model sees it."""
+    """The message as the model sees it."""
     handle: str
-    """By what it is recalled, as `m12`; empty for what was written for the model alone: a summary,
-    a notice, what the user said earlier."""
+    """The handle that recalls it, such as `m12`. It is empty for texts that Trimtab wrote: a
+    summary, a notice, the list of the user's earlier messages."""
     positions: range
-    """Where it stands in the list that `sync` was given last. One item of Chat or Anthropic, some
-    of Responses; empty for a message that is not in the list."""
+    """Its places in the list that was last passed to `sync`. One item in Chat or Anthropic, several
+    in Responses; empty for a message that is not in the list."""
     is_edited: bool
-    """Whether the model sees something else than the caller gave: it was hidden, cut, redacted,
-    erased, or written by Trimtab."""
+    """Whether the model sees something else than the caller's message: it was hidden, cut, redacted
+    or erased, or Trimtab wrote it."""
 
     @property
     def is_callers_own(self) -> bool:
-        """Whether the caller's own objects, at `positions`, can be sent as they are, with all that
-        only they carry. All others have to be made from `message`."""
+        """Whether the caller's own objects, at `positions`, can be sent unchanged.
+
+        Build every other message from `message`.
+        """
         return bool(self.positions) and not self.is_edited
 
 
 def list_shown_messages(
     window: Window, find_positions: Callable[[int], range], changed_seqs: Container[int]
 ) -> list[ShownMessage]:
-    """What stands before the messages, then the messages, in the order in which they are sent.
-    Changed are those that the log has otherwise than the caller."""
+    """List the texts before the messages, then the messages, in send order.
+
+    `changed_seqs` are messages that differ in the log from the caller's.
+    """
     settings = window.settings
     listed = window.conversation.user_words.render_blocks(show_handles=settings.recall)
     written = [

@@ -1,4 +1,4 @@
-"""A dialect sent through a provider's official SDK, and what its errors mean."""
+"""Providers: send a dialect's requests through an official SDK, and classify the errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: each may need an extra of its own."""
+    """Import a name at its first use, because each may need its own extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab.providers' has no attribute {name!r}")
     return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API, and servers that speak it."""
+"""Anthropic's Messages API, and servers with the same API."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 class AnthropicProvider:
     """Sends requests of the `anthropic` dialect through the official SDK, without its retries.
 
-    A client of the caller's own is used as it is set up, and left open by `close`. `timeout` is
-    in seconds without a sign of life, not for the whole reply. `headers` go with each request.
+    Args:
+        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        api_key: The API key.
+        base_url: The address of another server with the same API.
+        timeout: Seconds without any data, not for the whole reply.
+        headers: Headers for every request.
+
+    Raises:
+        MissingSdkError: If the SDK is not installed.
     """
 
     dialect = "anthropic"
@@ -59,7 +66,7 @@ class AnthropicProvider:
         return self._exchange.send({"timeout": self._client.timeout, **request})
 
     async def list_models(self) -> list[str]:
-        """The names of the models that the server has; raises ProviderError."""
+        """Return the names of the server's models; raise `ProviderError` if the call fails."""
         # The clients for Bedrock and Vertex have no list; nobody asks them for one.
         client: Any = self._client
         return await self._exchange.list_model_names(client.models.list(limit=1_000))

@@ -45,10 +45,18 @@ class _AzureProvider:
 class AzureOpenAIProvider(_AzureProvider):
     """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
 
-    The `model` of a request is the name of a deployment. A client of the caller's own is used as it
-    is set up, and left open by `close`. Without an `api_version` it is Azure's v1 API, which has
-    none. Either `api_key` or `ad_token` says who asks. `timeout` is in seconds without a sign of
-    life.
+    The `model` of a request is the name of a deployment.
+
+    Args:
+        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        endpoint: The address of your Azure resource.
+        api_version: A version of Azure's API. None uses the v1 API, which has no versions.
+        api_key: The API key.
+        ad_token: An Entra ID token, instead of the key.
+        timeout: Seconds without any data, not for the whole reply.
+
+    Raises:
+        MissingSdkError: If the SDK is not installed.
     """
 
     dialect = "openai_chat"
@@ -58,10 +66,7 @@ class AzureOpenAIProvider(_AzureProvider):
 class AzureResponsesProvider(_AzureProvider):
     """Sends requests of the `openai_responses` dialect to Azure OpenAI, without the SDK's retries.
 
-    The `model` of a request is the name of a deployment. A client of the caller's own is used as it
-    is set up, and left open by `close`. Without an `api_version` it is Azure's v1 API, which has
-    none. Either `api_key` or `ad_token` says who asks. `timeout` is in seconds without a sign of
-    life.
+    The arguments are those of `AzureOpenAIProvider`.
     """
 
     dialect = "openai_responses"
@@ -76,8 +81,8 @@ def _create_client(
     ad_token: str | None,
     timeout: float,
 ) -> AsyncOpenAI:
-    """A client for a version of Azure's API; without one, for its v1 API, which looks like
-    OpenAI's own and takes the key or token as OpenAI does."""
+    """Create a client for a version of Azure's API, or for its v1 API, which works like OpenAI's
+    own."""
     try:
         import openai
     except ModuleNotFoundError as error:

@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock
 
 BEDROCK_ANTHROPIC_VERSION = "bedrock-2023-05-31"
-"""Every Claude at Bedrock takes it. What the SDK says by itself since its version 2, those before
-Claude 4.7 refuse."""
+"""Every Claude at Bedrock accepts this version. Models before Claude 4.7 reject the SDK's own since
+its version 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsCredentials:
-    """Who asks Amazon Bedrock, and in which region."""
+    """AWS credentials and region for Amazon Bedrock."""
 
     region: str
-    """Such as `eu-central-1`."""
+    """The region, such as `eu-central-1`."""
     source: str
-    """Where the credentials were found."""
+    """A description of the place of the credentials."""
     api_key: str | None = field(default=None, repr=False)
-    """A Bedrock API key; in place of all else."""
+    """A Bedrock API key, instead of everything else."""
     access_key: str | None = None
-    """The id of an access key; None where boto3 finds it."""
+    """The id of an access key; None if boto3 finds it."""
     secret_key: str | None = field(default=None, repr=False)
     """The secret of that key."""
     session_token: str | None = field(default=None, repr=False)
-    """What temporary credentials have besides."""
+    """The session token of temporary credentials."""
     session: Any = field(default=None, repr=False)
-    """A session of boto3's that found them, and renews them; None where they are named here."""
+    """The boto3 session that found the credentials and renews them; None if they are named here."""
 
 
 def find_aws_credentials(
     environ: Mapping[str, str], *, region: str | None = None, api_key: str | None = None
 ) -> AwsCredentials:
-    """Find who asks and where: by the variables of AWS, else as boto3 finds them (files in
-    `~/.aws`, SSO, the role of a container or a machine).
+    """Find credentials and region: in the variables of AWS, otherwise as boto3 finds them.
 
-    Raises MissingSdkError without boto3, MissingBaseUrlError without a region and
-    MissingApiKeyError without credentials.
+    boto3 looks into the files in `~/.aws`, SSO, and the role of a container or a machine. Raises
+    `MissingSdkError` without boto3, `MissingBaseUrlError` without a region and `MissingApiKeyError`
+    without credentials.
     """
     if find_spec("boto3") is None:
         raise MissingSdkError("bedrock")
@@ -84,7 +84,8 @@ def find_aws_credentials(
 
 
 def import_aws_module(name: str) -> Any:
-    """A module of boto3 or botocore, which have no types; raises MissingSdkError."""
+    """Import a module of boto3 or botocore, which have no types; raise `MissingSdkError` without
+    it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -92,8 +93,10 @@ def import_aws_module(name: str) -> Any:
 
 
 def _ask_boto3(environ: Mapping[str, str], *, region: str | None = None) -> Any:
-    """A session of boto3's that has looked for credentials. It takes a tenth of a second or more,
-    and most environments need none."""
+    """Create a boto3 session that has looked for credentials.
+
+    This takes a tenth of a second or more, and most environments do not need it.
+    """
     aws = import_aws_module("boto3")
     with _shown_to_boto3(environ):
         try:
@@ -106,8 +109,10 @@ def _ask_boto3(environ: Mapping[str, str], *, region: str | None = None) -> Any:
 
 @contextmanager
 def _shown_to_boto3(environ: Mapping[str, str]) -> Generator[None]:
-    """Let boto3, which knows `os.environ` alone, see what was withheld from it, until it has
-    looked."""
+    """Show boto3 the withheld variables while it looks for credentials.
+
+    It reads only `os.environ`.
+    """
     missing = {
         name: value
         for name, value in environ.items()
@@ -122,11 +127,19 @@ def _shown_to_boto3(environ: Mapping[str, str]) -> Generator[None]:
 
 
 class BedrockClaudeProvider:
-    """Sends requests of the `anthropic` dialect to Claude at Amazon Bedrock, without the SDK's
-    retries.
+    """Sends requests of the `anthropic` dialect to Claude at Amazon Bedrock.
 
-    A client of the caller's own is used as it is set up, and left open by `close`. `base_url` is
-    an endpoint other than the region's own. `timeout` is in seconds without a sign of life.
+    The SDK's own retries are off.
+
+    Args:
+        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        credentials: Credentials and region. None looks for them in the environment.
+        base_url: Another endpoint than that of the region.
+        timeout: Seconds without any data, not for the whole reply.
+
+    Raises:
+        MissingApiKeyError: If no credentials, or no region, are found.
+        MissingSdkError: If the SDK is not installed.
     """
 
     dialect = "anthropic"
@@ -183,7 +196,8 @@ class BedrockClaudeProvider:
             raise ProviderError(ProviderFailureDetails(kind="auth", message=str(error))) from error
 
     async def _sign_with_newest_keys(self) -> AnthropicProvider:
-        """Let the session renew its keys if they expire soon; it may ask a server for that."""
+        """Return a provider with renewed keys if they expire soon; the session may call a server
+        for that."""
         if self._session is None:
             return self._provider
         found = await asyncio.to_thread(self._session.get_credentials().get_frozen_credentials)

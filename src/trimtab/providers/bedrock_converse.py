@@ -31,16 +31,26 @@ from trimtab.providers.protocol_and_failures import (
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 50
-"""Calls of one provider that may be under way at the same time."""
+"""How many calls of one provider may run at the same time."""
 _NOT_STREAMED = re.compile(r"(?:doesn't|does not|not) support\b.{0,40}\bstream", re.IGNORECASE)
-"""Llama and others are not streamed while they have tools, and some models never."""
+"""Llama and others do not stream while they have tools, and some models never stream."""
 
 
 class BedrockConverseProvider:
     """Sends requests of the `anthropic` dialect to any model at Bedrock that Converse serves.
 
-    boto3 is not asynchronous: each call, and each wait for an event of a stream, is in a thread. A
-    client of the caller's own (`bedrock-runtime`) is used as it is set up. Nothing is retried.
+    boto3 is not asynchronous, so each call, and each wait for an event of a stream, runs in a
+    thread. Nothing is retried.
+
+    Args:
+        client: Your own `bedrock-runtime` client. It is used as you configured it.
+        credentials: Credentials and region. None looks for them in the environment.
+        base_url: Another endpoint than that of the region.
+        timeout: Seconds without any data, not for the whole reply.
+
+    Raises:
+        MissingApiKeyError: If no credentials, or no region, are found.
+        MissingSdkError: If boto3 is not installed.
     """
 
     dialect = "anthropic"
@@ -92,8 +102,11 @@ class BedrockConverseProvider:
             yield wire
 
     async def _start_stream(self, asked: Mapping[str, Any]) -> Any:
-        """The answer with its stream; the whole reply of a model that is not streamed, or not
-        while it has tools, which it is asked once."""
+        """Start the stream.
+
+        If the model does not stream, or not with tools, return its whole reply. That is tried once
+        for each model.
+        """
         kind = (asked["modelId"], "toolConfig" in asked)
         if kind not in self._not_streamed:
             try:
@@ -123,7 +136,7 @@ class BedrockConverseProvider:
             raise
 
     async def _call(self, function: Callable[[], Any], *, began: bool) -> Any:
-        """Call in a thread; what boto3 raises is raised as a ProviderError."""
+        """Call a function in a thread, and raise the errors of boto3 as `ProviderError`."""
         try:
             return await asyncio.to_thread(function)
         except Exception as error:
@@ -156,12 +169,13 @@ def _parse_whole_reply(answer: Mapping[str, Any], model: str) -> dict[str, Any]:
     try:
         return parse_converse_reply(answer, model)
     except (KeyError, TypeError) as error:
-        words = f"the reply is not one of Converse: it has {', '.join(answer) or '{}'}"
+        fields = ", ".join(answer) or "{}"
+        words = f"the reply does not have the form of Converse: its fields are {fields}"
         raise ProviderError(ProviderFailureDetails(kind="server", message=words)) from error
 
 
 def _close_stream(stream: Any) -> None:
-    """Close it, also while a thread waits for its next event because the reader has gone."""
+    """Close the stream, even if a thread still waits for its next event."""
     raw: Any = getattr(stream, "_raw_stream", None)
     if (shutdown := getattr(raw, "shutdown", None)) is not None:
         # Closing alone would wait for that thread, and it for the server.

@@ -1,7 +1,7 @@
-"""Leaves a provider alone that fails again and again, and finds out by itself when it is back.
+"""Stops calling a provider that fails repeatedly, and finds out by itself when it works again.
 
-After some failures in a row no call is made but one probe at a time, each a while after the last.
-The first content of a reply closes the circuit again.
+After some failures in a row, only one probe at a time is sent, with a pause between probes. The
+first content of a reply closes the circuit again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from trimtab.providers.retries import has_content
 FAILURES_TO_OPEN = 5
 """Failed calls in a row after which the circuit opens."""
 FIRST_PROBE_S, MAX_PROBE_S = 5.0, 30.0
-"""Seconds before a probe: at first, and at most; each wait is twice the one before."""
+"""Seconds before the first probe, and the maximum. Each wait is twice the previous one."""
 MAX_RETRY_AFTER_S = 300.0
-"""Seconds that the provider can ask for before a probe."""
+"""Maximum number of seconds before a probe that the provider can ask for."""
 PROBE_RUNNING_S = 5.0
 """Seconds after which to look again while a probe runs."""
 
@@ -38,11 +38,11 @@ log = logging.getLogger("trimtab.providers")
 
 
 class CircuitBreaker:
-    """The state of one provider, shared by all who call it in this process."""
+    """The state of one provider, shared by all callers in this process."""
 
     def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
-        """Whose it is, as the log and the metrics call it."""
+        """The name in the log and the metrics."""
         self._clock = clock
         self._failures = 0
         self._probe_wait_s = 0.0
@@ -56,7 +56,7 @@ class CircuitBreaker:
         return self._last is not None
 
     def seconds_until_probe(self) -> float | None:
-        """Return how long calls are still held back; None if one can be made now."""
+        """Return how long calls are still held back; None if a call can be made now."""
         if not self.is_open:
             return None
         if self._probing:
@@ -71,28 +71,33 @@ class CircuitBreaker:
             raise ProviderPaused(replace(self._last, retry_after=wait))
 
     def begin_call(self) -> bool:
-        """Take the right to call; True if the call is a probe. Raises `ProviderPaused`."""
+        """Get permission for a call; return True if the call is a probe.
+
+        Raise `ProviderPaused` otherwise.
+        """
         self.check()
         self._probing = self.is_open
         return self._probing
 
     def end_call(self, *, probe: bool) -> None:
-        """Note the end of a call, however it ended: another probe can be made."""
+        """Record the end of a call, whatever its result, so that another probe can be made."""
         if probe:
             self._probing = False
 
     def record_success(self) -> None:
-        """Note that the provider answers: calls are made again."""
+        """Record that the provider answers, so that calls are made again."""
         if self.is_open:
             log.info("provider %s answers again; its circuit is closed", self.name)
         self._failures, self._last, self._probe_wait_s = 0, None, 0.0
 
     def record_failure(self, failure: ProviderFailureDetails) -> None:
-        """Note a call that failed. A key that is not accepted opens the circuit at once, anything
-        that may pass after some failures in a row; other errors are the request's own.
+        """Record a failed call.
 
-        A 403 may be about the key, or about what one user has said: firewalls before a provider
-        refuse texts with it. So one alone holds nobody back."""
+        A key that is not accepted opens the circuit at once. A transient error opens it after some
+        failures in a row. Other errors are caused by the request. A 403 may be about the key or
+        about one user's text, because firewalls in front of a provider reject texts with it. So a
+        single 403 opens nothing.
+        """
         if failure.kind == "auth" and failure.status != HTTPStatus.FORBIDDEN:
             self._failures = max(self._failures, FAILURES_TO_OPEN)
         elif failure.kind == "auth" or failure.kind in TRANSIENT_KINDS:
@@ -105,7 +110,7 @@ class CircuitBreaker:
             return
         if not self.is_open:
             log.error(
-                "provider %s has failed %d times in a row; its circuit is open, messages wait: %s",
+                "provider %s failed %d times in a row; its circuit is open and messages wait: %s",
                 self.name,
                 self._failures,
                 ProviderError(failure),
@@ -119,19 +124,22 @@ class CircuitBreaker:
 
 
 def with_circuit_breaker(provider: Provider, breaker: CircuitBreaker) -> Provider:
-    """Return the provider, called only while the breaker allows it. It belongs under the retries,
-    so that each attempt counts and none is made while the circuit is open."""
+    """Return the provider, called only while the breaker allows it.
+
+    Put it inside the retries, so that each attempt counts and none is made while the circuit is
+    open.
+    """
     return _GuardedProvider(provider, breaker)
 
 
 class CircuitBreakers:
-    """One breaker for each provider, address and key that is called."""
+    """One breaker for each combination of provider, address and key."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, str], CircuitBreaker] = {}
 
     def get(self, provider_name: str, base_url: str | None, api_key: str | None) -> CircuitBreaker:
-        """Return the breaker of a provider. Its name holds no secret."""
+        """Return the breaker of a provider. Its name contains no secret."""
         host = urlsplit(base_url).hostname if base_url else None
         port = urlsplit(base_url).port if base_url else None
         place = f"{host}:{port}" if host and port else host

@@ -1,4 +1,5 @@
-"""Clouds that serve the models of others: which one is asked how, with what of the environment."""
+"""Clouds that serve the models of other makers: which API each has, and which variables it
+needs."""
 
 from __future__ import annotations
 
@@ -10,35 +11,35 @@ from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
 from trimtab.providers.protocol_and_failures import Provider
 
 DEFAULT_AZURE_API_VERSION = "2024-10-21"
-"""The version of Azure's API in which Chat Completions are asked for unless one is named."""
+"""The version of Azure's API for Chat Completions, unless one is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSettings:
-    """What a caller says about a cloud; None is left to the environment."""
+    """A caller's settings for a cloud. None is taken from the environment."""
 
     api_key: str | None = None
     """A key, or an access token."""
     base_url: str | None = None
-    """An endpoint other than the cloud's own."""
+    """Another endpoint than the cloud's own."""
     timeout: float = 600.0
-    """Seconds without a sign of life."""
+    """Seconds without any data."""
     region: str | None = None
-    """Of Bedrock or Vertex."""
+    """The region of Bedrock or Vertex."""
     project: str | None = None
-    """Of Vertex."""
+    """The project of Vertex."""
     api_version: str | None = None
-    """Of Azure."""
+    """The API version of Azure."""
 
 
 def create_cloud_provider(
     cloud: str, model: str, settings: CloudSettings, environ: Mapping[str, str]
 ) -> Provider:
-    """Create the provider for a model at one of CLOUD_NAMES.
+    """Create the provider for a model at one of `CLOUD_NAMES`.
 
-    What the settings leave out is taken from the environment, by the variables that the cloud's own
-    tools read. Raises MissingApiKeyError or MissingBaseUrlError if something is missing, and
-    MissingSdkError if a package is.
+    Missing settings are taken from the environment, from the variables that the cloud's own tools
+    read. Raises `MissingApiKeyError` or `MissingBaseUrlError` if something is missing, and
+    `MissingSdkError` if a package is.
     """
     match cloud:
         case "bedrock":
@@ -50,8 +51,10 @@ def create_cloud_provider(
 
 
 def is_claude_on_bedrock(model: str) -> bool:
-    """Whether a name at Bedrock tells that the model is a Claude, which has an API of its own
-    there. The ARN of a profile of one's own does not tell; Converse serves all models."""
+    """Whether a name at Bedrock says that the model is a Claude, which has its own API there.
+
+    The ARN of a custom profile does not say; Converse serves all models.
+    """
     return resolve_model_info(model).dialect == "anthropic"
 
 
@@ -75,7 +78,7 @@ def _create_azure(
     endpoint = settings.base_url or environ.get("AZURE_OPENAI_ENDPOINT")
     if not endpoint:
         raise MissingBaseUrlError(
-            "azure runs at an address of your own: set AZURE_OPENAI_ENDPOINT or give base_url, "
+            "azure has no default address: set AZURE_OPENAI_ENDPOINT or give base_url, "
             "such as https://my-resource.openai.azure.com"
         )
     key = settings.api_key or environ.get("AZURE_OPENAI_API_KEY")

@@ -1,8 +1,8 @@
-"""Requests of the `anthropic` dialect as Bedrock's Converse takes them, and its replies as that
-dialect has them. Both have the same parts: only the names differ.
+"""Converts requests of the `anthropic` dialect for Bedrock's Converse, and its replies back.
 
-Converse puts a cache mark behind a block, as a block of its own; text blocks of a stream begin
-without saying so; and the usage of a stream comes after its end.
+Both have the same parts with different names. Converse puts a cache mark after a block, as a
+separate block. Text blocks of a stream begin without an event, and the usage of a stream comes
+after its end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trimtab.model_families import detect_model_family
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 
 MAX_DOCUMENTS = 5
-"""Documents that Converse takes in one request."""
+"""Maximum number of documents that Converse accepts in one request."""
 MAX_TOOL_NAME_CHARS = 64
 NO_OUTPUT_TEXT = "(no output)"
-"""The text of a result that holds nothing: Converse takes no blank text, and no empty list."""
+"""The text of an empty result, because Converse accepts no blank text and no empty list."""
 DOCUMENT_TEXT = "(a document)"
-"""The text beside a document that stands alone: Converse takes none without a text."""
+"""The text next to a document, because Converse accepts no document without a text."""
 
 _JsonObject = Mapping[str, Any]
 _CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -39,24 +39,24 @@ _INFERENCE_NAMES = {
 }
 _TRANSLATED = frozenset({*_INFERENCE_NAMES, "model", "messages", "system", "tools", "tool_choice"})
 _CLIENT_OPTIONS = frozenset({"stream", "timeout", "extra_headers", "extra_query", "extra_body"})
-"""What tells a client how to send, and is no part of what is sent."""
+"""Parameters for the client itself, which are not sent."""
 _CACHE_POINTS_BY_FAMILY = {
     "claude": frozenset({"system", "tools", "messages"}),
     "nova": frozenset({"system", "messages"}),
 }
-"""By family: where a model takes cache points. All others refuse a request that has one."""
+"""By family: which places accept cache points. Other models reject a request with one."""
 _FAMILIES_WITH_RESULT_STATUS = frozenset({"claude", "nova"})
-"""Models of other families refuse a result that says by a field of its own that it is an error."""
+"""Models of other families reject a result with an error flag."""
 _STOP_REASONS = {"guardrail_intervened": "refusal", "content_filtered": "refusal"}
 _MALFORMED_STOP_REASONS = ("malformed_model_output", "malformed_tool_use")
-"""What the model wrote was neither a text nor a call; asked again, it may write one."""
+"""The model wrote neither a text nor a call. It may do better when called again."""
 _DOCUMENT_FORMATS = {"application/pdf": "pdf", "text/plain": "txt"}
 
 
 def build_converse_request(request: _JsonObject) -> dict[str, Any]:
-    """Keyword arguments of boto3's `converse` and `converse_stream`.
+    """Build the keyword arguments of boto3's `converse` and `converse_stream`.
 
-    Raises ProviderError, as `rejected`, for content that Converse has no form for.
+    Raises `ProviderError`, kind `rejected`, for content that Converse does not support.
     """
     family = detect_model_family(request["model"])
     messages = dicts_in_list(request.get("messages"))
@@ -82,8 +82,10 @@ def build_converse_request(request: _JsonObject) -> dict[str, Any]:
 
 
 def _build_called_tools(messages: Sequence[_JsonObject]) -> list[dict[str, Any]]:
-    """The tools that earlier calls name, for a request that has no tools any more: Converse refuses
-    calls beside which no tools are defined."""
+    """Define the tools that earlier calls name, for a request that no longer has tools.
+
+    Converse rejects calls if no tools are defined.
+    """
     blocks = (block for message in messages for block in message["content"])
     names = dict.fromkeys(block["toolUse"]["name"] for block in blocks if "toolUse" in block)
     schema = {"json": {"type": "object"}}
@@ -91,8 +93,10 @@ def _build_called_tools(messages: Sequence[_JsonObject]) -> list[dict[str, Any]]
 
 
 def _with_accepted_cache_points(made: dict[str, Any], family: str) -> dict[str, Any]:
-    """Without the cache points that the model's family refuses. A name that tells no family, such
-    as the ARN of a profile of one's own, gets none."""
+    """Remove the cache points that the model's family rejects.
+
+    A name that does not say the family, such as the ARN of a custom profile, gets none.
+    """
     places = _CACHE_POINTS_BY_FAMILY.get(family, frozenset())
     if "system" in made and "system" not in places:
         made["system"] = _without_cache_points(made["system"])
@@ -112,8 +116,10 @@ def _without_cache_points(blocks: Sequence[dict[str, Any]]) -> list[dict[str, An
 
 
 def _move_cache_points_to_texts(lists: Sequence[list[dict[str, Any]]]) -> None:
-    """Nova takes a cache point after a text alone, and none that says how long it lasts. One that
-    follows a result or a picture stands after the nearest text before it."""
+    """Move cache points to texts: Nova accepts them only after a text, and without a lifetime.
+
+    A cache point after a result or a picture moves to the nearest text before it.
+    """
     unmarked: tuple[list[dict[str, Any]], int] | None = None
     for blocks in lists:
         given = [*blocks]
@@ -129,7 +135,7 @@ def _move_cache_points_to_texts(lists: Sequence[list[dict[str, Any]]]) -> None:
 
 
 def _build_messages(messages: Sequence[_JsonObject], family: str) -> list[dict[str, Any]]:
-    """Each role's messages in a row are one: Converse wants the roles to alternate."""
+    """Join adjacent messages of one role, because Converse wants the roles to alternate."""
     made: list[dict[str, Any]] = []
     builder = _BlockBuilder(family, left_out=_count_documents(messages) - MAX_DOCUMENTS)
     for message in messages:
@@ -174,8 +180,10 @@ def _list_result_parts(block: _JsonObject) -> list[_JsonObject]:
 
 
 class _BlockBuilder:
-    """Builds the blocks of one request, in their order: no two documents have one name, and of too
-    many the oldest are left out."""
+    """Builds the blocks of one request in order.
+
+    Documents get unique names, and the oldest of too many are left out.
+    """
 
     def __init__(self, family: str, *, left_out: int) -> None:
         self._family = family
@@ -183,7 +191,8 @@ class _BlockBuilder:
         self._documents = 0
 
     def build_blocks(self, content: Any) -> list[dict[str, Any]]:
-        """A message's content, each cache mark as a block of its own after the marked one."""
+        """Convert a message's content; each cache mark becomes a separate block after the marked
+        one."""
         made: list[dict[str, Any]] = []
         for block in _list_blocks(content):
             if (built := self._build_block(block)) is not None:
@@ -191,7 +200,8 @@ class _BlockBuilder:
         return made
 
     def _build_block(self, block: _JsonObject) -> dict[str, Any] | None:
-        """None for what says nothing, and for thinking that Converse would refuse."""
+        """Convert a block; return None for an empty one, and for thinking that Converse would
+        reject."""
         kind = block.get("type")
         if self._family == "deepseek" and kind in ("thinking", "redacted_thinking"):
             return None  # it refuses its own too
@@ -216,7 +226,7 @@ class _BlockBuilder:
                 hidden = base64.b64decode(block["data"])
                 return {"reasoningContent": {"redactedContent": hidden}}
             case other:
-                raise _reject(f"Converse has no form for a block of type {other!r}")
+                raise _reject(f"Converse does not support blocks of type {other!r}")
 
     def _build_document(self, block: _JsonObject) -> dict[str, Any]:
         self._documents += 1
@@ -249,7 +259,7 @@ def _build_call(block: _JsonObject) -> dict[str, Any]:
 
 
 def _with_error_prefix(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts of a result whose first words say that the tool has failed."""
+    """Return the parts of a result with a first text that says that the tool has failed."""
     first = parts[0].get("text")
     if first is None:
         return [{"text": ERROR_RESULT_PREFIX}, *parts]
@@ -270,7 +280,9 @@ def _build_media(block: _JsonObject, format_name: str | None) -> dict[str, Any]:
     source = _read_source(block)
     if not format_name or source.get("type") not in ("base64", "text"):
         told = source.get("media_type") or source.get("type")
-        raise _reject(f"Converse takes no {block['type']} of {told!r}: send its bytes as base64")
+        raise _reject(
+            f"Converse does not accept {block['type']} of {told!r}: send its bytes as base64"
+        )
     data = source["data"]
     raw = data.encode() if source["type"] == "text" else base64.b64decode(data)
     return {"format": format_name, "source": {"bytes": raw}}
@@ -281,7 +293,7 @@ def _reject(message: str) -> ProviderError:
 
 
 def _build_cache_point(block: _JsonObject) -> list[dict[str, Any]]:
-    """The mark behind a block that carries one, or has one inside."""
+    """Return the cache mark after a block that has one, itself or inside."""
     inside = dicts_in_list(block.get("content")) if block.get("type") == "tool_result" else []
     for holder in (block, *reversed(inside)):
         if (control := dict_or_none(holder.get("cache_control"))) is not None:
@@ -302,7 +314,7 @@ def _build_tools(tools: Sequence[_JsonObject]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for tool in tools:
         if "input_schema" not in tool:
-            raise _reject(f"Converse has no form for a tool of type {tool.get('type')!r}")
+            raise _reject(f"Converse does not support tools of type {tool.get('type')!r}")
         described = {"description": tool["description"]} if tool.get("description") else {}
         spec = {"name": tool["name"], **described, "inputSchema": {"json": tool["input_schema"]}}
         made += [{"toolSpec": spec}, *_build_cache_point(tool)]
@@ -322,7 +334,7 @@ def _build_choice(request: _JsonObject) -> dict[str, Any]:
 
 
 def parse_converse_reply(answer: _JsonObject, model: str) -> dict[str, Any]:
-    """A whole reply of Converse as one of the Messages API."""
+    """Convert a whole reply of Converse to one of the Messages API."""
     message = cast("_JsonObject", answer["output"]["message"])
     return {
         "id": _read_request_id(answer),
@@ -343,13 +355,13 @@ def _read_request_id(answer: _JsonObject) -> str:
 
 def _parse_stop(reason: Any) -> Any:
     if reason in _MALFORMED_STOP_REASONS:
-        words = f"the reply ended with {reason}: the model wrote what Bedrock cannot read"
+        words = f"the reply ended with {reason}: Bedrock cannot read what the model wrote"
         raise ProviderError(ProviderFailureDetails(kind="server", message=words))
     return _STOP_REASONS.get(reason, reason)
 
 
 def _parse_usage(usage: Any) -> dict[str, int]:
-    """Like Anthropic's, `inputTokens` leaves what was read from and written to the cache out."""
+    """Convert the usage. Like Anthropic's, `inputTokens` excludes cache reads and writes."""
     told: _JsonObject = usage or {}
     return {
         "input_tokens": told.get("inputTokens", 0),
@@ -383,7 +395,7 @@ def _parse_reasoning(content: _JsonObject) -> dict[str, Any]:
 
 
 class ConverseStreamParser:
-    """The events of a ConverseStream, one after the other, as events of the Messages API."""
+    """Converts the events of a ConverseStream to events of the Messages API, one by one."""
 
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
@@ -391,10 +403,10 @@ class ConverseStreamParser:
         self._open: set[int] = set()
         self._stop: Any = None
         self.ended = False
-        """Whether the reply is whole: its end was said, with or without the usage."""
+        """Whether the reply is complete: its end was received, with or without the usage."""
 
     def feed(self, event: _JsonObject) -> Iterator[dict[str, Any]]:
-        """The events that one event stands for."""
+        """Return the events that one event corresponds to."""
         [(name, value)] = event.items()
         told = cast("dict[str, Any]", value)
         match name:
@@ -419,7 +431,7 @@ class ConverseStreamParser:
                 return
 
     def finish(self) -> Iterator[dict[str, Any]]:
-        """The end of a stream that ended without its usage."""
+        """Return the end of a stream that ended without its usage."""
         if self.ended and self._stop is not None:
             yield from self._finish({})
 
@@ -454,7 +466,7 @@ class ConverseStreamParser:
 
 
 def split_into_events(answer: _JsonObject) -> Iterator[dict[str, Any]]:
-    """A whole reply as the events of a ConverseStream, for a model that is not streamed."""
+    """Split a whole reply into the events of a ConverseStream, for a model that does not stream."""
     yield {"messageStart": {"role": "assistant"}}
     for index, block in enumerate(answer["output"]["message"]["content"]):
         place = {"contentBlockIndex": index}
@@ -478,7 +490,7 @@ def _split_block(block: _JsonObject) -> list[dict[str, Any]]:
 
 
 def _parse_delta(delta: _JsonObject) -> tuple[_JsonObject, dict[str, Any] | None]:
-    """The block that a first such delta begins, and the delta itself."""
+    """Return the block that such a first delta begins, and the delta itself."""
     if "toolUse" in delta:
         return {}, {"type": "input_json_delta", "partial_json": delta["toolUse"]["input"]}
     thought: _JsonObject = delta.get("reasoningContent") or {}

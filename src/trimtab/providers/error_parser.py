@@ -1,10 +1,7 @@
-"""What a provider's error, stop reason or stream event means.
+"""Classifies a provider's error, stop reason or stream event as one `ProviderFailureDetails`.
 
-All of them become one `ProviderFailureDetails`.
-
-What an error's body says, however deep it is wrapped: its texts, codes and numbers.
-
-How long a provider asks to wait.
+It reads the texts, codes and numbers of an error's body, however deep they are nested, and how long
+the provider asks to wait.
 """
 
 from __future__ import annotations
@@ -37,18 +34,33 @@ from trimtab.providers.error_patterns import (
 from trimtab.providers.protocol_and_failures import FailureKind, ProviderFailureDetails
 
 MIN_PLAUSIBLE_LIMIT_TOKENS = 256
-"""Tokens. Nobody serves a smaller window; a version of vLLM printed what was left of it (`is 3
-tokens`), and a session that learned that could never send anything again."""
+"""Minimum tokens of a believable limit. No server has a smaller window. A version of vLLM printed
+the remaining tokens (`is 3 tokens`), and a session that learned that could never send again."""
 
 _PARAM_SEPARATOR = re.compile(r"[.\[]")
 _MAX_TEXT_CHARS = 20_000
-"""Characters of a text that are read: an error may carry a page of HTML or a whole request."""
+"""How many characters of a text are read. An error may contain a page of HTML or a whole
+request."""
 
 
 def parse_error_response(
     status: int | None, body: Any, *, headers: Mapping[str, str] | None = None
 ) -> ProviderFailureDetails:
-    """An HTTP response that is an error, or an error without one: `status` is None in a stream."""
+    """Classify an error response of a provider.
+
+    Args:
+        status: The HTTP status; None for an error inside a stream.
+        body: The body as the server sent it: JSON, or text.
+        headers: The response headers, for `retry-after`.
+
+    Returns:
+        The kind of failure, the provider's message, and the token numbers that it names.
+
+    Example:
+        Classify an SDK's exception::
+
+            failure = parse_error_response(error.status_code, error.body)
+    """
     said = collect_error_fields(body)
     if amazon := _read_header(headers, "x-amzn-errortype"):
         # The kind of an error stands there alone, and behind it an address.
@@ -69,10 +81,10 @@ def parse_error_response(
 
 
 def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailureDetails | None:
-    """A whole reply whose stop reason is a failure; None where it simply stopped.
+    """Classify a whole reply whose stop reason is a failure; return None if it simply stopped.
 
-    A full window is an overflow although the request was accepted, and what was written until
-    then is in the reply. What was read and written together is the window that was met.
+    A full window is an overflow although the request was accepted, and the reply contains the text
+    so far. Input and output together are then the size of the window.
     """
     if (failure := parse_error_event(reply)) is not None:
         return failure
@@ -93,7 +105,8 @@ def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailureDetails | Non
 
 
 def parse_error_event(event: Mapping[str, Any]) -> ProviderFailureDetails | None:
-    """A stream event, or a whole body behind a 200, that is an error; None for any other."""
+    """Classify a stream event, or a body with status 200, that is an error; return None for any
+    other."""
     response = dict_or_none(event.get("response")) or {}
     if event.get("type") == "response.failed" or event.get("status") == "failed":
         return parse_error_response(
@@ -104,7 +117,7 @@ def parse_error_event(event: Mapping[str, Any]) -> ProviderFailureDetails | None
     for choice in dicts_in_list(event.get("choices")):
         if choice.get("error") or choice.get("finish_reason") == "error":
             return parse_error_response(
-                None, choice.get("error") or "the reply broke off with an error"
+                None, choice.get("error") or "the reply ended with an error"
             )
     return None
 
@@ -112,7 +125,7 @@ def parse_error_event(event: Mapping[str, Any]) -> ProviderFailureDetails | None
 def _classify_error(
     status: int | None, fields: ErrorBodyFields, *, bare: bool
 ) -> tuple[FailureKind, str | None]:
-    """The kind, and the text that told it where one did."""
+    """Return the kind of failure, and the text that decided it, if one did."""
     for code in fields.codes:
         if code in DECISIVE_CODES:
             return KIND_BY_CODE[code], None
@@ -159,8 +172,8 @@ def _classify_by_code_or_status(
 
 
 def _is_about_settings(fields: ErrorBodyFields) -> bool:
-    """Whether the fault is named to be a parameter, a tool or the model, and nothing that was
-    said."""
+    """Whether the error names a parameter, a tool or the model as the cause, and not the
+    content."""
     for param in fields.params:
         if _PARAM_SEPARATOR.split(param, maxsplit=1)[0] not in CONTENT_PARAMS:
             return True
@@ -172,7 +185,7 @@ def _find_matching_text(texts: Iterable[str], pattern: str) -> str | None:
 
 
 def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
-    """`limit`, `input` and `requested`, as far as the words name them and they make sense."""
+    """Return `limit`, `input` and `requested`, if the text names them and they are plausible."""
     found = dict(fields.figures)
     more = total = 0
     patterns = (*(pattern for _, pattern in OVERFLOW_PATTERNS), *TOKEN_FIGURE_PATTERNS)
@@ -207,7 +220,7 @@ def _drop_implausible_limit(figures: dict[str, int], total: int) -> dict[str, in
 def _build_message(text: str | None, fields: ErrorBodyFields, status: int | None) -> str:
     words = text or next(iter(fields.texts), None) or ", ".join(fields.codes)
     if not words:
-        words = "an error without words" if status is None else f"HTTP {status} without a body"
+        words = "an error without a message" if status is None else f"HTTP {status} without a body"
     if fields.params and fields.params[0] not in words:
         words = f"{words} ({fields.params[0]})"
     short = re.sub(r"\s+", " ", words)
@@ -215,7 +228,7 @@ def _build_message(text: str | None, fields: ErrorBodyFields, status: int | None
 
 
 def _read_usage(reply: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of input and of output; 0 where they are not told."""
+    """Return the tokens of input and of output; 0 if they are not reported."""
     usage = dict_or_none(reply.get("usage")) or {}
     if "prompt_tokens" in usage:
         return int_or_zero(usage["prompt_tokens"]), int_or_zero(usage.get("completion_tokens"))
@@ -243,22 +256,22 @@ _MAX_DEPTH = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBodyFields:
-    """An error's body, flat."""
+    """The fields of an error's body, without nesting."""
 
     texts: list[str] = field(default_factory=list[str])
-    """Sentences, the outermost first."""
+    """Texts, the outermost first."""
     codes: list[str] = field(default_factory=list[str])
     """Values of `type`, `code` and the like, in lower case, the outermost first."""
     params: list[str] = field(default_factory=list[str])
-    """Places in the request that are named as the fault, the outermost first."""
+    """Places in the request that are named as the cause, the outermost first."""
     status: list[int] = field(default_factory=list[int])
-    """Numbers among the codes that are HTTP statuses of errors."""
+    """Numbers among the codes that are HTTP error statuses."""
     figures: dict[str, int] = field(default_factory=dict[str, int])
-    """`limit` and `input`, where they have keys of their own."""
+    """`limit` and `input`, if they have their own keys."""
 
 
 def collect_error_fields(body: Any) -> ErrorBodyFields:
-    """A body as the server sent it: JSON, text that holds JSON, or plain text."""
+    """Collect the fields of a body: JSON, text that contains JSON, or plain text."""
     said = ErrorBodyFields()
     _collect_value(body, "error", said, _MAX_DEPTH)
     return said
@@ -307,7 +320,7 @@ def _collect_text(text: str, key: str, fields: ErrorBodyFields, depth: int) -> N
 
 
 def _find_trailing_json(text: str) -> Any:
-    """The JSON that a text ends with: `400 {"error": …}` is how some gateways pass one on."""
+    """Return the JSON at the end of a text. Some gateways pass errors on as `400 {"error": …}`."""
     for opening, closing in ("{}", "[]"):
         start = text.find(opening)
         if start < 0 or not text.endswith(closing):
@@ -324,7 +337,8 @@ def _read_header(headers: Mapping[str, str] | None, name: str) -> str | None:
 
 
 def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
-    """Seconds from now, of `retry-after-ms` or `retry-after`; None where neither says."""
+    """Return the seconds of `retry-after-ms` or `retry-after` from now; None if there is
+    neither."""
     if not headers:
         return None
     told = {name.lower(): value.strip() for name, value in headers.items()}

@@ -1,8 +1,8 @@
-"""How providers word what went wrong. All of it is data: `errors.py` reads by it.
+"""How providers word their errors. All of it is data for `error_parser.py`.
 
-In a pattern `<input>`, `<limit>` and `<requested>` stand for a number with that meaning, `<more>`
-for further input that is counted apart, `<total>` for input and output together. Patterns are
-matched anywhere in a text, without regard to case, and spaces stand for any white space.
+In a pattern, `<input>`, `<limit>` and `<requested>` are numbers with that meaning. `<more>` is
+further input that is counted separately, `<total>` is input and output together. Patterns match
+anywhere in a text and ignore case. A space matches any white space.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NUMBER_PATTERN = (
     r"(?<!\d)(?:\d{1,3}(?:[,_'\u00a0\u2009\u202f]\d{3})+"
     r"|\d{1,9}(?:\.\d{1,3})?[kKmM](?![A-Za-z])|\d{1,12}(?!\d))"
 )
-"""`200000`, `200,000`, `200_000`, `128k`; bounded, so that a text of nothing but digits costs no
+"""`200000`, `200,000`, `200_000`, `128k`. It is bounded, so that a text of only digits costs no
 more than any other."""
 
 KIND_BY_CODE: dict[str, FailureKind] = {
@@ -83,7 +83,7 @@ KIND_BY_CODE: dict[str, FailureKind] = {
     "invalid_prompt": "rejected",
     "unsupported_image_media_type": "rejected",
 }
-"""What stands in `type`, `code` or `status` of an error, in lower case."""
+"""Values of `type`, `code` or `status` of an error, in lower case."""
 
 GENERAL_CODES = frozenset(
     {
@@ -91,10 +91,11 @@ GENERAL_CODES = frozenset(
         *("badrequesterror", "invalid_argument", "invalid_request_error", "validationexception"),
     }
 )
-"""Codes of a request that cannot be taken: where the fault is says whether it was what was said."""
+"""General codes of a rejected request. The place of the fault decides whether it was the
+content."""
 
 DECISIVE_CODES = frozenset({"insufficient_quota"})
-"""Codes that say more than any status or words beside them."""
+"""Codes that take precedence over the status and the texts."""
 
 REJECTED_CONTENT_PATTERN = (
     r"input (?:was|has been) flagged|flagged (?:as|for|by)|requires moderation|content[ _-]policy"
@@ -103,7 +104,7 @@ REJECTED_CONTENT_PATTERN = (
     r"|\bsupports? (?:image|vision|audio|video|file|multimodal)"
     r"|\b(?:image|audio|video|file)\w*(?: inputs?)? (?:is|are) (?:not|only) supported"
 )
-"""Words about what was said that come with any status, also with those of an account."""
+"""Phrases about the content that come with any status, even that of an account error."""
 
 SETTING_NAME_PATTERN = (
     r"(?:^|['\"`])(?:model|tools?|tool_choice|functions?|system|max_\w*tokens|temperature|top_[pk]"
@@ -111,12 +112,12 @@ SETTING_NAME_PATTERN = (
     r"|anthropic-[\w-]+|prompt_cache\w*|store|include|service_tier|logprobs|logit_bias)"
     r"(?:['\"`]|\s*[.:\[])"
 )
-"""A name of a parameter where the fault is named: in quotes, or at the start of the words."""
+"""The name of a parameter as the cause: in quotes, or at the start of the text."""
 
 CONTENT_PARAMS = frozenset(
     {"messages", "input", "prompt", "content", "contents", "url", "image_url", "image", "file"}
 )
-"""Where what was said stands in a request, as `param` names it first."""
+"""Parameters that contain the messages, as `param` begins with them."""
 
 NOT_OVERFLOW_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
     # Whatever else such a text contains: a limit per minute, a deadline or a token of the other
@@ -217,7 +218,7 @@ OVERFLOW_PATTERNS: tuple[tuple[str, str], ...] = (
     ("gateways", r"context[_ ](?:length|window)[_ ]exceeded|exceeds the model's context window"),
     ("web servers", r"(?:payload|entity|content) too large"),
 )
-"""Provider and pattern: the request is larger than the model takes."""
+"""Provider and pattern: the request is larger than the model accepts."""
 
 TOKEN_FIGURE_PATTERNS: tuple[str, ...] = (
     # Read only where the text is an overflow.
@@ -244,10 +245,10 @@ TOKEN_FIGURE_PATTERNS: tuple[str, ...] = (
     r"first <input> tokens when context",
     r"given: <input>(?: `inputs` tokens and <requested> `max_new_tokens`)?",
 )
-"""Numbers that stand apart from the words that say it is an overflow."""
+"""Numbers that are apart from the text that names the overflow."""
 
 TOKEN_FIGURE_KEYS = {"n_ctx": "limit", "n_prompt_tokens": "input"}
-"""Numbers that have a key of their own (llama.cpp)."""
+"""Numbers that have their own key (llama.cpp)."""
 
 FULL_WINDOW_STOP_REASONS = frozenset(
     {
@@ -258,19 +259,19 @@ FULL_WINDOW_STOP_REASONS = frozenset(
         "model_length",  # Mistral
     }
 )
-"""Stop reasons that mean a full window, in lower case. `length` and `max_tokens` are none: there
-the output reached what was asked for."""
+"""Stop reasons that mean a full window, in lower case. `length` and `max_tokens` do not: there the
+output reached the requested limit."""
 
 
 @cache
 def compile_error_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern of the tables, its numbers as named groups."""
+    """Compile a pattern of the tables, with its numbers as named groups."""
     named = re.sub(r"<(\w+)>", lambda name: f"(?P<{name[1]}>{NUMBER_PATTERN})", pattern)
     return re.compile(named.replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL)
 
 
 def parse_printed_number(text: str) -> int:
-    """The value of a number as providers print it; `k` is a thousand, never 1,024."""
+    """Parse a number as providers print it; `k` is a thousand, never 1,024."""
     scale = {"k": 1_000, "m": 1_000_000}.get(text[-1].lower())
     if scale is not None:
         return int(float(text[:-1]) * scale)

@@ -1,4 +1,5 @@
-"""Which provider answers: by its name, else by the model's, and the environment."""
+"""Which provider serves a model: by the provider's name, otherwise by the model's, and the
+environment."""
 
 from __future__ import annotations
 
@@ -32,40 +33,41 @@ ProviderName = Literal[
     "vertex",
 ]
 CLOUD_NAMES: tuple[ProviderName, ...] = ("bedrock", "azure", "azure_responses", "vertex")
-"""Clouds that serve the models of others: by names of their own, with credentials of their own."""
+"""Clouds that serve the models of other makers, under their own names and with their own
+credentials."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEndpoint:
-    """One who serves models."""
+    """A server of models."""
 
     dialect: str = "openai_chat"
-    """What it speaks."""
+    """The dialect of its API."""
     key_variable: str | None = None
-    """The environment variable that holds its key; None where it asks for none."""
+    """The environment variable with its key; None if it needs no key."""
     base_url: str | None = None
-    """Where it is; None for what the SDK takes by itself."""
+    """Its address; None for the default of the SDK."""
     url_variable: str | None = None
-    """The environment variable that may name another place."""
+    """The environment variable that may name another address."""
     example_url: str | None = None
-    """A usual address, for servers that everybody runs at a place of their own."""
+    """A usual address, for servers that everybody runs at their own address."""
     model_prefixes: tuple[str, ...] = ()
     """How the names of its own models begin."""
     aliases: tuple[str, ...] = ()
-    """What else people call it."""
+    """Its other names."""
     credentials: str | None = None
-    """Where credentials that are no single key are looked for."""
+    """The place of credentials that are more than a single key."""
     own_extra: str | None = None
     """The extra with its packages, if it needs more than the SDK of its dialect."""
 
     @property
     def extra(self) -> str:
-        """The extra that brings what is needed to ask it."""
+        """The extra that installs what it needs."""
         return self.own_extra or ("anthropic" if self.dialect == "anthropic" else "openai")
 
     @property
     def key_source(self) -> str | None:
-        """Where a key or credentials are looked for; None where none are asked for."""
+        """The place of its key or credentials; None if it needs none."""
         return self.key_variable or self.credentials
 
 
@@ -156,15 +158,15 @@ ENDPOINT_BY_PROVIDER: dict[ProviderName, ProviderEndpoint] = {
         own_extra="vertex",
     ),
 }
-"""By name. A key goes to nobody but whom it belongs to."""
+"""By name. A key is sent only to its own provider."""
 
 _HEADER_VARIABLE_BY_SDK = {
     "anthropic": "ANTHROPIC_CUSTOM_HEADERS",
     "openai": "OPENAI_CUSTOM_HEADERS",
 }
-"""By SDK, the variable with headers for all requests. The SDKs know `os.environ` alone."""
+"""By SDK: the variable with headers for all requests. The SDKs read only `os.environ`."""
 _PLACEHOLDER_KEY = "unused"
-"""The SDKs want some key; servers on one's own machine ask for none."""
+"""The SDKs require a key, but servers on one's own machine do not."""
 
 
 def create_provider(
@@ -181,14 +183,36 @@ def create_provider(
     api_version: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
-    """The provider that serves the model.
+    """Create the provider that serves a model.
 
-    Without a `provider` it is the maker of the model, or who is at `base_url`. Without a `base_url`
-    it is `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` where set and theirs, else the provider's own
-    address; without an `api_key` the variable that its documents name. The dialect is the
-    provider's, else the catalog's; a model of unknown dialect at a server of one's own is asked in
-    Chat Completions. `model_info` is that of `Context`: of a deployment it says which model it is.
-    `region` is for Bedrock and Vertex, `project` for Vertex, `api_version` for Azure.
+    Args:
+        model: The model's name as the provider knows it.
+        provider: The provider's name. By default the maker of the model, or the server at
+            `base_url`.
+        dialect: The wire format. By default the provider's, otherwise the catalog's. A model of
+            unknown dialect at your own server is called through Chat Completions.
+        model_info: As in `Context`. For a deployment it says which model it is.
+        api_key: The key. By default it is read from the variable that the provider documents.
+        base_url: The server's address. By default `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` for
+            these two, otherwise the provider's own address.
+        timeout: Seconds without any data, not for the whole reply.
+        region: The region of Bedrock or Vertex.
+        project: The project of Vertex.
+        api_version: The API version of Azure.
+        environ: The environment variables.
+
+    Returns:
+        The provider. It does not retry; wrap it in `with_retries`.
+
+    Raises:
+        MissingApiKeyError: If no key, or no address, is found.
+        MissingSdkError: If the provider's SDK is not installed.
+        ValueError: If the provider or the dialect is unknown.
+
+    Example:
+        Call a model with retries::
+
+            provider = with_retries(create_provider("claude-sonnet-5-5"))
     """
     info = resolve_model_info(model, model_info)
     server = None if provider is None else find_provider_endpoint(provider)
@@ -206,9 +230,7 @@ def create_provider(
         return create_cloud_provider(provider, model, settings, environ)
     known = dialect or _choose_dialect(info, server)
     if known not in (None, *DIALECT_NAMES):
-        raise ValueError(
-            f"no dialect is called {known!r}; choose one of {', '.join(DIALECT_NAMES)}"
-        )
+        raise ValueError(f"unknown dialect {known!r}; choose one of {', '.join(DIALECT_NAMES)}")
     server = server or _guess_endpoint(model, info, known, base_url, environ)
     key = api_key or (environ.get(server.key_variable) if server.key_variable else None)
     elsewhere = environ.get(server.url_variable) if server.url_variable else None
@@ -230,7 +252,7 @@ def create_provider(
 
 
 def _read_custom_headers(environ: Mapping[str, str], sdk: str) -> dict[str, str]:
-    """Headers from the environment, one in a line, as the SDKs read them."""
+    """Read headers from the environment, one per line, as the SDKs do."""
     lines = environ.get(_HEADER_VARIABLE_BY_SDK[sdk], "").splitlines()
     pairs = (line.partition(":") for line in lines if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
@@ -244,18 +266,18 @@ def _choose_dialect(info: ModelInfo, endpoint: ProviderEndpoint | None) -> str |
 
 
 def find_provider_endpoint(provider_name: str) -> ProviderEndpoint:
-    """The provider of that name."""
+    """Return the provider with this name."""
     if provider_name in ENDPOINT_BY_PROVIDER:
         return ENDPOINT_BY_PROVIDER[provider_name]
     meant = suggest_provider_name(provider_name)
     guess = f"did you mean {meant}? Choose" if meant else "choose"
     raise ValueError(
-        f"no provider is called {provider_name!r}; {guess} one of {', '.join(ENDPOINT_BY_PROVIDER)}"
+        f"unknown provider {provider_name!r}; {guess} one of {', '.join(ENDPOINT_BY_PROVIDER)}"
     )
 
 
 def suggest_provider_name(unknown_provider_name: str) -> ProviderName | None:
-    """The provider that somebody who wrote this most likely meant."""
+    """Return the provider that an unknown name most likely means."""
     told: dict[str, ProviderName] = {}
     for name, server in ENDPOINT_BY_PROVIDER.items():
         told |= dict.fromkeys((name, *server.aliases, *server.model_prefixes), name)
@@ -283,7 +305,7 @@ def _guess_endpoint(
     if "/" not in name and info.output_param == "max_completion_tokens":
         return ENDPOINT_BY_PROVIDER["openai"]
     raise MissingBaseUrlError(
-        f"it is not known who serves {model!r}; name the provider "
+        f"unknown provider for model {model!r}; name the provider "
         f"({', '.join(ENDPOINT_BY_PROVIDER)}), or set "
         "OPENAI_BASE_URL or give base_url, such as http://localhost:11434/v1 for Ollama or "
         "https://openrouter.ai/api/v1"
@@ -291,14 +313,14 @@ def _guess_endpoint(
 
 
 def _describe_other_keys(environ: Mapping[str, str]) -> str:
-    """Which keys there are, for those who have one and ask the wrong model."""
+    """Describe which keys are set, for users who have a key and use the wrong model."""
     found = {
         server.key_variable: name
         for name, server in reversed(ENDPOINT_BY_PROVIDER.items())
         if server.key_variable
     }
     return "".join(
-        f"; {variable} is set, with which you can use a model of {name}"
+        f"; {variable} is set, so you can use a model of {name}"
         for variable, name in found.items()
         if environ.get(variable)
     )
@@ -313,13 +335,12 @@ def _resolve_url_and_key(
     key: str | None,
     others: str,
 ) -> tuple[str | None, str]:
-    """Address and key, where neither is missing."""
+    """Return the address and the key; raise if one is missing."""
     if url:
         return url, key or _PLACEHOLDER_KEY
     if endpoint.example_url:
         raise MissingBaseUrlError(
-            f"{provider} runs at an address of your own: give base_url, such as "
-            f"{endpoint.example_url}"
+            f"{provider} has no default address: give base_url, such as {endpoint.example_url}"
         )
     if endpoint.key_variable is None:
         return endpoint.base_url, key or _PLACEHOLDER_KEY

@@ -1,4 +1,4 @@
-"""OpenAI's two APIs. Chat Completions is also what most other servers speak: give `base_url`."""
+"""OpenAI's two APIs. Most other servers also speak Chat Completions: set `base_url`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 class OpenAIChatProvider:
     """Sends requests of the `openai_chat` dialect through the official SDK, without its retries.
 
-    `base_url` names another server that speaks it: vLLM, llama.cpp, Ollama, OpenRouter, DeepSeek,
-    Groq. A client of the caller's own is used as it is set up, and left open by `close`. `timeout`
-    is in seconds without a sign of life, not for the whole reply. `headers` go with each request.
+    Args:
+        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        api_key: The API key.
+        base_url: Another server with this API, such as vLLM, llama.cpp, Ollama or OpenRouter.
+        timeout: Seconds without any data, not for the whole reply.
+        headers: Headers for every request.
+
+    Raises:
+        MissingSdkError: If the SDK is not installed.
     """
 
     dialect = "openai_chat"
@@ -41,7 +47,7 @@ class OpenAIChatProvider:
         return self._exchange.send(request)
 
     async def list_models(self) -> list[str]:
-        """The names of the models that the server has; raises ProviderError."""
+        """Return the names of the server's models; raise `ProviderError` if the call fails."""
         return await self._exchange.list_model_names(self._line.client.models.list())
 
     async def close(self) -> None:
@@ -50,7 +56,10 @@ class OpenAIChatProvider:
 
 
 class OpenAIResponsesProvider:
-    """Sends requests of the `openai_responses` dialect, else like `OpenAIChatProvider`."""
+    """Sends requests of the `openai_responses` dialect.
+
+    The arguments are those of `OpenAIChatProvider`.
+    """
 
     dialect = "openai_responses"
 
@@ -72,7 +81,7 @@ class OpenAIResponsesProvider:
         return self._exchange.send(request)
 
     async def list_models(self) -> list[str]:
-        """The names of the models that the server has; raises ProviderError."""
+        """Return the names of the server's models; raise `ProviderError` if the call fails."""
         return await self._exchange.list_model_names(self._line.client.models.list())
 
     async def close(self) -> None:
@@ -81,7 +90,7 @@ class OpenAIResponsesProvider:
 
 
 class _OpenAIClient:
-    """A client of the SDK, and whether it is ours to close."""
+    """A client of the SDK, and whether `close` must close it."""
 
     def __init__(
         self,
@@ -120,8 +129,11 @@ class _OpenAIClient:
 
 
 def _without_type_walk(create: Any) -> Any:
-    """Hand the body over as it is: the SDK walks through every item by its types, which takes a
-    third of a second for a long history, and changes nothing."""
+    """Pass the body on unchanged.
+
+    The SDK would check the types of every item, which takes a third of a second for a long history
+    and changes nothing.
+    """
 
     async def send(**request: Any) -> Any:
         typed = ("model", "stream", "extra_headers", "extra_query", "timeout")

@@ -1,4 +1,4 @@
-"""What a provider is to the loop: a request in, the wire's own events out."""
+"""The interface of providers: a request goes in, wire events come out."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ FailureKind = Literal[
 TRANSIENT_KINDS: frozenset[FailureKind] = frozenset(
     {"rate_limit", "overloaded", "server", "network", "timeout"}
 )
-"""What may pass when the same request is sent again."""
+"""Failures that may pass when the same request is sent again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailureDetails:
-    """What a provider's error, stop reason or stream event means."""
+    """The meaning of a provider's error, stop reason or stream event."""
 
     kind: FailureKind
-    """What is to be done about it."""
+    """The kind of failure, which decides what to do."""
     message: str
-    """The provider's own words."""
+    """The provider's error text."""
     status: int | None = None
-    """Of the HTTP response; None for an error inside a stream or none at all."""
+    """The status of the HTTP response; None for an error inside a stream or without a response."""
     limit: int | None = None
-    """Tokens that the model takes, where the provider named them."""
+    """Tokens that the model accepts, if the provider named them."""
     input: int | None = None
     """Tokens of input that the provider counted."""
     requested: int | None = None
-    """Tokens of output that were asked for, as the provider counted them."""
+    """Tokens of output that were requested, as the provider counted them."""
     retry_after: float | None = None
     """Seconds that the provider asks to wait."""
 
 
 STREAM_CUT_SHORT = ProviderFailureDetails(
-    kind="server", message="the stream ended before the reply was whole"
+    kind="server", message="the stream ended before the reply was complete"
 )
-"""A stream that simply ends. Some servers refuse a streamed request so, without a word."""
+"""A stream that simply ends. Some servers refuse a streamed request this way, without an error."""
 
 
 class ProviderError(TrimtabError):
-    """A call that ended in an error."""
+    """A model call failed. `failure` has the details."""
 
     def __init__(self, failure: ProviderFailureDetails) -> None:
         self.failure = failure
@@ -63,23 +63,34 @@ class ProviderError(TrimtabError):
 
 
 class ProviderPaused(ProviderError):
-    """A call that was not made, for the provider has failed too often: see `CircuitBreaker`.
-    `failure` is the last one, and its `retry_after` says when to look again."""
+    """A call was not made because the provider has failed too often; see `CircuitBreaker`.
+
+    `failure` is the last failure, and its `retry_after` says when to try again.
+    """
 
 
 class Provider(Protocol):
-    """Somebody who answers requests of one dialect."""
+    """Sends requests of one dialect. Write a class with these methods to add your own provider."""
 
     @property
     def dialect(self) -> str:
-        """The wire format it speaks."""
+        """The wire format of its requests."""
         ...
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """Send what `Context.request()` gave. With `stream` the stream's events as plain dicts,
-        else one whole reply. Raises ProviderError; never retries by itself."""
+        """Send a request that `Context.request()` returned. Never retries.
+
+        Args:
+            request: The keyword arguments. With `stream` the reply is streamed.
+
+        Returns:
+            The events of the stream as plain dicts, or one whole reply.
+
+        Raises:
+            ProviderError: If the call fails.
+        """
         ...
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         ...

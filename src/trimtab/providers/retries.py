@@ -1,4 +1,4 @@
-"""The one layer that sends a request again."""
+"""The only layer that sends a request again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trimtab.providers.protocol_and_failures import (
 )
 
 MAX_FIRST_WAIT_S = 0.5
-"""Seconds; the longest that the first wait may be, doubled with each further one."""
+"""Maximum seconds of the first wait; doubled for each further wait."""
 
 OnRetryWait = Callable[[ProviderFailureDetails, float], None]
-"""Hears why a request is sent again, and in how many seconds."""
+"""Called with the failure and the seconds to wait, before a request is sent again."""
 
 _BEFORE_CONTENT = frozenset(
     {"message_start", "ping", "response.created", "response.in_progress", "response.queued"}
@@ -29,7 +29,7 @@ _BEFORE_CONTENT = frozenset(
 
 
 def ignore_retry_wait(failure: ProviderFailureDetails, wait_s: float) -> None:
-    """Nobody wants to know."""
+    """Ignore the wait."""
     del failure, wait_s
 
 
@@ -42,14 +42,33 @@ def with_retries(
     random_fraction: Callable[[], float] = random.random,
     on_wait: OnRetryWait = ignore_retry_wait,
 ) -> Provider:
-    """The provider, asked up to `attempts` times where its failure may pass.
+    """Return the provider with retries for failures that may pass.
 
-    Between them it waits as long as the provider asks, else a random part of a time that doubles;
-    never more than `longest` seconds, of which `waits` hears. Once something of the reply was
-    passed on it asks no more: what came cannot be taken back, so whoever reads the stream decides.
+    Between attempts it waits as long as the provider asks, otherwise a random part of a time that
+    doubles. If a part of the reply was already passed on, it does not retry, because that part
+    cannot be taken back. The reader of the stream decides then.
+
+    Args:
+        provider: The provider to call.
+        max_attempts: Maximum number of attempts.
+        max_wait_s: Maximum number of seconds to wait between two attempts.
+        sleep: The function that waits.
+        random_fraction: A function that returns a random number from 0 to 1.
+        on_wait: Called with the failure and the seconds before each wait.
+
+    Returns:
+        A provider.
+
+    Raises:
+        ValueError: If `max_attempts` is below 1.
+
+    Example:
+        Call Anthropic with up to five attempts::
+
+            provider = with_retries(AnthropicProvider())
     """
     if max_attempts < 1:
-        raise ValueError(f"attempts is {max_attempts}; it must be 1 or more")
+        raise ValueError(f"max_attempts is {max_attempts}; it must be 1 or more")
     return _RetryingProvider(
         provider,
         max_attempts,
@@ -119,10 +138,10 @@ class _RetryingProvider:
 async def _hold_back_until_content(
     events: AsyncIterator[Mapping[str, Any]],
 ) -> AsyncGenerator[Mapping[str, Any]]:
-    """The events; those that say nothing yet are kept until one does.
+    """Pass events on, but hold events without content back until one has content.
 
-    Anthropic reports an overload inside a stream that has just begun. Had its first event been
-    passed on, that could not be tried again.
+    Anthropic reports an overload inside a stream that has just begun. If its first event had been
+    passed on, the request could not be retried.
     """
     held: list[Mapping[str, Any]] | None = []
     try:
@@ -144,7 +163,7 @@ async def _hold_back_until_content(
 
 
 def has_content(event: Mapping[str, Any]) -> bool:
-    """Return whether an event of a stream, or a whole reply, says something."""
+    """Whether an event of a stream, or a whole reply, has content."""
     if event.get("object") != "chat.completion.chunk":
         return event.get("type") not in _BEFORE_CONTENT
     return any(

@@ -1,4 +1,4 @@
-"""One request through an official SDK: what comes back as plain dicts, what fails as a Failure."""
+"""One request through an official SDK: replies as plain dicts, failures as `ProviderError`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ IsFinalEvent = Callable[[Mapping[str, Any]], bool]
 
 
 class SdkRequestSender:
-    """Sends requests by one method of an SDK's client and says what its errors mean.
+    """Sends requests by one method of an SDK's client and classifies its errors.
 
-    Both SDKs come from one generator: their errors have the same names and shapes.
+    Both SDKs come from one generator, so their errors have the same names and shapes.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class SdkRequestSender:
         self._ends = is_final_event
 
     async def send(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a streamed reply, or the one whole reply."""
+        """Send a request; yield the events of a streamed reply, or the one whole reply."""
         began = ended = False
         try:
             answer = await self._create(**request)
@@ -63,7 +63,7 @@ class SdkRequestSender:
             raise ProviderError(STREAM_CUT_SHORT)
 
     async def list_model_names(self, listing: AsyncIterable[Any]) -> list[str]:
-        """The models that a listing of the SDK names."""
+        """Return the model names of a listing of the SDK."""
         try:
             return [str(model.id) async for model in listing]
         except Exception as error:
@@ -79,7 +79,8 @@ class SdkRequestSender:
         wire = _raise_if_error(to_plain_dict(answer))
         if not self._dialect.is_reply_body(wire):
             words = (
-                f"the reply is not one of {self._dialect.name}: it has {', '.join(wire) or '{}'}"
+                f"the reply does not have the form of {self._dialect.name}: its fields are "
+                f"{', '.join(wire) or '{}'}"
             )
             raise ProviderError(ProviderFailureDetails(kind="server", message=words))
         return wire
@@ -92,7 +93,8 @@ class SdkRequestSender:
     def _classify_sdk_error(
         self, error: Exception, *, began: bool
     ) -> ProviderFailureDetails | None:
-        """What an error of the SDK means; None for one that says it, or is a fault of ours."""
+        """Classify an error of the SDK; return None for one that is already classified or is our
+        own bug."""
         import httpx2
 
         sdk, words = self._sdk, str(error) or type(error).__name__

@@ -13,15 +13,22 @@ if TYPE_CHECKING:
     from anthropic.lib.vertex import AsyncAnthropicVertex
 
 VERTEX_ANTHROPIC_VERSION = "vertex-2023-10-16"
-"""Every Claude at Vertex takes it."""
+"""Every Claude at Vertex accepts this version."""
 
 
 class VertexClaudeProvider:
     """Sends requests of the `anthropic` dialect to Claude at Vertex AI, without the SDK's retries.
 
-    A client of the caller's own is used as it is set up, and left open by `close`. Without an
-    `access_token` Google's default credentials are used, and renewed as they expire. `base_url` is
-    an endpoint other than the region's own. `timeout` is in seconds without a sign of life.
+    Args:
+        client: Your own client. It is used as you configured it, and `close` leaves it open.
+        region: The region, such as `europe-west1`.
+        project: The Google Cloud project.
+        access_token: An access token. None uses Google's default credentials and renews them.
+        base_url: Another endpoint than that of the region.
+        timeout: Seconds without any data, not for the whole reply.
+
+    Raises:
+        MissingSdkError: If the SDK is not installed.
     """
 
     dialect = "anthropic"
@@ -73,6 +80,9 @@ class VertexClaudeProvider:
 
 
 def _as_taken_by_vertex(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A model has the same name here as at Anthropic itself, which takes system messages among the
-    others. Vertex does not: there they are the user's."""
+    """Give system messages the user's role.
+
+    Anthropic accepts them among the others, but Vertex does not, although a model has the same name
+    there.
+    """
     return {**message, "role": "user"} if message.get("role") == "system" else message

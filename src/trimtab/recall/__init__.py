@@ -1,1 +1,1 @@
-"""Looking back: what a handle names, and search."""
+"""Looking up hidden content by handle and by search."""

@@ -1,8 +1,8 @@
-"""A pattern, looked for in time that grows with the text, whatever the pattern.
+"""Pattern search whose time grows with the text, whatever the pattern.
 
-Python's own expressions go back and try again: a model that writes `(a+)+$` could keep a process
-busy for ever. Here all ways to match are followed at once, and each step that was taken is
-remembered. What cannot be followed so, such as a back reference, is no pattern but a text.
+Python's own expressions backtrack: a model that writes `(a+)+$` could keep a process busy forever.
+Here all possible matches are followed at once, and each step is remembered. An unsupported pattern,
+for example one with a back reference, is searched as a plain text.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable
 
 MAX_STATES = 500
-"""Places that a pattern may have, repetitions written out."""
+"""Maximum number of states of a pattern, with repetitions written out."""
 MAX_STEPS = 400_000
-"""Places gone through for steps that were not taken before; beyond, the pattern is too dear."""
+"""Maximum number of states visited for new steps. Above it, the pattern is too expensive."""
 MAX_REPEATS = 100
-"""Of one item, where their number is given."""
+"""Maximum number of repetitions of one item."""
 
 _BEGIN, _END = "\x02", "\x03"
 _CLASSES: dict[str, Callable[[str], bool]] = {
@@ -26,17 +26,17 @@ _CLASSES: dict[str, Callable[[str], bool]] = {
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v"}
 
 CharTest = Callable[[str], bool]
-"""Whether a character may stand at a place."""
+"""Whether a character is allowed in a state."""
 StateBuilder = Callable[[int], int]
-"""Adds the places of an item before the place that follows it, and says where they begin."""
+"""Adds the states of an item before the state that follows, and returns their first state."""
 
 
 class UnsupportedPattern(ValueError):
-    """What is no pattern of the kind that is understood here, or one that is too dear."""
+    """The pattern is not supported here, or it is too expensive."""
 
 
 class LinearPattern:
-    """Lines that hold a text which a pattern describes, whatever its case."""
+    """Finds lines that contain a match of a pattern, ignoring case."""
 
     def __init__(self, expression: str) -> None:
         self._tests: list[CharTest | None] = [None]  # place 0 is the end
@@ -51,7 +51,7 @@ class LinearPattern:
         self._steps = 0
 
     def occurs_in(self, line: str) -> bool:
-        """Whether it is anywhere in a line."""
+        """Whether the pattern matches anywhere in a line."""
         at = self._start
         for char in f"{_BEGIN}{line.lower()}{_END}":
             if 0 in at:
@@ -71,7 +71,7 @@ class LinearPattern:
         return after
 
     def _reached(self, places: set[int]) -> frozenset[int]:
-        """The places, and all that are reached from them without a character."""
+        """Return the states, and all states that they reach without a character."""
         found, new = set(places), list(places)
         while new:
             place = new.pop()
@@ -221,7 +221,7 @@ class LinearPattern:
 
 
 def compile_line_matcher(expression: str) -> Callable[[str], bool]:
-    """Which lines a search for a pattern shows; for the pattern as a text where it is not one."""
+    """Return a function that matches lines; an unsupported pattern is searched as a plain text."""
     folded = expression.lower()
 
     def holds(line: str) -> bool:

@@ -1,7 +1,7 @@
-"""What a search finds: the messages that hold most of the words asked for, newest first.
+"""What a search finds: the messages that contain most of the words, newest first.
 
-Words match by their beginning, whatever their case. Scripts that write no spaces are matched by
-pairs of characters. Each store finds the same.
+Words match by their beginning, ignoring case. Scripts without spaces are matched by pairs of
+characters. Every store finds the same messages.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _WORD_RUNS = re.compile(
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 MAX_SEARCH_WORD_CHARS = 60
-"""Characters of a word by which it is found."""
+"""How many characters of a word are indexed."""
 
 
 def get_searchable_text(event: Event) -> str:
-    """What a search sees of an event; nothing of what only repeats what stands elsewhere."""
+    """Return the searchable text of an event, without text that only repeats other messages."""
     body = event.body
     if not isinstance(body, MessageAdded | ToolResultRepair) or (
         isinstance(body, MessageAdded) and body.recalled
@@ -33,19 +33,19 @@ def get_searchable_text(event: Event) -> str:
 
 
 def get_message_search_text(message: Message) -> str:
-    """All that a message says, but for what it asks the recall tools."""
+    """Return the text of a message, without its calls of recall tools."""
     said = (get_part_search_text(part) for part in message.parts)
     return "\n".join(text for text in said if text is not None)
 
 
 def get_part_search_text(part: Part) -> str | None:
-    """What of a part a search looks through; None for what it does not."""
+    """Return the searchable text of a part, or None."""
     asks = isinstance(part, ToolCall) and part.name in RECALL_TOOL_NAMES
     return None if asks else extract_text_or_arguments(part)
 
 
 def split_index_words(text: str) -> set[str]:
-    """The words that a text can be found by."""
+    """Return the words by which a text can be found."""
     found: set[str] = set()
     for run in _WORD_RUNS.findall(text.lower()):
         if _UNSPACED.match(run):
@@ -57,7 +57,7 @@ def split_index_words(text: str) -> set[str]:
 
 
 def split_query_words(query: str) -> list[str]:
-    """The words of a query, each once; a run of an unspaced script counts pair by pair."""
+    """Return the different words of a query. Scripts without spaces are split into pairs."""
     found: dict[str, None] = {}
     for run in _WORD_RUNS.findall(query.lower()):
         if _UNSPACED.match(run) and len(run) > 1:
@@ -68,7 +68,8 @@ def split_query_words(query: str) -> list[str]:
 
 
 def score_query_words(query_words: list[str], text_words: Iterable[str]) -> int:
-    """Two for each wanted word that a text holds, one for each that only begins one of its own."""
+    """Score a text: two points for each word that it contains, one for each that only begins a word
+    of it."""
     known = set(text_words)
     return sum(
         2 if word in known else int(any(other.startswith(word) for other in known))
@@ -77,7 +78,7 @@ def score_query_words(query_words: list[str], text_words: Iterable[str]) -> int:
 
 
 def score_text(query_words: list[str], text: str) -> int:
-    """The same for a text; one that holds none of the words is not split into its own."""
+    """Score a text. If it contains none of the words, it is not split."""
     lowered = text.lower()
     if not any(word in lowered for word in query_words):
         return 0
@@ -85,6 +86,6 @@ def score_text(query_words: list[str], text: str) -> int:
 
 
 def rank_scored_positions(scored: Iterable[tuple[int, int]], limit: int) -> list[int]:
-    """Positions by score and position: the most words first, then the newest."""
+    """Sort positions by score and then by position, newest first."""
     ranked = sorted(((hits, seq) for hits, seq in scored if hits), reverse=True)
     return [seq for _, seq in ranked[:limit]]

@@ -1,7 +1,7 @@
-"""What a search shows: the passages of the found messages that hold most of what was asked for.
+"""What a search shows: the passages of the found messages that contain most of the words.
 
-A word that few passages hold tells more than one that many do: a long result holds nearly every
-word once, and the place that is looked for holds the rare ones together.
+A rare word counts more than a frequent one. A long result contains nearly every word once, but the
+right place contains the rare words together.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from trimtab.text.identifiers import slice_without_splitting_identifiers
 from trimtab.tokens.counter import TokenCounter
 
 MAX_SNIPPETS = 5
-"""Passages of one answer."""
+"""Maximum number of passages in one answer."""
 MAX_SEARCH_ANSWER_TOKENS = 2_000
-"""Of one answer."""
+"""Maximum number of tokens of one answer."""
 SNIPPET_CHARS = 1_200
-"""Of one passage."""
+"""Maximum number of characters of one passage."""
 MAX_EXTRA_SNIPPET_CHARS = 200
 """Characters by which a passage may be longer, so that no word at its ends is cut."""
 MAX_SEARCHED_MESSAGES = 20
-"""Messages that are looked through for passages: those that hold most of the words."""
+"""Maximum number of messages to search for passages, those with most of the words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """Some of one part of a message."""
+    """A passage of one part of a message."""
 
     seq: int
     """Position of the message."""
     part: int
     """Index of the part."""
     first: int
-    """Character at which it begins."""
+    """Offset of its first character."""
     text: str
-    """As it was said, with `…` where the part goes on."""
+    """The original text, with `…` if the part continues."""
     words: frozenset[str]
-    """By which it is found."""
+    """The words that were found in it."""
 
     def format_with_handle(self) -> str:
         return f"m{self.seq}.{self.part}: {self.text}"
@@ -52,7 +52,7 @@ def format_best_snippets(
     counter: TokenCounter,
     visible_seqs: Container[int] = (),
 ) -> str:
-    """The best passages of messages by position; those that are `seen` anyway come last."""
+    """Format the best passages of messages by position. Visible messages come last."""
     shown: list[str] = []
     room = MAX_SEARCH_ANSWER_TOKENS
     for passage in find_best_snippets(messages, query_words, visible_seqs):
@@ -67,7 +67,7 @@ def format_best_snippets(
 def find_best_snippets(
     messages: Mapping[int, Message], query_words: Sequence[str], visible_seqs: Container[int] = ()
 ) -> list[Snippet]:
-    """Passages with any of the words, best first, no two that overlap; the newest among equals."""
+    """Find passages with any of the words, best first and then newest, without overlaps."""
     every = [each for seq, message in messages.items() for each in _cut_into_snippets(seq, message)]
     held = [_matched_words(query_words, passage.words) for passage in every]
     many = len(every) + 1
@@ -89,7 +89,7 @@ def find_best_snippets(
 
 
 def _matched_words(query_words: Sequence[str], words: frozenset[str]) -> dict[str, float]:
-    """The wanted words that a passage holds; one that only begins a word of it counts half."""
+    """Weigh the words that a passage contains. A word that only begins a word of it counts half."""
     found: dict[str, float] = {}
     for word in query_words:
         if word in words:

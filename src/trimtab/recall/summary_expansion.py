@@ -1,4 +1,4 @@
-"""A summary opened by one level: the summary inside it, then what was said since, by handle."""
+"""A summary opened by one level: the summary inside it, then the later messages by handle."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from trimtab.log.event import Edit
 from trimtab.log.message import Message, ToolCall, extract_text_or_arguments
 
 MAX_FIRST_LINE_CHARS = 100
-"""Of a message's first line."""
+"""Maximum number of characters of a message's first line."""
 MIN_FIRST_LINE_CHARS = 40
-"""Of it, where there are many."""
+"""The same, if there are many messages."""
 MAX_SUMMARY_DEPTH = 400
-"""Summaries of summaries that are gone through to find one."""
+"""Maximum number of nested summaries to search."""
 
 
 def is_summary_handle(handle: HandleTarget, summary: Edit) -> bool:
-    """Whether a handle is that of a whole summary, and not of one message."""
+    """Whether a handle names a whole summary, and not one message."""
     span = (summary.first, summary.last)
     return (
         handle.part_index is None
@@ -33,10 +33,10 @@ def expand_summary(
     *,
     max_chars: int,
 ) -> str | None:
-    """What stands one level below the summary that a handle names; None where it names none.
+    """Return what is one level below the summary that a handle names, or None if it names none.
 
-    `chain` is a summary, the one it carries on, and so on. Summaries of the same span are one
-    level: the oldest of them, from before it was shortened, says most.
+    `summary_chain` is a summary, the one it continues, and so on. Summaries of the same span are
+    one level: the oldest, from before it was shortened, contains most.
     """
     levels = list(summary_chain)
     own = [i for i, edit in enumerate(levels) if is_summary_handle(handle, edit)]
@@ -57,7 +57,7 @@ def expand_summary(
 
 
 def _list_messages(messages: Mapping[int, Message], max_chars: int) -> str:
-    """One line for each message; where there are too many the middle is named by its handle."""
+    """Return one line for each message. If there are too many, a handle stands for the middle."""
     if not messages:
         return "[no messages of its own]"
     each = max(MIN_FIRST_LINE_CHARS, min(MAX_FIRST_LINE_CHARS, max_chars // len(messages) - 20))

@@ -1,4 +1,4 @@
-"""Hidden is not lost: what a handle names, and what a search finds."""
+"""Hidden content is not lost: look it up by handle or by search."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from trimtab.tokens.media import describe_media
 from trimtab.window.window import Window
 
 MAX_ANSWER_CHARS = 8_000
-"""Of one answer of a recall tool."""
+"""Maximum number of characters of one answer of a recall tool."""
 NOTHING_FOUND_TEXT = "(nothing found)"
 MAX_NEAREST_HANDLES = 3
-"""Messages that are named where a handle names none."""
+"""How many messages an error names if a handle does not exist."""
 _LINE_RANGE = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
 
 RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
@@ -66,14 +66,14 @@ RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
         },
     },
 )
-"""Definitions of the recall tools, in the Anthropic form; a dialect writes its own."""
+"""Definitions of the recall tools in Anthropic's form. Each dialect converts them."""
 
 
 def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
-    """The text a handle names, exactly as it was said.
+    """Return the text that a handle names, exactly as it was added.
 
-    One part is its bare text; whole messages come with a line before each that names it. For a
-    picture or a file stands what it is, and how to get it: a model recalls it, a program calls
+    A part is returned as its bare text. Each whole message has a line before it with its handle. A
+    picture or a file is described, with how to get it: a model recalls it, a program calls
     `recall_part`.
     """
     messages = _messages_in_range(window, parse_handle(handle))
@@ -83,7 +83,7 @@ def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
 def recall_text_from_messages(
     window: Window, handle: str, messages: Mapping[int, Message], *, for_model: bool = False
 ) -> str:
-    """The same, from messages by position, which may have left the window's memory."""
+    """Return the same from messages by position, which may no longer be in memory."""
     named = parse_handle(handle)
     if named.part_index is not None:
         part = recall_part_from_messages(window, handle, messages)
@@ -106,17 +106,17 @@ def recall_text_from_messages(
 
 
 def recall_part(window: Window, handle: str) -> Part:
-    """The part that a handle names, as it was said: a picture with all of its bytes."""
+    """Return the part that a handle names in full, for example a picture with all of its bytes."""
     return recall_part_from_messages(
         window, handle, _messages_in_range(window, parse_handle(handle))
     )
 
 
 def recall_part_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> Part:
-    """The same, from messages by position, which may have left the window's memory."""
+    """Return the same from messages by position, which may no longer be in memory."""
     named = parse_handle(handle)
     if named.part_index is None:
-        raise ValueError(f"{handle} names whole messages; a part is called {handle}.0, for one")
+        raise ValueError(f"{handle} names whole messages; name one part, such as {handle}.0")
     message = messages.get(named.first_seq)
     if message is None or named.part_index >= len(message.parts):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
@@ -127,8 +127,10 @@ def recall_part_from_messages(window: Window, handle: str, messages: Mapping[int
 def find_recalled_parts(
     call: ToolCall, messages: Mapping[int, Message]
 ) -> tuple[Message, tuple[Part, ...]] | None:
-    """The message and those of its parts that a call of the recall tool asks to see whole; None for
-    a range, a search, some lines, and what is not there."""
+    """Return a message and its parts that a call of the recall tool asks to see in full.
+
+    None for a range, a search, some lines, or if it does not exist.
+    """
     try:
         wanted = parse_recall_arguments(call)
         named = parse_handle(wanted["handle"])
@@ -146,7 +148,7 @@ def find_recalled_parts(
 def find_recalled_parts_in_window(
     window: Window, call: ToolCall
 ) -> tuple[Message, tuple[Part, ...]] | None:
-    """The same, of what is in the window's memory."""
+    """Return the same from the window's memory."""
     try:
         named = parse_handle(parse_recall_arguments(call)["handle"])
     except ValueError:
@@ -156,7 +158,7 @@ def find_recalled_parts_in_window(
 
 
 def require_known_handle(window: Window, handle: str) -> HandleTarget:
-    """The handle, refused where it names nothing; of what has left memory nothing is known here."""
+    """Parse a handle, and raise if nothing has it. A handle that has left memory is not checked."""
     named = parse_handle(handle)
     said = _messages_in_range(window, named)
     message = said.get(named.first_seq) if named.part_index is not None else None
@@ -170,9 +172,9 @@ def require_known_handle(window: Window, handle: str) -> HandleTarget:
 def build_unknown_handle_error(
     handle: str, last_seq: int, message_seqs: Iterable[int] = (), message: Message | None = None
 ) -> LookupError:
-    """What a handle is wrong about: its part of a message, its position, or how far those go.
+    """Explain what is wrong with a handle: its part, its position, or its range.
 
-    `last` is the newest position, `known` are those of messages.
+    `last_seq` is the newest position, `message_seqs` are the positions of messages.
     """
     named = parse_handle(handle)
     if named.last_seq < named.first_seq:
@@ -191,15 +193,16 @@ def build_unknown_handle_error(
     near = sorted(
         sorted(message_seqs, key=lambda seq: abs(seq - named.first_seq))[:MAX_NEAREST_HANDLES]
     )
-    told = f"; the nearest are {', '.join(f'm{seq}' for seq in near)}" if near else ""
+    verb = "is" if len(near) == 1 else "are"
+    told = f"; the nearest {verb} {', '.join(f'm{seq}' for seq in near)}" if near else ""
     return LookupError(
-        f"nothing is called {handle}: position {named.first_seq} is no message "
+        f"nothing is called {handle}: position {named.first_seq} is not a message "
         f"(it is settings, a call or an edit) or was undone{told}"
     )
 
 
 def answer_recall_call(window: Window, call: ToolCall) -> str:
-    """The answer to a call of a recall tool; what it cannot find, it says."""
+    """Answer a call of a recall tool. The answer also says if something was not found."""
     require_recall_call(call)
     try:
         wanted = parse_recall_arguments(call)
@@ -227,7 +230,7 @@ def _messages_in_range(window: Window, handle: HandleTarget) -> dict[int, Messag
 
 
 def _summary_chain(window: Window) -> Iterator[Edit]:
-    """The summary in force, the one it carries on, and so on, as far as they are in memory."""
+    """Yield the current summary, the one it continues, and so on, as far as they are in memory."""
     known = {
         event.seq: event.body
         for event in window.base.events_since_snapshot
@@ -240,7 +243,7 @@ def _summary_chain(window: Window) -> Iterator[Edit]:
 
 
 def require_recall_call(call: ToolCall) -> None:
-    """Raise where the call is not one of a recall tool."""
+    """Raise `ValueError` if the call is not one of a recall tool."""
     if call.name not in RECALL_TOOL_NAMES:
         raise ValueError(
             f"{call.name} is not a recall tool; those are {RECALL_TOOL} and {SEARCH_TOOL}"
@@ -248,7 +251,7 @@ def require_recall_call(call: ToolCall) -> None:
 
 
 def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
-    """What a call of a recall tool asks for; what it leaves out, or says to be null, is empty."""
+    """Parse the arguments of a recall tool. A missing or null argument becomes empty."""
     try:
         given: Any = json.loads(call.arguments or "{}")
     except RecursionError:
@@ -263,7 +266,7 @@ def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
 def extract_lines(
     text: str, line_range: str = "", grep_pattern: str = "", *, max_chars: int = MAX_ANSWER_CHARS
 ) -> str:
-    """The lines asked for, within the limit; what is left out is said."""
+    """Return the requested lines within the limit, and say what is left out."""
     numbered = list(enumerate(text.splitlines(), 1))
     if line_range:
         span = _parse_line_range(line_range, len(numbered))
@@ -284,7 +287,7 @@ def extract_lines(
 
 
 def _parse_line_range(lines: str, total: int) -> range:
-    """The numbers that `10-40`, `10` or `10-` name; empty where they are no such words."""
+    """Return the line numbers of `10-40`, `10` or `10-`; empty for anything else."""
     match = _LINE_RANGE.fullmatch(lines.strip())
     if match is None or not (match[1] or match[3]):
         return range(0)
@@ -294,7 +297,8 @@ def _parse_line_range(lines: str, total: int) -> range:
 
 
 def search_window(window: Window, query: str) -> str:
-    """The passages that hold most of the words, of what the model does not see first."""
+    """Return the passages that contain most of the words, starting with those the model does not
+    see."""
     wanted = split_query_words(query)
     hits = [(score_text(wanted, text), seq) for seq, text in _searchable_texts(window)]
     seen = find_fully_visible_messages(window)
@@ -309,7 +313,7 @@ def search_window(window: Window, query: str) -> str:
 
 
 def find_fully_visible_messages(window: Window) -> frozenset[int]:
-    """Positions of the messages that the model sees whole."""
+    """Return the positions of the messages that the model sees in full."""
     return frozenset(
         entry.seq
         for group in window.conversation.groups
@@ -320,8 +324,10 @@ def find_fully_visible_messages(window: Window) -> frozenset[int]:
 
 
 def part_to_text(part: Part, media_hint: str = "") -> str:
-    """All that a part says, as text. For a picture or a file stands what it is, and the hint; never
-    its bytes."""
+    """Return the text of a part.
+
+    A picture or a file is described with the hint, without its bytes.
+    """
     if isinstance(part, OpaqueBlock):
         return dump_canonical_json(part.data)
     text = extract_text_or_arguments(part) or ""
@@ -330,12 +336,12 @@ def part_to_text(part: Part, media_hint: str = "") -> str:
 
 
 def format_part_hint(handle: str) -> str:
-    """How a program gets a picture or a file."""
+    """Return how a program gets a picture or a file."""
     return f"; recall_part({handle!r}) returns it"
 
 
 def format_model_hint(handle: str) -> str:
-    """How a model gets it."""
+    """Return how a model gets a picture or a file."""
     return f" · recall {handle}"
 
 
@@ -352,7 +358,7 @@ def _format_whole_message(
 
 
 def _searchable_texts(window: Window) -> Iterator[tuple[int, str]]:
-    """All that was said, but for earlier searches: they would find themselves first."""
+    """Yield all texts except earlier searches, which would find themselves first."""
     for seq, entry in window.entries.items():
         own = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
         answers = {call.result.seq for call in own if call.result is not None}

@@ -1,4 +1,4 @@
-"""Why the model sees something as it does: shown, cut, hidden, undone or erased, and by what."""
+"""Why the model sees something as it does: shown, cut, hidden, undone or erased, and the cause."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STATE_DESCRIPTIONS = {
     "shown": "is in the context, in full",
     "partial": "is in the context only in part: some of its parts are cut, hidden or erased",
     "truncated": "is in the context, but cut",
-    "masked": "is not in the context: a placeholder stands in its place",
+    "masked": "is not in the context: a placeholder replaces it",
     "summarised": "is not in the context: a summary covers it",
     "dropped": "is not in the context: it was dropped, and a notice says so",
     "listed": "is in the context, in the list of the user's earlier messages",
     "undone": "is not in the context: a rewind has undone it",
     "erased": "is not in the context: its text was erased and cannot be shown",
 }
-"""Each state of a message or a part, in words for a person."""
+"""A description of each state of a message or a part, for people."""
 _STATE_BY_OP = {
     "truncate": "truncated",
     "mask": "masked",
@@ -37,30 +37,30 @@ class VisibilityReason:
     """Why the model sees something as it does."""
 
     handle: str
-    """The handle that was asked about."""
+    """The handle in question."""
     state: str
     """One of `STATE_DESCRIPTIONS`."""
     since: float | None = None
-    """When that was decided, in seconds since the epoch; None where nothing was."""
+    """When that was decided, in seconds since the epoch; None if nothing was decided."""
     event: int | None = None
-    """The position of the edit, the rewind or the erasure; None where nothing was decided."""
+    """The position of the edit, the rewind or the erasure; None if nothing was decided."""
     reason: str = ""
     """The rule that decided it, with its numbers."""
     replacement: str = ""
-    """What the model sees in its place; empty for nothing."""
+    """What the model sees instead; empty for nothing."""
     text: str = ""
     """The text itself; empty if it was erased."""
     parts: dict[str, str] = field(default_factory=dict[str, str])
-    """By handle: the state of each part of a message that is `partial`; else empty."""
+    """By handle: the state of each part of a message that is `partial`; otherwise empty."""
 
 
 def explain_message_visibility(
     window: Window, handle: str, message: Message | None
 ) -> VisibilityReason:
-    """Why the window shows, as it does, what a handle names; `message` is the first that it names.
+    """Explain why the window shows what a handle names as it does.
 
-    The event that decided it is named by its position: `add_event_time_and_reason` adds what it
-    says.
+    `message` is the first message that the handle names. The result has the position of the
+    deciding event; `add_event_time_and_reason` adds its time and reason.
     """
     named = parse_handle(handle)
     if message is None or (named.part_index or 0) >= max(1, len(message.parts)):
@@ -96,7 +96,7 @@ def explain_message_visibility(
 
 
 def _find_part_states(window: Window, named: HandleTarget, message: Message) -> dict[str, str]:
-    """The state of each part of a message, if what became of it is a matter of its parts; else
+    """Return the state of each part, if the parts of a message have different states; otherwise
     nothing."""
     is_one_message = named.part_index is None and named.first_seq == named.last_seq
     if not is_one_message or len(message.parts) < 2:
@@ -110,7 +110,7 @@ def _find_part_states(window: Window, named: HandleTarget, message: Message) -> 
 def add_event_time_and_reason(
     reason: VisibilityReason, deciding_event: Event | None
 ) -> VisibilityReason:
-    """The same with what the event that decided it says of itself."""
+    """Return the same with the time and the reason of the deciding event."""
     if deciding_event is None:
         return reason
     own: str = getattr(deciding_event.body, "why", "")

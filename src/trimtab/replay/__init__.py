@@ -1,4 +1,4 @@
-"""Recorded conversations under other policies: what each would send, and cost."""
+"""Replay recorded conversations under other policies: what each would send, and what it costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: each may need an extra of its own."""
+    """Import a name at its first use, because each may need its own extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab.replay' has no attribute {name!r}")
     return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -1,10 +1,10 @@
-"""A provider's prompt cache, as its rules say, call after call.
+"""Model a provider's prompt cache by its rules, call after call.
 
-A prompt is a chain of pieces (head, then rounds) with their tokens and blocks. What a call reads is
-the longest prefix that is stored, alive and findable; what it writes is the rest up to its last
-mark; the remainder is paid in full.
+A prompt is a chain of pieces (head, then rounds) with their tokens and blocks. A call reads the
+longest prefix that is stored, not expired and can be found. It writes the rest up to its last mark.
+The remainder is paid at full price.
 
-Whose cache a replay is billed by: a model's catalog entry as cache rules and prices.
+Derive the cache rules and prices of a replay from a model's catalog entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARK_LOOKBACK_BLOCKS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheRules:
-    """One provider's cache."""
+    """The cache rules of one provider."""
 
     style: str = "marks"
     """`marks`: found at marks; `automatic`: longest common prefix; `none`."""
@@ -42,33 +42,33 @@ class CacheRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptPiece:
     digest: bytes
-    """Of its blocks, without marks."""
+    """Hash of its blocks, without marks."""
     tokens: int
-    """Its size."""
+    """Its size in tokens."""
     blocks: int
-    """How many the look-back counts."""
+    """Number of its blocks, for the look-back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputBill:
-    """What one call's input was billed as, in tokens."""
+    """How the input of one call was billed, in tokens."""
 
     read: int
-    """From the cache."""
+    """Tokens read from the cache."""
     write: int
-    """Into the cache."""
+    """Tokens written to the cache."""
     fresh: int
-    """Neither."""
+    """All other tokens."""
 
     def cost(self, rules: CacheRules) -> float:
-        """In fresh input tokens."""
+        """Return the cost in fresh input tokens."""
         return self.read * rules.read + self.write * rules.write + self.fresh
 
 
 @dataclass(slots=True)
 class PromptCacheModel:
     rules: CacheRules
-    """The provider's."""
+    """The rules of the provider."""
     _stored: dict[bytes, float] = field(default_factory=dict[bytes, float])
     _last: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     _last_at: float = 0.0
@@ -76,7 +76,7 @@ class PromptCacheModel:
     def bill_call(
         self, pieces: Sequence[PromptPiece], marked_indexes: Sequence[int], now: float
     ) -> InputBill:
-        """Bill one call; `marks` are indexes of pieces after which the prompt is marked."""
+        """Bill one call. `marked_indexes` are the pieces after which the prompt is marked."""
         total = sum(piece.tokens for piece in pieces)
         if self.rules.style == "none":
             return InputBill(read=0, write=0, fresh=total)
@@ -125,7 +125,7 @@ class PromptCacheModel:
 
 
 def _chain_prefixes(pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
-    """For each piece, what identifies the prompt up to its end, and its tokens up to there."""
+    """Return, for each piece, a hash of the prompt up to its end, and the tokens up to there."""
     whole = hashlib.blake2b(digest_size=16)
     size = 0
     chain: list[tuple[bytes, int]] = []
@@ -137,25 +137,25 @@ def _chain_prefixes(pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
 
 
 ANTHROPIC_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"
-"""Whose rules stand for the two kinds of cache, where the model's own is another."""
+"""The models whose rules are billed in addition to the model's own, one for each kind of cache."""
 DEFAULT_OUTPUT_PRICE_RATIO = 5.0
-"""Price of an output token over one of input, where the catalog has no prices."""
+"""Price of an output token relative to an input token, if the catalog has no prices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPricing:
     name: str
-    """As tables show it."""
+    """The name in tables."""
     model: str
-    """Whose catalog entry it is made from."""
+    """The model whose catalog entry is used."""
     rules: CacheRules
-    """How its cache bills."""
+    """The rules of its cache."""
     price: float | None
-    """US dollars per million fresh input tokens; None where the catalog has none."""
+    """US dollars per million fresh input tokens. None if the catalog has no price."""
 
 
 def build_cache_rules(model_info: ModelInfo) -> CacheRules:
-    """A catalog entry's cache and the price of its output."""
+    """Convert a catalog entry to cache rules and the price ratio of its output."""
     ratio = DEFAULT_OUTPUT_PRICE_RATIO
     if model_info.input_price and model_info.output_price:
         ratio = model_info.output_price / model_info.input_price
@@ -171,7 +171,14 @@ def build_cache_rules(model_info: ModelInfo) -> CacheRules:
 
 
 def list_billed_providers(model: str) -> tuple[ProviderPricing, ...]:
-    """The model's own first, whose prices policies decide by; then the other kinds of cache."""
+    """Return the providers by whose cache rules a replay is billed.
+
+    The first one is the model's own provider: policies decide by its prices. The others bill the
+    same prompts under other kinds of cache.
+
+    Args:
+        model: The name of the replayed model.
+    """
     entry = resolve_model_info(model)
     own = _build_provider(_provider_name(entry), entry)
     others = [
@@ -201,6 +208,6 @@ def _build_provider(name: str, model_info: ModelInfo) -> ProviderPricing:
 
 
 def _without_cache(provider: ProviderPricing) -> ProviderPricing:
-    """The same prices, and no cache."""
+    """Return the same prices without a cache."""
     rules = replace(provider.rules, style="none", read=1.0, write=1.0, ttl=0.0, minimum=0, step=1)
     return ProviderPricing(name="no cache", model=provider.model, rules=rules, price=provider.price)

@@ -1,7 +1,7 @@
-"""The pictures of a study, drawn once for paper and screen.
+"""The figures of a study, for reports and for PNG files.
 
-Colours are drawn as the light theme has them. In SVG each becomes a CSS variable, so that a page
-may show the same picture light or dark.
+Figures are drawn in the colours of the light theme. In SVG each colour becomes a CSS variable, so
+that a page can show the same figure in light or dark.
 """
 
 # matplotlib types the arguments it passes on only in part.
@@ -50,7 +50,7 @@ COLOURS_BY_CSS_NAME = {
     "s4": "#c0c7d4",
     "s5": "#b06ac0",
 }
-"""By the name of their CSS variable; no two may be equal."""
+"""Colours by the names of their CSS variables. No two may be equal."""
 _CSS_NAME_BY_COLOUR = {colour: name for name, colour in COLOURS_BY_CSS_NAME.items()}
 _LINE_COLOURS = [COLOURS_BY_CSS_NAME[f"c{i}"] for i in range(10)]
 _STYLE: dict[RcKeyType, Any] = {
@@ -76,7 +76,7 @@ DrawFigure = Callable[[], Figure]
 
 
 def build_figure_drawers(study: ReplayStudy) -> dict[str, DrawFigure]:
-    """By file name: what draws it."""
+    """Return the functions that draw the figures, by file name."""
     one = find_longest_conversation(study)
     found: dict[str, DrawFigure] = {"cost_recall": partial(draw_cost_vs_recall, study)}
     for setup in list_distinct_setups(study):
@@ -88,7 +88,7 @@ def build_figure_drawers(study: ReplayStudy) -> dict[str, DrawFigure]:
 
 
 def list_distinct_setups(study: ReplayStudy) -> list[ReplaySetup]:
-    """The setups whose requests differ; naive marks change what is paid, not what is sent."""
+    """Return the setups whose requests differ. Naive marks change the price, not the request."""
     known: list[ReplaySetup] = []
     for setup in study.setups:
         if all(setup.options != other.options for other in known):
@@ -97,17 +97,17 @@ def list_distinct_setups(study: ReplayStudy) -> list[ReplaySetup]:
 
 
 def make_figure_name(kind: str, setup: ReplaySetup) -> str:
-    """Of a picture of one setup."""
+    """Return the name of a figure of one setup."""
     return f"{kind}_{setup.name.replace(':', '_')}"
 
 
 def find_longest_conversation(study: ReplayStudy) -> RecordedConversation:
-    """The conversation with the most calls, which the pictures over time are of."""
+    """Return the conversation with the most calls, which the figures over time show."""
     return max(study.conversations, key=lambda one: one.calls)
 
 
 def render_svg(figure_name: str, draw: DrawFigure) -> str:
-    """A picture as SVG to be put into a page, its colours as CSS variables."""
+    """Render a figure as SVG for a page, with its colours as CSS variables."""
     text = io.StringIO()
     # Ids are salted by the name: pictures of one page must not share them.
     with mpl.rc_context({**_STYLE, "svg.hashsalt": figure_name}):
@@ -124,7 +124,7 @@ def render_svg(figure_name: str, draw: DrawFigure) -> str:
 
 
 def write_png_files(study: ReplayStudy, folder: Path) -> Iterator[Path]:
-    """Every picture as a file, light, at twice the screen's resolution."""
+    """Write every figure as a file in the light theme, at twice the screen's resolution."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in build_figure_drawers(study).items():
         path = folder / f"{name}.png"
@@ -134,7 +134,7 @@ def write_png_files(study: ReplayStudy, folder: Path) -> Iterator[Path]:
 
 
 def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
-    """Each setup by what it costs and what it still shows; those no other beats are joined."""
+    """Draw each setup by its cost and recall. A line joins those that no other setup beats."""
     figure, axes = _create_axes(8.0, 4.2)
     own = study.providers[0]
     points = [
@@ -172,7 +172,7 @@ def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
 
 
 def find_pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other is both cheaper and better than, cheapest first."""
+    """Return the points for which no other is both cheaper and better, cheapest first."""
     front: list[tuple[float, float]] = []
     for spent, seen in sorted(points, key=lambda point: (point[0], -point[1])):
         if not front or seen > front[-1][1]:
@@ -183,7 +183,7 @@ def find_pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float
 def draw_context_over_time(
     study: ReplayStudy, conversation: RecordedConversation, setup: ReplaySetup
 ) -> Figure:
-    """What each request was made of, call by call, and where the prompt was broken."""
+    """Draw the sections of each request, call by call, and mark calls that broke the prefix."""
     figure, axes = _create_axes(6.0, 3.2)
     providers = {provider.name: provider.rules for provider in study.providers}
     wanted = find_earlier_references(conversation.messages)
@@ -199,7 +199,7 @@ def draw_context_over_time(
         marker=2,
         linestyle="",
         color=COLOURS_BY_CSS_NAME["c6"],
-        label="prompt broken",
+        label="prefix broken",
         clip_on=False,
     )
     axes.set_xlabel("call")
@@ -213,7 +213,7 @@ def draw_context_over_time(
 
 
 def draw_cumulative_cost(study: ReplayStudy, conversation: RecordedConversation) -> Figure:
-    """What one conversation has cost so far, call by call, under each setup."""
+    """Draw the cumulative cost of one conversation, call by call, under each setup."""
     figure, axes = _create_axes(8.0, 4.0)
     own = study.providers[0]
     for index, setup in enumerate(study.setups):
@@ -241,7 +241,7 @@ def draw_cumulative_cost(study: ReplayStudy, conversation: RecordedConversation)
 
 
 def _largest_request_tokens(study: ReplayStudy, conversation: RecordedConversation) -> int:
-    """Tokens of the largest request that any setup made of a conversation."""
+    """Return the tokens of the largest request of a conversation under any setup."""
     runs = (run for run in study.runs if run.conversation == conversation.id)
     return max((call.tokens for run in runs for call in run.calls), default=1)
 

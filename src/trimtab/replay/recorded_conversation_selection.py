@@ -1,6 +1,6 @@
-"""A recorded conversation, whatever format it was recorded in.
+"""A recorded conversation in one form for all formats.
 
-Which conversations are replayed: long enough, one half of them, so many at most.
+Select the conversations to replay by length, by half and by number.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from trimtab.log.message import Message
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedConversation:
     id: str
-    """By which reports name it, and by which halves are split."""
+    """The id by which reports name it and halves are split."""
     source: str
-    """Where it comes from: the file, or the agent that recorded it."""
+    """Its origin: the file, or the agent that recorded it."""
     messages: tuple[Message, ...]
-    """All that was said after the system prompt, in order."""
+    """All messages after the system prompt, in order."""
     system: tuple[Message, ...] = ()
-    """The system prompt, where one was recorded."""
+    """The system prompt, if it was recorded."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """Tool definitions, where they were recorded."""
+    """Tool definitions, if they were recorded."""
     times: tuple[float, ...] | None = None
-    """Seconds since the epoch, one for each message; None where none were recorded."""
+    """Seconds since the epoch, one for each message. None if they were not recorded."""
     usage: Mapping[int, Usage] | None = None
-    """By message index: what the provider reported for the call that produced it."""
+    """What the provider reported for the call that produced each message, by message index."""
 
     model: str | None = None
-    """Who answered last, where a log of our own says so."""
+    """The model that answered last, if the recording names it."""
     window: int | None = None
-    """Tokens that it took, input and output together, by the same log."""
+    """The model's window in tokens, input and output together, if a log of Trimtab names it."""
 
     @property
     def calls(self) -> int:
@@ -44,7 +44,7 @@ class RecordedConversation:
 
 CorpusHalf = Literal["all", "even", "odd"]
 MIN_UNIQUE_CALL_ID_CHARS = 16
-"""Characters from which on a tool-call id is taken for unique; shorter ones are counters."""
+"""Tool-call ids of at least this length count as unique. Shorter ones are counters."""
 
 
 def select_conversations(
@@ -54,7 +54,15 @@ def select_conversations(
     half: CorpusHalf = "all",
     limit: int | None = None,
 ) -> list[RecordedConversation]:
-    """The conversations that are wanted; a limit takes those whose ids have the smallest hashes."""
+    """Select conversations to replay.
+
+    Args:
+        conversations: The conversations to choose from.
+        min_calls: Leave out conversations with fewer model calls.
+        half: `even` or `odd` for one half of them, or `all`. Conversations that share tool calls
+            are in the same half.
+        limit: Maximum number of conversations. Those whose ids have the smallest hashes are kept.
+    """
     found = list(conversations)
     if half != "all":
         sides = assign_corpus_halves(found)
@@ -68,10 +76,9 @@ def select_conversations(
 
 
 def assign_corpus_halves(conversations: Sequence[RecordedConversation]) -> list[CorpusHalf]:
-    """The half of each: by the SHA-256 of its id, or of the smallest id it shares calls with.
+    """Return the half of each, by the SHA-256 of the smallest id among those it shares calls with.
 
-    Resumed and forked sessions share tool-call ids; what one half has seen must not be in the
-    other.
+    Resumed and forked sessions share tool-call ids. What is in one half must not be in the other.
     """
     parent = list(range(len(conversations)))
 

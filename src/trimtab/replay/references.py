@@ -1,12 +1,12 @@
-"""What an agent goes back to: identifiers, paths and quoted strings of its later tool calls.
+"""Find what an agent refers back to: identifiers, paths and quoted strings in later tool calls.
 
-A *reference* is an identifier, path or quoted string in the arguments of a tool call that some
-earlier message of the conversation holds. It is *visible* where a message as sent in that call
-still holds it. A reference is *far* where it was last mentioned more than ten messages before, and
-*tool-only* where only tool results ever held it.
+A *reference* is an identifier, path or quoted string in the arguments of a tool call that an
+earlier message of the conversation contains. It is *visible* if a message, as sent in that call,
+still contains it. A reference is *far* if it was last mentioned more than ten messages before. It
+is *tool-only* if only tool results ever contained it.
 
-Identifiers and paths are those of `text/identifiers.py`. Quoted strings have 4 to 80 characters on
-one line.
+`text/identifiers.py` defines identifiers and paths. Quoted strings have 4 to 80 characters on one
+line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.log.message import Message, Text, ToolCall, ToolResult
 from trimtab.text.identifiers import count_identifiers, join_string_values
 
 FAR_REFERENCE_MESSAGES = 10
-"""Messages."""
+"""A reference is far if it was last mentioned more than this many messages before."""
 
 _QUOTED = re.compile(r"\"([^\"\n]{4,80})\"|'([^'\n]{4,80})'|`([^`\n]{4,80})`")
 
@@ -28,22 +28,22 @@ class EarlierReference:
     """One reference of one call."""
 
     text: str
-    """What the call names."""
+    """The text that the call contains."""
     sources: tuple[int, ...]
-    """Indexes of the earlier messages that hold it, oldest first."""
+    """Indexes of the earlier messages that contain it, oldest first."""
     far: bool
-    """Last mentioned more than ten messages before."""
+    """Whether it was last mentioned more than ten messages before."""
     tool_only: bool
-    """Held by tool results alone."""
+    """Whether only tool results contained it."""
 
 
 def find_quoted_strings(text: str) -> set[str]:
-    """Quoted strings of a text."""
+    """Return the quoted strings of a text."""
     return {match[match.lastindex or 0].strip() for match in _QUOTED.finditer(text)}
 
 
 def find_earlier_references(messages: tuple[Message, ...]) -> dict[int, list[EarlierReference]]:
-    """By index of an assistant message: what its tool calls refer to."""
+    """Return the references of each assistant message's tool calls, by message index."""
     texts = [_message_text(message) for message in messages]
     holders: dict[str, list[int]] = {}
     found: dict[int, list[EarlierReference]] = {}

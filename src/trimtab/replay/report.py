@@ -1,4 +1,4 @@
-"""A study as one HTML file that needs nothing else: no script, no font, no request."""
+"""Render a study as one HTML file without scripts, fonts or other requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trimtab.replay.study_results import (
 
 
 def render_html_report(study: ReplayStudy) -> str:
-    """The whole page."""
+    """Render the whole page."""
     style = files("trimtab.replay").joinpath("report.css").read_text(encoding="utf-8")
     drawn = {name: render_svg(name, draw) for name, draw in build_figure_drawers(study).items()}
     one = find_longest_conversation(study)
@@ -51,14 +51,14 @@ def render_html_report(study: ReplayStudy) -> str:
 <div class="scroll">{_render_table(study)}</div>
 <p class="soft">Green is the best of its column. Every number is defined at the end of the page.</p>
 <h2>Cost against recall</h2>
-<p>Further left is cheaper, further up shows more of what the agent goes back to. Filled points are
-those that no other beats in both; the dotted line joins them.</p>
+<p>Points further left are cheaper; points further up show more of what the agent refers back to.
+Filled points are those that no other point beats in both; the dotted line joins them.</p>
 {_figure("", drawn["cost_recall"])}
-<h2>What one conversation’s requests were made of</h2>
+<h2>What the requests of one conversation contain</h2>
 <p>The longest one, {escape(one.id)}, {format_noun_count(one.calls, "call")}. Red ticks are calls
-whose prompt did not extend the last one: there the provider’s cache ended at the first change.</p>
+whose prompt did not extend the previous one: the provider’s cache ended at the first change.</p>
 <div class="pair">{stacks}</div>
-<h2>What that conversation has cost, call by call</h2>
+<h2>Cumulative cost of that conversation, call by call</h2>
 {_figure("", drawn["cumulative"])}
 <h2>How it was measured</h2>
 <dl>{_render_definitions(study)}</dl>
@@ -74,7 +74,7 @@ def _figure(caption: str, picture: str) -> str:
 
 
 def _names_of_equal_setups(study: ReplayStudy, setup: ReplaySetup) -> str:
-    """The names of all setups that send what this one sends."""
+    """Return the names of all setups that send the same requests as this one."""
     return ", ".join(other.name for other in study.setups if other.options == setup.options)
 
 
@@ -105,30 +105,35 @@ def _render_definitions(study: ReplayStudy) -> str:
     own, first = study.providers[0].name, study.setups[0].name
     models = ", ".join(f"{p.name} by {p.model}" for p in study.providers if p.name != "no cache")
     said = {
-        "Conversations": f"{study.title}; from {_describe_sources(study)}. Where the recorded "
-        "agent "
-        "compacted, the replay stops. It is open-loop: the recorded replies stay as they are, "
-        "whatever a policy hides. It measures cost and exposure, not success.",
-        "Cost": "Fresh input tokens per call: input as the cache bills it, the recorded output at "
-        "the price of output, and summary calls: the summariser reads what is summarised and "
-        f"writes {SUMMARY_OUTPUT_TOKENS} tokens, at a third of the main model’s prices. Prices and "
-        f"cache rules are the catalog’s: {models}.",
-        "Providers": f"Policies decide by {own}’s prices. The other columns bill the same prompts.",
-        "× cheaper": f"The cost of {first} over the row’s, with a 95 % interval: conversations "
-        f"drawn anew {BOOTSTRAP_RESAMPLES:,} times.",
-        "Re-fetch": "A call that refers to something hidden pays for writing what held it once "
-        "more (at most 8,000 tokens a result), and for one more call that reads the prompt and "
-        f"writes {REFETCH_OUTPUT_TOKENS} tokens.",
-        "Reference": "An identifier or path (a run of letters, digits and underscores, joined by "
-        ". / - or :, of five characters or more, with a digit, underscore, joint or inner "
-        "capital), or a quoted string of 4 to 80 characters, in the arguments of a tool call, "
-        "that some earlier message holds. It is visible where a message, as sent, still holds it.",
+        "Conversations": f"{study.title}; from {_describe_sources(study)}. The replay stops at the "
+        "point where the recorded agent compacted its context. It is open-loop: the recorded "
+        "replies stay as they are, whatever a policy hides. It measures cost and exposure, not "
+        "success.",
+        "Cost": "Cost per call in fresh input tokens. It is the sum of the input at cache prices, "
+        "the recorded output at output prices, and the summary calls. A summariser reads the "
+        f"summarised messages and writes {SUMMARY_OUTPUT_TOKENS} tokens, at a third of the main "
+        f"model’s prices. Prices and cache rules come from the catalog: {models}.",
+        "Providers": f"Policies decide by the prices of {own}. The other columns show what the "
+        "same prompts cost at other providers.",
+        "× cheaper": f"The cost of {first} divided by the cost of the row, with a 95 % interval. "
+        f"The interval comes from {BOOTSTRAP_RESAMPLES:,} resamples of the conversations.",
+        "Re-fetch": "If a call refers to hidden content, its cost includes fetching that content "
+        "again. This is the cost of writing the message that contained it (at most 8,000 tokens "
+        "per result), plus one more call. That call reads the prompt and writes "
+        f"{REFETCH_OUTPUT_TOKENS} tokens.",
+        "Reference": "A text in the arguments of a tool call. An earlier message also contains "
+        "this text. It is an identifier or path, or a quoted string of 4 to 80 characters. "
+        "Identifiers and paths consist of letters, digits, _ and $, joined by . / \\ - or :. They "
+        "have five characters or more, at least one of them alphabetic. They also contain a digit, "
+        "an underscore, a joining character, or a capital after a lower-case character. A "
+        "reference is visible if a message, as sent, still contains it.",
         "Recall, far, tool": "The visible share of all references; of those last mentioned more "
         f"than {FAR_REFERENCE_MESSAGES} messages before; of those that only tool results ever "
-        "held.",
-        "Cache": "Hit: share of input read from the cache. Uncached: input that was not, which a "
-        "first token waits for. Breaks: calls whose prompt does not extend the last one.",
-        "Tokens": f"Estimates by the weights of the {study.tokenizer} family.",
+        "contained.",
+        "Cache": "Hit: share of the input that was read from the cache. Uncached: input that was "
+        "not read from it, which delays the first token. Breaks: calls whose prompt does not "
+        "extend the previous one.",
+        "Tokens": f"Estimated with the token weights of the model family {study.tokenizer}.",
         "Pauses": study.describe_pauses().partition(": ")[2].capitalize() + ".",
     }
     if few := study.warn_too_little_data():
@@ -137,5 +142,7 @@ def _render_definitions(study: ReplayStudy) -> str:
         said["Not recorded"] = f"{bare}."
     refused = sum(row.cannot_fit for row in study.rows)
     if refused:
-        said["Left out"] = f"{format_noun_count(refused, 'call')} that no edit could make fit."
+        said["Left out"] = (
+            f"{format_noun_count(refused, 'call')} that could not be made to fit the window."
+        )
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in said.items())

@@ -1,13 +1,14 @@
-"""What a request is made of, by who said it and whether it is whole.
+"""Count the tokens of a request by section.
 
-A summary by a model, in a replay: nobody is asked, but the sizes are those of a real one.
+Simulate a summary by a model: no model is called, but the sizes are those of a real summary.
 
-Lines of what was said stand for the model's sections, as many tokens as it is asked for; the list
-beside them and the checks on sizes are the product's own. What the model would be shown is counted.
+Lines of the conversation replace the model's sections, with the number of tokens that a model would
+be asked for. The verbatim list and the size checks are those of production. The input that the
+model would read is counted.
 
-One conversation, run again under one policy, through the code that production uses.
+Replay one conversation under one policy, through the code that production uses.
 
-All conversations under all setups, over all cores.
+Replay all conversations under all setups, on all cores.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
 
 PROMPT_SECTIONS = ("system", "user", "assistant", "tool results", "placeholders", "summary")
-"""From the bottom of a stack to its top."""
+"""The sections of a request, from the bottom of a stacked figure to its top."""
 
 
 def count_section_tokens(window: Window) -> dict[str, int]:
-    """Tokens by section; tool calls are the assistant's, truncated results are results."""
+    """Count tokens by section. Tool calls belong to `assistant`, truncated results to results."""
     out: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0)
     out["system"] = window.settings.head.tokens
     out["summary"] = window.conversation.front_size.tokens
@@ -66,7 +67,7 @@ def count_section_tokens(window: Window) -> dict[str, int]:
 
 
 def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
-    """Put the summary in place that the policy wants; tokens read and written for it, if any."""
+    """Add the summary that the policy wants, and return the tokens read and written for it."""
     wanted = context.pending_summary(forced=forced)
     if wanted is None:
         return 0, 0
@@ -92,76 +93,76 @@ def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
 
 
 MAX_REFETCH_TOKENS = 8_000
-"""Tokens of one result that is fetched again; every policy would cap it on the way in."""
+"""Maximum tokens of a result that is fetched again. Every policy would cap it at that size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySetup:
-    """What a conversation is run under."""
+    """The settings under which conversations are replayed."""
 
     name: str
-    """As tables show it."""
+    """The name in tables."""
     options: Mapping[str, Any]
-    """Of `Context`: policy, goal, context knobs, limits."""
+    """Options of `Context`: policy, goal, context settings, limits."""
     model: str = "claude-sonnet-4-5"
-    """Whose tokenizer, window and dialect hold."""
+    """The model whose tokenizer, window and dialect apply."""
     naive_marks: bool = False
-    """True marks only the head and the last block, as a loop without thought for caches would."""
+    """Whether to mark only the head and the last block, as a loop that ignores caches would."""
 
     @property
     def model_writes_summaries(self) -> bool:
-        """Whether a model writes the summaries: after a turn, or before a call that needs one."""
+        """Whether a model writes the summaries, after a turn or before a call that needs one."""
         return self.options.get("summaries") == "manual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCall:
     index: int
-    """Of the assistant message that the call produced."""
+    """Index of the assistant message that the call produced."""
     at: float
     """Seconds since the conversation's start."""
     tokens: int
-    """Estimated input."""
+    """Estimated input tokens."""
     bill: Mapping[str, InputBill]
-    """By provider: what the input was billed as."""
+    """How the input was billed, by provider."""
     output: int
     """Estimated tokens of the reply."""
     edits: int
-    """Made before the call."""
+    """Edits made before the call."""
     broke: bool
-    """Whether the prompt no longer extended the last one."""
+    """Whether the prompt no longer extended the previous one."""
     summarised: int
-    """Tokens that a summariser read before the call; 0 for none."""
+    """Tokens that a summariser read before the call. 0 for none."""
     written: int | None = None
-    """Tokens that it wrote; None where no model was asked and the usual is assumed."""
+    """Tokens that it wrote. None if no model was called, so that the usual number is assumed."""
     needs: int
-    """References of the reply's tool calls."""
+    """Number of references of the reply's tool calls."""
     seen: int
-    """Of these, visible."""
+    """Number of visible references."""
     far: int
-    """Of these, last mentioned more than ten messages before."""
+    """Number of references last mentioned more than ten messages before."""
     far_seen: int
-    """Of the far ones, visible."""
+    """Number of visible far references."""
     tool: int
-    """References that only tool results ever held."""
+    """Number of references that only tool results ever contained."""
     tool_seen: int
-    """Of these, visible."""
+    """Number of visible tool-only references."""
     missing: int
-    """Tokens of the results that would have to be fetched again, each once."""
+    """Tokens of the results that would have to be fetched again, each counted once."""
     sections: Mapping[str, int] | None = None
-    """Tokens by section, where it was asked for."""
+    """Tokens by section, if they were requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRun:
     conversation: str
-    """Its id."""
+    """The conversation's id."""
     setup: str
-    """Its name."""
+    """The setup's name."""
     calls: tuple[ReplayedCall, ...]
-    """In order."""
+    """The calls in order."""
     cannot_fit: int
-    """Calls that no edit could make fit; they are left out of `calls`."""
+    """Calls that no edit could make fit. They are left out of `calls`."""
 
 
 def replay_conversation(
@@ -172,7 +173,7 @@ def replay_conversation(
     *,
     with_sections: bool = False,
 ) -> ConversationRun:
-    """Run a conversation call by call: before each assistant message, one request."""
+    """Replay a conversation call by call, with one request before each assistant message."""
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
     context = StepwiseContext(setup.model, clock=lambda: clock[0], **setup.options)
@@ -200,7 +201,7 @@ def replay_conversation(
 
 
 class _ReplayWalk:
-    """A replay under way."""
+    """A running replay."""
 
     def __init__(
         self,
@@ -224,7 +225,7 @@ class _ReplayWalk:
         self._positions.append(self._context.window.seq)
 
     def end_turn(self) -> None:
-        """After a turn a summary may be made in the background."""
+        """Make a summary, as may happen in the background after a turn."""
         self._write(forced=False)
 
     def _write(self, *, forced: bool) -> None:
@@ -263,7 +264,7 @@ class _ReplayWalk:
         )
 
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
-        """What summaries have cost since the last call."""
+        """Return what summaries have cost since the last call."""
         if not self._setup.model_writes_summaries:
             return {
                 "summarised": sum(_estimate_summary_input(e, self._context.window) for e in made)
@@ -272,7 +273,7 @@ class _ReplayWalk:
         return {"summarised": read, "written": written}
 
     def _prompt(self, call: ModelCall) -> tuple[list[PromptPiece], list[int]]:
-        """The prompt as pieces, and the pieces after which it is marked."""
+        """Return the prompt as pieces, and the indexes of the pieces after which it is marked."""
         window, rendering = self._context.window, self._context.rendering
         is_new = window.accounting.prefix_version != self._version
         if is_new:
@@ -298,7 +299,7 @@ class _ReplayWalk:
         return self._pieces, [ends[mark] for mark in wanted if mark in ends]
 
     def _recall(self, needs: list[EarlierReference]) -> dict[str, int]:
-        """How many of the references the request still shows, and what is lost with the rest."""
+        """Count the references that the request still shows, and the tokens lost with the rest."""
         window = self._context.window
         front = window.summary.text if window.summary else ""
         names = ("needs", "seen", "far", "far_seen", "tool", "tool_seen")
@@ -318,7 +319,7 @@ class _ReplayWalk:
 
 
 def _is_text_visible(entry: Entry, text: str) -> bool:
-    """Whether a message as it is sent still holds a text."""
+    """Return whether a message, as sent, still contains a text."""
     if entry.round.group.hidden is not None:
         return False
     if not entry.edits:
@@ -332,7 +333,7 @@ def _is_text_visible(entry: Entry, text: str) -> bool:
 
 
 def _estimate_summary_input(edit: Edit, window: Window) -> int:
-    """Tokens that a summariser would have read, at 1,000 characters a message."""
+    """Estimate the tokens that a summariser would have read, at 1,000 characters per message."""
     if edit.op != "summarise":
         return 0
     spans = (e for seq, e in window.entries.items() if edit.first <= seq <= edit.last)
@@ -340,9 +341,9 @@ def _estimate_summary_input(edit: Edit, window: Window) -> int:
 
 
 def estimate_message_times(conversation: RecordedConversation) -> list[float]:
-    """Recorded times, else the calibrated model: most pauses are short, some outlive a cache.
+    """Return recorded times, or modelled ones: most pauses are short, some outlive a cache.
 
-    Of the calls after a user message 23 % found a cold cache, of those after a tool result 0.6 %.
+    After a user message 23 % of the calls found a cold cache, after a tool result 0.6 %.
     """
     if conversation.times is not None:
         return list(conversation.times)
@@ -360,7 +361,7 @@ def estimate_message_times(conversation: RecordedConversation) -> list[float]:
 
 
 OnReplayProgress = Callable[[int, int], None]
-"""Told after each conversation: calls done, calls in all, over all setups."""
+"""Called after each conversation with the calls done and all calls, over all setups."""
 
 
 def replay_all(
@@ -371,7 +372,18 @@ def replay_all(
     jobs: int | None = None,
     on_progress: OnReplayProgress | None = None,
 ) -> list[ConversationRun]:
-    """Every conversation under every setup, in the order they were given."""
+    """Replay every conversation under every setup.
+
+    Args:
+        conversations: The conversations to replay.
+        setups: The setups to replay each of them under.
+        rules_by_provider: The cache rules that bill each call, by the name of the provider.
+        jobs: Number of processes. None for one per core.
+        on_progress: Called after each conversation with the calls done and all calls.
+
+    Returns:
+        The runs, ordered by conversation and then by setup.
+    """
     total = sum(conversation.calls for conversation in conversations) * len(setups)
     done = 0
     found: dict[int, list[ConversationRun]] = {}
@@ -413,7 +425,7 @@ def replay_under_each_setup(
     setups: Sequence[ReplaySetup],
     rules_by_provider: Mapping[str, CacheRules],
 ) -> list[ConversationRun]:
-    """One conversation under every setup; what it refers to is found once."""
+    """Replay one conversation under every setup. Its references are found only once."""
     wanted = find_earlier_references(conversation.messages)
     runs: list[ConversationRun] = []
     for setup in setups:

@@ -1,13 +1,13 @@
-"""What one call costs, in fresh input tokens of the main model.
+"""Compute the cost of one call, in fresh input tokens of the main model.
 
-- *input*: tokens read from the cache, written to it and neither, each at its price;
+- *input*: tokens read from the cache, written to it and all others, each at its price;
 - *output*: the recorded reply, at the price of output;
-- *summary*: where a policy summarised before the call, a summariser read what was summarised and
-  wrote 400 tokens, or what it is known to have written, at a third of the main model's prices;
-- *re-fetch*: where the reply refers to something that was hidden, what held it is fetched again
-  and written to the cache, in one more call that reads the prompt and writes 100 tokens.
+- *summary*: if a policy summarised before the call, a summariser read the summarised messages and
+  wrote 400 tokens, or the known number, at a third of the main model's prices;
+- *re-fetch*: if the reply refers to something hidden, its message is fetched again and written to
+  the cache, in one more call that reads the prompt and writes 100 tokens.
 
-Runs added up by setup: what each costs, what it still shows, and how sure that is.
+Add up runs by setup: the cost of each, its recall, and the confidence interval.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from trimtab.replay.billing import CacheRules, ProviderPricing
 from trimtab.replay.runner import ConversationRun, ReplayedCall
 
 SUMMARY_OUTPUT_TOKENS = 400
-"""Tokens that a modelled summary has."""
+"""Tokens of a modelled summary."""
 SUMMARISER_PRICE_RATIO = 1 / 3
-"""Of the summariser, relative to the main model."""
+"""The summariser's price relative to the main model."""
 REFETCH_OUTPUT_TOKENS = 100
-"""Tokens of the modelled call that asks for a lost text again."""
+"""Output tokens of the modelled call that fetches a lost text again."""
 
 
 def compute_call_cost_in_input_tokens(
     call: ReplayedCall, provider_name: str, cache_rules: CacheRules
 ) -> float:
-    """Of a call as it was made: input, output and summary."""
+    """Return the cost of a call as it was made: input, output and summary."""
     spent = call.bill[provider_name].cost(cache_rules) + call.output * cache_rules.output
     if call.summarised:
         written = SUMMARY_OUTPUT_TOKENS if call.written is None else call.written
@@ -40,7 +40,7 @@ def compute_call_cost_in_input_tokens(
 
 
 def compute_refetch_cost(call: ReplayedCall, cache_rules: CacheRules) -> float:
-    """Of getting back what the call refers to and no longer sees; 0 where nothing is lost."""
+    """Return the cost of fetching what the call refers to but no longer sees, or 0."""
     if call.seen == call.needs:
         return 0.0
     again = cache_rules.read * call.tokens + REFETCH_OUTPUT_TOKENS * cache_rules.output
@@ -54,80 +54,80 @@ CONFIDENCE_LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupCostAtProvider:
-    """One setup at one provider; costs in fresh input tokens per call."""
+    """The cost of one setup at one provider, in fresh input tokens per call."""
 
     cost: float
     """Input, output and modelled summary calls."""
     with_refetch: float
-    """The same, and every lost reference fetched again."""
+    """The same, if every lost reference is fetched again."""
     cache_hit: float
     """Share of all input that was read from the cache."""
     uncached: float
-    """Input tokens per call that were not read from the cache: what a first token waits for."""
+    """Input tokens per call that were not read from the cache. They delay the first token."""
     dollars: float | None
-    """US dollars per 1,000 calls, without re-fetches; None where a price is unknown."""
+    """US dollars per 1,000 calls, without re-fetches. None if a price is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimesCheaper:
-    """How many times cheaper a setup is than the first one, cost per call against cost per call."""
+    """How many times cheaper a setup is than the first one, by cost per call."""
 
     value: float
-    """Over all conversations."""
+    """The ratio over all conversations."""
     low: float
-    """Lower end of the 95 % interval, conversations resampled."""
+    """Lower end of the 95 % interval, from resampled conversations."""
     high: float
-    """Upper end."""
+    """Upper end of the interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupResult:
     setup: str
-    """Its name."""
+    """The setup's name."""
     calls: int
-    """That were made."""
+    """Number of calls made."""
     cannot_fit: int
-    """That no edit could make fit."""
+    """Number of calls that no edit could make fit."""
     tokens: float
-    """Input per call."""
+    """Input tokens per call."""
     edits: float
-    """Per call."""
+    """Edits per call."""
     breaks: float
-    """Calls whose prompt did not extend the last one, as a share of all."""
+    """Share of calls whose prompt did not extend the previous one."""
     summaries: int
-    """Calls before which something was summarised."""
+    """Number of calls before which something was summarised."""
     recall: float | None
-    """Share of references that are visible; None where there were none."""
+    """Share of references that are visible. None if there were none."""
     far: float | None
-    """Of those last mentioned more than ten messages before."""
+    """The same for references last mentioned more than ten messages before."""
     tool: float | None
-    """Of those that only tool results ever held."""
+    """The same for references that only tool results ever contained."""
     prices: dict[str, SetupCostAtProvider]
-    """By provider."""
+    """Costs by provider."""
     cheaper: dict[str, TimesCheaper]
-    """By provider: against the first setup, without re-fetches."""
+    """How much cheaper than the first setup, by provider, without re-fetches."""
     cheaper_with_refetch: dict[str, TimesCheaper]
-    """By provider: against the first setup, with re-fetches."""
+    """How much cheaper than the first setup, by provider, with re-fetches."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Convert to plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ConversationSums:
-    """One conversation under one setup, in numbers that may be added."""
+    """One conversation under one setup, in numbers that can be added."""
 
     calls: int
-    """Made."""
+    """Number of calls made."""
     costs: tuple[float, ...]
-    """By provider, without re-fetches; then by provider, with them."""
+    """Costs by provider without re-fetches, then by provider with them."""
 
 
 def summarise_runs_by_setup(
     runs: Iterable[ConversationRun], providers: Sequence[ProviderPricing]
 ) -> list[SetupResult]:
-    """One row for each setup, in the order they first appear."""
+    """Return one row for each setup, in the order in which they first appear."""
     by_setup: dict[str, list[ConversationRun]] = {}
     for run in runs:
         by_setup.setdefault(run.setup, []).append(run)
@@ -208,7 +208,7 @@ def _share_of(part: int, whole: int) -> float | None:
 def _bootstrap_cost_ratios(
     setups: Sequence[str], sums: dict[str, dict[str, _ConversationSums]]
 ) -> dict[str, list[TimesCheaper]]:
-    """For each setup but the first: its ratios to the first, conversations drawn anew each time."""
+    """Return the cost ratios of each setup to the first one, with resampled conversations."""
     if len(setups) < 2:
         return {}
     base = sums[setups[0]]
@@ -242,7 +242,7 @@ def _compute_cost_ratios(
 def _cost_ratio(
     costs: tuple[list[float], list[float]], calls: tuple[list[int], list[int]], draw: Sequence[int]
 ) -> float:
-    """Cost per call of the first over that of the second, of the drawn conversations."""
+    """Divide the first cost per call by the second, over the drawn conversations."""
     one, other = (
         sum(map(spent.__getitem__, draw)) / max(1, sum(map(made.__getitem__, draw)))
         for spent, made in zip(costs, calls, strict=True)

@@ -1,6 +1,6 @@
-"""One comparison: which conversations, which setups, what came out, and how it was measured.
+"""One comparison: its conversations, setups and results, and how they were measured.
 
-The columns of a study's table, for every place that shows it.
+The columns of its table, for the terminal and the report.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from trimtab.replay.setup_costs import (
 )
 
 MIN_CONVERSATIONS_AND_CALLS = (3, 30)
-"""Conversations, and calls of each on average, below which a comparison is an anecdote."""
+"""With fewer conversations, or fewer calls in each on average, a comparison proves little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStudy:
     conversations: tuple[RecordedConversation, ...]
-    """Those that were replayed."""
+    """The conversations that were replayed."""
     setups: tuple[ReplaySetup, ...]
-    """What they were run under; the first is what the others are compared with."""
+    """The setups. The others are compared with the first one."""
     runs: tuple[ConversationRun, ...]
     """Each conversation under each setup."""
     providers: tuple[ProviderPricing, ...]
-    """Whose caches the runs were billed by; the first is the model's own."""
+    """The providers whose caches billed the runs. The first is the model's own."""
     rows: tuple[SetupResult, ...]
-    """The runs added up, one for each setup."""
+    """The runs added up, one row for each setup."""
 
     @property
     def model(self) -> str:
@@ -46,57 +46,60 @@ class ReplayStudy:
 
     @property
     def window(self) -> int:
-        """Tokens of input and output together."""
+        """Size of the window in tokens, input and output together."""
         entry = resolve_model_info(self.model)
         return int(self.setups[0].options.get("context_window", entry.context_window))
 
     @property
     def calls(self) -> int:
-        """Model calls that were recorded."""
+        """Number of recorded model calls."""
         return sum(conversation.calls for conversation in self.conversations)
 
     @property
     def recorded_times(self) -> int:
-        """Conversations whose pauses were recorded."""
+        """Number of conversations whose pauses were recorded."""
         return sum(conversation.times is not None for conversation in self.conversations)
 
     @property
     def title(self) -> str:
-        """What was replayed, in one line."""
+        """Describe what was replayed, in one line."""
         many = format_noun_count(len(self.conversations), "conversation")
         return (
             f"{many}, {format_noun_count(self.calls, 'call')}, {self.model}, window {self.window:,}"
         )
 
     def count_sources(self) -> Counter[str]:
-        """How many conversations come from where."""
+        """Count conversations by origin."""
         return Counter(_source_name(conversation.source) for conversation in self.conversations)
 
     def describe_pauses(self) -> str:
-        """Where the pauses between calls come from."""
+        """Say whether the pauses between calls are recorded or modelled."""
         recorded, many = self.recorded_times, len(self.conversations)
         model = (
-            "modelled (5 s after a tool result, 0.6 % of them 10 min; 60 s before a user's "
-            "message, 23 % of them 10 min; by a hash, so they repeat)"
+            "modelled: 5 s after a tool result (10 min in 0.6 % of cases) and 60 s before a user's "
+            "message (10 min in 23 % of cases); a hash chooses, so every run has the same pauses"
         )
         if recorded == many:
             return "pauses between calls: as recorded"
         if not recorded:
             return f"pauses between calls: {model}"
-        return f"pauses between calls: recorded in {recorded} of {many}, else {model}"
+        return (
+            f"pauses between calls: recorded in {recorded} of {many} conversations, "
+            f"otherwise {model}"
+        )
 
     def warn_missing_system_prompts(self) -> str:
-        """What is missing where recordings have no system prompt; empty where all have one."""
+        """Return a warning if recordings have no system prompt, or nothing if all have one."""
         bare = sum(not conversation.system for conversation in self.conversations)
         if not bare:
             return ""
         return (
-            f"{bare} of {len(self.conversations)} recordings have no system prompt; what it and "
-            "the tools weigh there is not counted"
+            f"{bare} of {len(self.conversations)} recordings have no system prompt; the tokens of "
+            "their system prompts and tools are not counted"
         )
 
     def warn_too_little_data(self) -> str:
-        """Why nobody should judge by this; empty where there is enough of it."""
+        """Return a warning if there is too little data, or nothing if there is enough."""
         many = len(self.conversations)
         if (
             many >= MIN_CONVERSATIONS_AND_CALLS[0]
@@ -104,14 +107,14 @@ class ReplayStudy:
         ):
             return ""
         return (
-            f"too little to judge by: {format_noun_count(many, 'conversation')} with "
-            f"{format_noun_count(round(self.calls / many), 'call')} on average; take "
-            f"{MIN_CONVERSATIONS_AND_CALLS[0]} or more "
-            f"with {MIN_CONVERSATIONS_AND_CALLS[1]} calls or more each"
+            f"too little data: {format_noun_count(many, 'conversation')} with "
+            f"{format_noun_count(round(self.calls / many), 'call')} on average; use at least "
+            f"{MIN_CONVERSATIONS_AND_CALLS[0]} conversations with at least "
+            f"{MIN_CONVERSATIONS_AND_CALLS[1]} calls each"
         )
 
     def list_short_notes(self) -> list[str]:
-        """What to know before reading a table, in a few lines."""
+        """List what to know before reading the table, in a few lines."""
         return [
             *filter(
                 None,
@@ -121,42 +124,55 @@ class ReplayStudy:
                     self.describe_left_out_calls(),
                 ],
             ),
-            "cost: fresh input tokens per call, as the provider's cache bills them",
+            "cost: per call, in fresh input tokens; cached input counts at the cache price",
             f"× cheaper: than {self.setups[0].name}, with a 95 % interval",
-            "recall: share of what the agent went back to that the request still shows",
+            "recall: what share of the texts that the agent refers to is still sent",
         ]
 
     def describe_left_out_calls(self) -> str:
-        """How many calls are not counted; empty where all are."""
+        """Say how many calls are not counted. Empty if all are."""
         refused = sum(row.cannot_fit for row in self.rows)
         verb = "is" if refused == 1 else "are"
         told = f"{format_noun_count(refused, 'call')} could not be made to fit and {verb} left out"
         return told if refused else ""
 
     def list_notes(self) -> list[str]:
-        """What the numbers mean, for the reader of a table."""
+        """Explain what the numbers of the table mean."""
         first, own = self.setups[0].name, self.providers[0].name
         models = ", ".join(f"{p.name} = {p.model}" for p in self.providers if p.name != "no cache")
-        notes = (
-            "cost per call is in fresh input tokens: input as the cache bills it, output, and "
-            "summary calls (the summariser reads what is summarised and writes "
-            f"{SUMMARY_OUTPUT_TOKENS} tokens, at a third of the price); {models}\n"
-            f"policies decide by {own}'s prices; the other columns bill the same prompts\n"
-            f"× cheaper: {first}'s cost over the row's, with a 95 % interval over conversations "
-            f"({BOOTSTRAP_RESAMPLES:,} resamples)\n"
-            "re-fetch: each call that lost references pays the write of what held them and one "
-            f"more call that reads the prompt and writes {REFETCH_OUTPUT_TOKENS} tokens\n"
-            "recall: share of identifiers, paths and quoted strings in tool-call arguments, said "
-            "before, that the request still shows; far: last mentioned more than "
-            f"{FAR_REFERENCE_MESSAGES} messages before; tool: only ever in tool results\n"
-            "breaks: calls whose prompt does not extend the last one; uncached: input that was "
-            "not read from the cache, what a first token waits for\n"
-            f"{self.describe_pauses()}\n"
-            f"tokens are estimates of the {self.tokenizer} family; replies are as recorded, "
-            "whatever a policy hides"
-        ).split("\n")
         return [
-            *notes,
+            (
+                "cost per call is in fresh input tokens: input as the cache bills it, output, and "
+                "summary calls (a summariser reads the summarised messages and writes "
+                f"{SUMMARY_OUTPUT_TOKENS} tokens, at a third of the price); {models}"
+            ),
+            (
+                f"policies decide by the prices of {own}; the other columns show what the same "
+                "prompts cost at other providers"
+            ),
+            (
+                f"× cheaper: the cost of {first} divided by the cost of the row, with a 95 % "
+                f"interval over conversations ({BOOTSTRAP_RESAMPLES:,} resamples)"
+            ),
+            (
+                "re-fetch: if a call lost references, its cost includes writing the messages that "
+                "contained them, and one more call that reads the prompt and writes "
+                f"{REFETCH_OUTPUT_TOKENS} tokens"
+            ),
+            (
+                "recall: share of earlier identifiers, paths and quoted strings in tool-call "
+                "arguments that the request still shows; far: last mentioned more than "
+                f"{FAR_REFERENCE_MESSAGES} messages before; tool: only ever in tool results"
+            ),
+            (
+                "breaks: calls whose prompt does not extend the previous one; uncached: input that "
+                "was not read from the cache, which delays the first token"
+            ),
+            self.describe_pauses(),
+            (
+                f"tokens are estimates with the weights of the {self.tokenizer} family; replies "
+                "stay as recorded, whatever a policy hides"
+            ),
             *filter(
                 None,
                 [
@@ -173,7 +189,7 @@ class ReplayStudy:
         return resolve_model_info(self.model).tokenizer or "default"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the single calls, as plain JSON values."""
+        """Convert everything except the single calls to plain JSON values."""
         many = len(self.conversations)
         return {
             "model": self.model,
@@ -195,7 +211,14 @@ def build_study(
     runs: Sequence[ConversationRun],
     providers: Sequence[ProviderPricing],
 ) -> ReplayStudy:
-    """Runs with what they came from, added up."""
+    """Combine runs into a study, with one row of results for each setup.
+
+    Args:
+        conversations: The conversations that were replayed.
+        setups: The setups. The others are compared with the first one.
+        runs: The result of `replay_all`.
+        providers: The result of `list_billed_providers`.
+    """
     return ReplayStudy(
         conversations=tuple(conversations),
         setups=tuple(setups),
@@ -206,12 +229,12 @@ def build_study(
 
 
 def format_noun_count(count: int, noun: str) -> str:
-    """`1 call`, `1,200 calls`."""
+    """Return `1 call` or `1,200 calls`."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _source_name(source: str) -> str:
-    """Without what names a single file of it."""
+    """Remove the part that names a single file."""
     return source.partition("@")[0].partition(":")[0]
 
 
@@ -222,15 +245,15 @@ class TableColumn:
     unit: str = ""
     """The heading's second line."""
     text: Callable[[SetupResult], str]
-    """A cell."""
+    """Formats a cell."""
     value: Callable[[SetupResult], float | None]
-    """What the cell shows, as a number."""
+    """Returns the cell's number."""
     best: Literal["low", "high"] | None = None
-    """Which end is the better one; None where neither is."""
+    """Whether low or high values are better. None if neither is."""
 
 
 def build_cost_columns(study: ReplayStudy) -> list[TableColumn]:
-    """What a setup costs."""
+    """Return the columns for what a setup costs."""
     own = study.providers[0].name
     return [
         *(_cost_column(provider.name) for provider in study.providers),
@@ -257,7 +280,7 @@ def build_cost_columns(study: ReplayStudy) -> list[TableColumn]:
 
 
 def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
-    """What a setup shows, and how it treats the cache."""
+    """Return the columns for what a setup shows, and for its use of the cache."""
     own = study.providers[0].name
     return [
         TableColumn(
@@ -297,7 +320,7 @@ def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
 
 
 def find_best_setup(column: TableColumn, study: ReplayStudy) -> str | None:
-    """The setup that is best in a column; None where there is no best, or only one setup."""
+    """Return the best setup of a column. None if there is no best, or only one setup."""
     values = [(v, row.setup) for row in study.rows if (v := column.value(row)) is not None]
     if column.best is None or len(values) < 2:
         return None
@@ -315,7 +338,7 @@ def _cost_column(provider: str) -> TableColumn:
 
 
 def _format_share(value: float | None) -> str:
-    """`.987`, as tables of recall have it."""
+    """Format a share as `.987`."""
     if value is None:
         return "–"
     return "1.000" if value >= 0.9995 else f"{value:.3f}"[1:]

@@ -1,1 +1,1 @@
-"""Agents at work: what comes in is kept, answered in turns, and the replies go out."""
+"""Serve agents: store incoming messages, answer them in turns, and deliver the replies."""

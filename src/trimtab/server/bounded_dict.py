@@ -1,4 +1,4 @@
-"""A dict of limited size: what was set longest ago is forgotten first."""
+"""A dict of limited size. It drops the entry that was set longest ago first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BoundedDict(OrderedDict[K, V]):
     def __init__(self, max_entries: int) -> None:
         super().__init__()
         self.max_entries = max_entries
-        """Entries at most."""
+        """Maximum number of entries."""
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
@@ -24,7 +24,7 @@ class BoundedDict(OrderedDict[K, V]):
             self.popitem(last=False)
 
     def add_if_missing(self, key: K, value: V) -> bool:
-        """Set a key, or make it the newest if it is there; return whether it was missing."""
+        """Set a key, or make it the newest if it exists. Return whether it was missing."""
         missing = key not in self
         self[key] = value if missing else self[key]
         return missing

@@ -1,7 +1,9 @@
-"""What somebody on this machine asks of the process that serves a folder: a small file each, beside
-the queue. The process does it when it looks next, and puts its answer in the file's place.
+"""Requests from a command on this machine to the process that serves a folder.
 
-Whoever may write there may change the sessions themselves, so nobody is asked for a key.
+Each request is a small file beside the queue. The process handles it at its next poll and writes an
+answer file.
+
+A user who can write to this folder can also change the sessions directly, so no key is needed.
 """
 
 from __future__ import annotations
@@ -29,42 +31,45 @@ from trimtab.stores.files.disk import (
 from trimtab.stores.files.lock import find_lock_holder
 
 CONTROL_FOLDER = "asked"
-"""In the folder of the server."""
+"""Name of the folder, inside the folder of the server."""
 REQUEST_SUFFIX, ANSWER_SUFFIX = ".json", ".answer"
-"""How the names of the two files end."""
+"""File name endings of a request and of its answer."""
 CONTROL_POLL_S = 0.5
-"""Seconds between two looks at what is asked."""
+"""Seconds between two polls for requests."""
 CONTROL_TIMEOUT_S = 60.0
-"""Seconds that it may take: a turn that is broken off ends its tools first."""
+"""Seconds that a request may take. A turn that is cancelled stops its tools first."""
 ANSWER_POLL_S = 0.05
-"""Seconds between two looks at whether it is answered."""
+"""Seconds between two polls for the answer."""
 
 log = logging.getLogger("trimtab.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRequest:
-    """What is to be done to a session, a user or a tenant."""
+    """A request to erase or delete something of a session, a user or a tenant."""
 
     verb: Literal["erase", "delete", "erase_user", "erase_tenant"]
     """What."""
     session: str = ""
     """The id of the session."""
     handle: str = ""
-    """What of it is to be erased."""
+    """Handle of the message or part to erase."""
     tenant: str = ""
-    """Whose user, or which tenant."""
+    """The tenant of the user, or the tenant to erase."""
     user: str = ""
     """The user."""
     why: str = ""
-    """Who asked, or which rule."""
+    """The user who asked for it, or the rule that requires it."""
 
 
 async def send_control_request(
     root: Path, request: ControlRequest, *, timeout_s: float | None = None
 ) -> Mapping[str, Any]:
-    """Let the process that serves a folder do it; what it answers. Raises `StoreUnavailable`, and
-    `ValueError` with its words where it cannot."""
+    """Ask the process that serves a folder to do something, and return its answer.
+
+    Raises `StoreUnavailable` if the process has ended or does not answer in time. Raises
+    `ValueError` with the server's error message if it cannot do it.
+    """
     timeout_s = timeout_s or CONTROL_TIMEOUT_S
     asked = await asyncio.to_thread(_write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request)
     answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + timeout_s
@@ -72,11 +77,10 @@ async def send_control_request(
         while not await asyncio.to_thread(answer.exists):
             holder = await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER)
             if holder is None or time.monotonic() > deadline:
-                told = (
-                    "has ended" if holder is None else f"has not done it in {timeout_s:g} seconds"
-                )
+                told = "has ended" if holder is None else f"did not handle it in {timeout_s:g} s"
                 raise StoreUnavailable(
-                    f"the process that serves {root} {told}, so the request was withdrawn; retry"
+                    f"the process that serves {root} {told}, so the request was withdrawn; "
+                    "try again"
                 )
             await asyncio.sleep(ANSWER_POLL_S)
         told = json.loads(await asyncio.to_thread(answer.read_bytes))
@@ -89,7 +93,7 @@ async def send_control_request(
 
 
 async def serve_control_requests(root: Path, service: AgentService) -> None:
-    """Do what is asked, until cancelled."""
+    """Handle requests until cancelled."""
     folder = root / SERVER_FOLDER / CONTROL_FOLDER
     _delete_stale_answers(folder)
     while True:
@@ -98,8 +102,8 @@ async def serve_control_requests(root: Path, service: AgentService) -> None:
                 answer = await _execute_request(service, path)
                 await asyncio.to_thread(_write_answer, path, answer)
         except OSError as error:
-            # Whoever asks is told that nobody has answered; what is served must not stop for it.
-            log.warning("requests in %s were not handled: %s", folder, error)
+            # The caller times out by itself. A failure here must not stop the server.
+            log.warning("handling requests in %s failed: %s", folder, error)
         await asyncio.sleep(CONTROL_POLL_S)
 
 
@@ -123,13 +127,13 @@ async def _execute_request(service: AgentService, path: Path) -> Mapping[str, An
     except (LookupError, StoreError, ValueError, TypeError, OSError) as error:
         return {"error": str(error)}
     except Exception:
-        log.exception("the request %s failed", path)
+        log.exception("request %s failed", path)
         return {"error": "the server failed; see its log"}
     return {"handles": done.handles, "forks": done.forks}
 
 
 def _write_request(folder: Path, request: ControlRequest) -> Path:
-    # By time, so that what is asked first is done first.
+    # The name begins with the time, so requests are handled in order.
     path = folder / f"{time.time_ns():020d}-{os.getpid()}{REQUEST_SUFFIX}"
     with translate_write_errors(path):
         make_private_folder(folder)
@@ -142,7 +146,7 @@ def _list_requests(folder: Path) -> list[Path]:
 
 
 def _write_answer(path: Path, answer: Mapping[str, Any]) -> None:
-    if path.exists():  # else whoever asked has waited long enough
+    if path.exists():  # otherwise the caller has given up
         write_file_atomically(
             path.with_suffix(ANSWER_SUFFIX), json.dumps(answer).encode(), fsync=False
         )
@@ -150,6 +154,6 @@ def _write_answer(path: Path, answer: Mapping[str, Any]) -> None:
 
 
 def _delete_stale_answers(folder: Path) -> None:
-    """Answers that nobody has read."""
+    """Delete answers that no caller has read."""
     for path in folder.glob(f"*{ANSWER_SUFFIX}*"):
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Replies leave through their channels: in order, each once as far as the platform lets us know."""
+"""Deliver replies through their channels, in order, and once as far as the platform allows."""
 
 from __future__ import annotations
 
@@ -15,60 +15,65 @@ from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.queue.protocol import MessageQueue
 
 DeliverReply = Callable[[OutboundMessage], Awaitable[None]]
-"""Sends one reply. Raises `RetryDelivery`, `ReplyInterrupted` or `Undeliverable`; whatever else is
-raised leaves it unknown whether it arrived, and the next attempt sees `attempts` raised."""
+"""Sends one reply.
+
+Raises `RetryDelivery`, `ReplyInterrupted` or `Undeliverable`. After any other error it is unknown
+whether the reply arrived, and the next attempt has a higher `attempts`.
+"""
 
 DELIVERY_LEASE_S = 60.0
-"""Seconds that a delivery may take before another process begins it again."""
+"""Seconds that a delivery may take before another process tries again."""
 MAX_CONCURRENT_DELIVERIES = 16
-"""Replies that are sent side by side through one channel, each of another session."""
+"""Replies that one channel sends at the same time, each of a different session."""
 MAX_DELIVERY_ATTEMPTS = 8
-"""Attempts of unknown outcome, none of which got any further, before a reply is given up."""
+"""Attempts with unknown outcome and without progress before a reply is abandoned."""
 MAX_TRACKED_REPLIES = 10_000
-"""Replies of which it is remembered that some of them has arrived."""
+"""Maximum number of replies whose partial delivery is remembered."""
 FIRST_DELIVERY_RETRY_S, MAX_DELIVERY_RETRY_S = 1.0, 300.0
-"""Seconds before the second attempt, and at most before any."""
+"""Seconds before the second attempt, and the maximum before any attempt."""
 DELIVERY_SHUTDOWN_GRACE_S = 5.0
-"""Seconds that those under way have to end when `run` is cancelled."""
+"""Seconds for running deliveries to end after `run` is cancelled."""
 
 log = logging.getLogger("trimtab.delivery")
 
 
 class RetryDelivery(Exception):
-    """The platform asks to wait; nothing was sent."""
+    """The platform asks to wait, and nothing was sent."""
 
     def __init__(self, delay_s: float, why: str) -> None:
         self.delay_s = delay_s
-        """How long."""
+        """Seconds to wait."""
         super().__init__(why)
 
 
 class ReplyInterrupted(Exception):
-    """Pieces of a long reply have arrived in this attempt, and others have not.
+    """Some parts of a long reply have arrived in this attempt, and others have not.
 
-    However often that happens, the reply is not given up: it gets further each time.
+    The reply is never abandoned for this reason, because each attempt makes progress.
     """
 
     def __init__(self, why: str, *, delay_s: float | None = None) -> None:
         self.delay_s = delay_s
-        """How long the platform asks to wait; None if it did not say."""
+        """Seconds that the platform asks to wait. None if it gave no time."""
         super().__init__(why)
 
 
 class Undeliverable(Exception):
-    """It will not arrive however often it is sent: the chat is gone, the bot was blocked."""
+    """The reply can never arrive: the chat is gone, or the user blocked the bot."""
 
 
 def compute_delivery_retry_delay(attempts_before: int) -> float:
-    """Seconds before the next attempt where so many were made before this one."""
+    """Return the seconds before the next attempt, given the number of attempts before this one."""
     return compute_backoff_s(
         attempts_before + 1, first_s=FIRST_DELIVERY_RETRY_S, max_s=MAX_DELIVERY_RETRY_S
     )
 
 
 class ReplyDelivery:
-    """Sends what is outgoing, as long as it runs. Each channel has a loop of its own: a slow one
-    holds nobody else up."""
+    """Sends the queued replies while it runs.
+
+    Each channel has its own loop, so a slow channel does not delay the others.
+    """
 
     def __init__(self, queue: MessageQueue, senders: Mapping[str, DeliverReply]) -> None:
         self._queue = queue
@@ -77,18 +82,18 @@ class ReplyDelivery:
         self._attempts_at_progress = BoundedDict[str, int](MAX_TRACKED_REPLIES)
 
     def wake(self) -> None:
-        """Something new may be outgoing."""
+        """Look for new replies now."""
         for more in self._wake_events.values():
             more.set()
 
     async def run(self, *, poll_s: float = 1.0) -> None:
-        """Until cancelled; looks by itself `every` so many seconds."""
+        """Send replies until cancelled, and poll every `poll_s` seconds."""
         async with asyncio.TaskGroup() as group:
             for channel in self._senders:
                 group.create_task(self._deliver_channel(channel, poll_s))
 
     async def deliver_due(self) -> int:
-        """Send what is outgoing now; returns how many attempts were made."""
+        """Send the replies that are due now. Return the number of attempts."""
         made = 0
         for channel in self._senders:
             found = await self._queue.lease_replies(
@@ -99,7 +104,7 @@ class ReplyDelivery:
         return made
 
     async def _deliver_channel(self, channel: str, poll_s: float) -> None:
-        """Send what goes through one channel, so many at a time."""
+        """Send the replies of one channel, a limited number at a time."""
         more, sending = self._wake_events[channel], set[asyncio.Task[None]]()
         try:
             while True:
@@ -109,7 +114,7 @@ class ReplyDelivery:
                     task = asyncio.create_task(self._deliver_reply(reply))
                     sending.add(task)
                     task.add_done_callback(sending.discard)
-                    # What stands behind it in its session may go now.
+                    # The next reply of the same session can go now.
                     task.add_done_callback(lambda _: more.set())
                 try:
                     async with asyncio.timeout(poll_s):
@@ -126,16 +131,21 @@ class ReplyDelivery:
         try:
             return await self._queue.lease_replies([channel], limit=limit, lease_s=DELIVERY_LEASE_S)
         except StoreError as error:
-            log.warning("replies for channel %s wait; the store failed: %s", channel, error)
+            log.warning(
+                "the store failed, so replies for channel %s are delayed: %s", channel, error
+            )
             return []
 
     async def _deliver_reply(self, reply: OutboundMessage) -> None:
         try:
             await self._attempt_delivery(reply)
         except StoreError as error:
-            # It stays lent, and is sent again when that ends, marked as an attempt of unknown end.
+            # The lease stays. When it expires, the reply is sent again as an attempt with unknown
+            # outcome.
             log.warning(
-                "the outcome of a reply of session %s was not stored: %s", reply.session, error
+                "storing the delivery outcome of a reply of session %s failed: %s",
+                reply.session,
+                error,
             )
 
     async def _attempt_delivery(self, reply: OutboundMessage) -> None:
@@ -151,7 +161,7 @@ class ReplyDelivery:
             await self._handle_interruption(reply, interrupted)
         except Undeliverable as never:
             count_delivery_attempt(channel, "rejected")
-            log.warning("a reply of session %s cannot be delivered: %s", reply.session, never)
+            log.warning("reply of session %s cannot be delivered: %s", reply.session, never)
             await self._queue.mark_undeliverable(reply.number, str(never))
         except Exception as error:  # noqa: BLE001 - whatever it is, the reply must not be lost
             await self._handle_unknown_outcome(reply, error)
@@ -162,17 +172,19 @@ class ReplyDelivery:
     async def _handle_interruption(
         self, reply: OutboundMessage, interrupted: ReplyInterrupted
     ) -> None:
-        """Let the rest of a reply follow.
+        """Schedule the rest of a reply.
 
-        The first interruption alone counts as an attempt: if this process ends, the next one must
-        know that some of the reply is there.
+        Only the first interruption counts as an attempt. If this process ends, the next one must
+        know that a part of the reply has arrived.
         """
         count_delivery_attempt(reply.route.channel, "deferred")
         self._attempts_at_progress[reply.key] = max(1, reply.attempts)
         wait = interrupted.delay_s
         if wait is None:
             wait = compute_delivery_retry_delay(0)
-        log.info("the rest of a reply of %s follows in %g s: %s", reply.session, wait, interrupted)
+        log.info(
+            "the rest of a reply of %s will be sent in %g s: %s", reply.session, wait, interrupted
+        )
         await self._queue.postpone_reply(
             reply.number,
             delay_s=max(0.0, wait),

@@ -1,8 +1,9 @@
-"""What was erased, when and by whom: a record that is only added to, without the content.
+"""Records of erasures: what was erased, when and by whom, without the content.
 
-A user's id and a session's name are personal data themselves, so a record has a digest of them: by
-whoever knows the id it can be found, and the id cannot be read from it. The digest is keyed with a
-secret of the store, for ids such as phone numbers could be guessed from a plain one.
+Records are only added, never changed. User ids and session names are personal data, so a record
+contains only a digest of them. A caller who knows the id can find the record, but nobody can read
+the id from it. The digest is keyed with a secret of the store, because ids such as phone numbers
+could be guessed from a plain digest.
 """
 
 from __future__ import annotations
@@ -29,66 +30,69 @@ ErasureKind = Literal["message", "session", "user", "tenant"]
 ErasureOutcome = Literal["begun", "done", "incomplete", "failed"]
 
 BY_COMMAND_LINE, BY_RETENTION = "command line", "retention"
-"""Who did it, where it is not somebody with an API key."""
+"""Values of `by` for an erasure without an API key."""
 RECORDS_FOLDER = ".erasures"
-"""In the folder of a store."""
+"""Name of the folder, inside the folder of a store."""
 RECORDS_FILE, SECRET_FILE = "records.jsonl", "secret"
-"""The record, a line each, and what digests are keyed with."""
+"""The file of records, one per line, and the key of the digests."""
 RECORD_VERSION = 1
-"""Of the stored shape."""
+"""Version of the stored format."""
 SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureRecord:
-    """One thing that was done."""
+    """One erasure."""
 
     at: float
-    """When it was begun, in seconds since the epoch."""
+    """When it began, in seconds since the epoch."""
     by: str
-    """Who did it: the name of an API key, `retention` or `command line`."""
+    """The name of an API key, `retention` or `command line`."""
     kind: ErasureKind
-    """What was erased; by `retention` it is sessions of one agent."""
+    """What was erased. For `retention` it is sessions of one agent."""
     tenant: str
-    """Whose it was."""
+    """The tenant that owned it."""
     agent: str = ""
-    """The agent; empty for a user and a tenant."""
+    """The agent. Empty for a user and a tenant."""
     target: str = ""
-    """A keyed digest of the user's id, or of the session's; empty for a tenant, and for
+    """A keyed digest of the user's id or the session's id. Empty for a tenant and for
     `retention`."""
     outcome: ErasureOutcome
-    """`begun` is followed by one of the others, unless the process was ended: then the same call is
-    to be made again. `incomplete` if something could not be read, `failed` if an error came."""
+    """`begun`, `done`, `incomplete` or `failed`.
+
+    One of the others follows `begun`, unless the process was killed. Then repeat the same call.
+    `incomplete` means that some data was unreadable, `failed` that an error occurred.
+    """
     sessions: int = 0
     """Sessions that were deleted."""
     messages: int = 0
-    """Messages that were erased in sessions that stay."""
+    """Messages that were erased in sessions that remain."""
     waiting: int = 0
     """Messages that were erased while they waited for their turn."""
     duration_s: float = 0.0
-    """Seconds that it took."""
+    """How long it took, in seconds."""
 
 
 class ErasureRecords(Protocol):
-    """Where records are. Every method may raise `StoreUnavailable`."""
+    """Stores erasure records. Every method may raise `StoreUnavailable`."""
 
     async def add(self, record: ErasureRecord) -> None:
-        """Keep a record; when this returns it is durable."""
+        """Add a record. It is durable when this returns."""
         ...
 
     async def newest(
         self, tenant: str | None, *, target: str | None = None, limit: int = 100
     ) -> list[ErasureRecord]:
-        """The records of a tenant or of all, or those of one target, the newest first."""
+        """Return the records of one tenant or of all, or of one target, newest first."""
         ...
 
     async def digest(self, text: str) -> str:
-        """What stands for a user's or a session's id in a record."""
+        """Return the digest that a record contains in place of a user's or a session's id."""
         ...
 
 
 class FileErasureRecords:
-    """In a file of the store's folder, which its owner alone can read."""
+    """Stores the records in a file of the store's folder that only its owner can read."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / RECORDS_FOLDER
@@ -111,7 +115,7 @@ class FileErasureRecords:
             fd = open_private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             try:
                 size = os.fstat(fd).st_size
-                # A line that a crash has cut off must not spoil the next one.
+                # A line that a crash has truncated must not damage the next one.
                 whole = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
                 os.write(fd, (b"" if whole else b"\n") + line.encode() + b"\n")
                 os.fsync(fd)
@@ -148,21 +152,21 @@ class FileErasureRecords:
 
 
 def compute_target_digest(secret: bytes, text: str) -> str:
-    """HMAC-SHA-256, of which half the digits are enough to tell one from another."""
+    """Return the first half of an HMAC-SHA-256, which is enough to distinguish ids."""
     return hmac.new(secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
 
 
 def encode_erasure_record(record: ErasureRecord) -> str:
-    """A line of JSON, without its end."""
+    """Return one line of JSON without a newline."""
     return json.dumps({"v": RECORD_VERSION, **asdict(record)}, separators=(",", ":"))
 
 
 def decode_erasure_record(line: str | bytes) -> ErasureRecord:
-    """The inverse of `encode_erasure_record`. Raises `ValueError`."""
+    """Read what `encode_erasure_record` wrote. Raises `ValueError`."""
     read = json.loads(line)
     if not isinstance(read, dict):
-        raise ValueError("a record of erasures is not a JSON object")  # noqa: TRY004 - as promised
+        raise ValueError("invalid erasure record: not a JSON object")  # noqa: TRY004 - as promised
     data = cast("dict[str, Any]", read)
     if data.get("v") != RECORD_VERSION:
-        raise ValueError(f"a record of erasures has version {data.get('v')}; upgrade trimtab")
+        raise ValueError(f"unknown erasure record version {data.get('v')}; upgrade trimtab")
     return ErasureRecord(**{name: value for name, value in data.items() if name != "v"})

@@ -1,12 +1,12 @@
-"""What is one user's or one tenant's: found, handed over as a copy, and forgotten.
+"""Find, export and erase the data of one user or one tenant.
 
-A user is whoever a channel names as the sender of a message (`message_senders.py`). Sessions that
-are a user's own are deleted. In sessions that others share, the messages of the user are erased,
-and with them what the agent and its tools answered to them; what others said stays. What is
-exported is what would be erased.
+The user of a message is the sender that the channel names (`message_senders.py`). Sessions that
+belong to one user are deleted. In sessions that others share, the user's messages are erased,
+together with the answers of the agent and its tools. Messages of others stay. An export contains
+exactly what an erasure would erase.
 
-Each step does no harm if it is done again: where a process is ended in the middle, the same call
-finds what is left.
+Each step can be repeated safely. If a process is killed in the middle, the same call finds the
+rest.
 """
 
 from __future__ import annotations
@@ -46,82 +46,82 @@ from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session.tools import parse_call_position_from_key
 
 PAGE_SIZE = 100
-"""Sessions, and messages that wait, that are asked for at once."""
+"""Sessions and waiting messages that one query returns."""
 MAX_LISTED = 1_000_000
-"""Schedules and sessions with dead letters that are looked at."""
+"""Maximum number of schedules, and of sessions with dead letters, that are searched."""
 MAX_PASSES = 10
-"""Times that a session or a tenant is looked through: the next finds what came meanwhile."""
+"""Maximum number of passes over a session or a tenant. Each pass finds what arrived meanwhile."""
 MAX_WAIT_FOR_TURN_S = 5.0
-"""How long a turn of another process may take from reading the queue to writing the log."""
+"""Seconds that a turn in another process may take from reading the queue to writing the log."""
 TURN_POLL_S = 0.05
 EXPORT_VERSION = 1
-"""Of the lines of an export."""
+"""Version of the export format."""
 
 log = logging.getLogger("trimtab.server")
 
 
 @dataclass(slots=True, kw_only=True)
 class ErasureTotals:
-    """What was forgotten."""
+    """Numbers of an erasure."""
 
     sessions: int = 0
     """Sessions that were deleted."""
     messages: int = 0
-    """Messages that were erased in sessions that stay."""
+    """Messages that were erased in sessions that remain."""
     waiting: int = 0
     """Messages that were erased while they waited for their turn."""
     unreadable: list[str] = field(default_factory=list[str])
-    """Sessions whose logs are damaged, so that nobody can say what is in them: `AGENT/NAME`."""
+    """Sessions with a damaged log, whose content is unknown: `AGENT/NAME`."""
     configured_schedules: list[str] = field(default_factory=list[str])
-    """Schedules of agent.yaml that begin a deleted session anew: `AGENT/NAME`."""
+    """Schedules of agent.yaml that will create a deleted session again: `AGENT/NAME`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserShare:
-    """What of a session is a user's."""
+    """The part of a session that belongs to a user."""
 
     session: str
-    """Its id."""
+    """Id of the session."""
     is_own: bool
-    """Whether all of it is."""
+    """Whether the whole session belongs to the user."""
     positions: tuple[int, ...] = ()
-    """Where the user's messages stand and the answers to them."""
+    """Log positions of the user's messages and of the answers to them."""
     waiting_keys: tuple[str, ...] = ()
     """Keys of the user's messages that wait for their turn."""
 
 
 class UserMessageFinder:
-    """Finds in a log, event by event, what is a user's.
+    """Finds a user's messages in a log, event by event.
 
-    With a message go the replies and tool results that follow it, up to the next message after a
-    reply that called no tool: an agent repeats what it was told. A run of a schedule that such a
-    reply has made is the user's as well.
+    The replies and tool results after a message belong to it, because an agent repeats what a user
+    said. This ends at the next message after a reply that called no tool. Runs of a schedule that
+    such a reply created also belong to the user.
     """
 
     def __init__(self, user: str) -> None:
         self.positions: list[int] = []
-        """Where they stand."""
+        """Log positions of the user's messages and answers."""
         self.is_private = False
-        """Whether one of them was sent in a chat of two."""
+        """Whether one of them was sent in a private chat."""
         self.has_others = False
-        """Whether somebody else has said something, or somebody of whom nothing is recorded."""
+        """Whether another user, or an unrecorded sender, wrote in the session."""
         self.parents: list[str] = []
-        """Sessions that the beginning was copied from."""
+        """Sessions from which the beginning was copied."""
         self._user = user
         self._in_exchange = False
         self._was_answered = True
         self._answers: set[int] = set()
-        """Where replies stand that are the user's."""
+        """Positions of replies that belong to the user."""
         self._schedule_numbers: set[str] = set()
-        """Schedules that these have made."""
+        """Numbers of the schedules that these replies created."""
 
     @property
     def is_own(self) -> bool:
-        """Whether all that was said is the user's."""
+        """Whether all messages belong to the user."""
         return self.is_private or (bool(self.positions) and not self.has_others)
 
     def add_event(self, event: Event) -> None:
-        """Take the next event of the log."""
+        """Read the next event of the log."""
         body = event.body
         if isinstance(body, TurnProgressRecord):
             called = parse_call_position_from_key(body.key) if body.key is not None else None
@@ -159,7 +159,7 @@ class UserMessageFinder:
 async def erase_message(
     service: AgentService, session: str, handle: str, *, why: str = "", by: str
 ) -> ErasedMessagesRecord:
-    """`AgentService.erase_message`, which is recorded."""
+    """Call `AgentService.erase_message` and record it."""
     async with recorded_erasure(service.erasure_records, "message", session, by=by) as totals:
         done = await service.erase_message(session, handle, why=why)
         totals.messages = len(done.positions)
@@ -167,7 +167,7 @@ async def erase_message(
 
 
 async def delete_session(service: AgentService, session: str, *, by: str) -> None:
-    """`AgentService.delete_session`, which is recorded."""
+    """Call `AgentService.delete_session` and record it."""
     async with recorded_erasure(service.erasure_records, "session", session, by=by) as totals:
         await service.delete_session(session)
         totals.sessions = 1
@@ -181,7 +181,7 @@ async def erase_user(
     by: str,
     agents: Collection[str] | None = None,
 ) -> ErasureTotals:
-    """Forget a user of a tenant, in the sessions of these agents or of all."""
+    """Erase a user of a tenant in the sessions of these agents, or of all agents."""
     async with (
         recorded_erasure(
             service.erasure_records, "user", f"{tenant}//{user}", by=by, begin=True
@@ -204,7 +204,7 @@ async def erase_user(
 
 
 async def erase_tenant(service: AgentService, tenant: str, *, by: str) -> ErasureTotals:
-    """Forget all sessions of a tenant, and all that waits or is scheduled in them."""
+    """Erase all sessions of a tenant with their waiting messages and schedules."""
     async with (
         recorded_erasure(
             service.erasure_records, "tenant", f"{tenant}//", by=by, begin=True
@@ -228,7 +228,7 @@ async def erase_tenant(service: AgentService, tenant: str, *, by: str) -> Erasur
 async def export_user(
     service: AgentService, tenant: str, user: str, *, agents: Collection[str] | None = None
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """All that is kept of a user, line by line: what `erase_user` would destroy."""
+    """Yield all stored data of a user, line by line: the data that `erase_user` would erase."""
     unreadable: list[str] = []
     counted = _ExportCounts()
     yield {"kind": "export", "v": EXPORT_VERSION, "tenant": tenant, "user": user, "at": time.time()}
@@ -241,7 +241,7 @@ async def export_user(
 
 
 async def export_tenant(service: AgentService, tenant: str) -> AsyncIterator[Mapping[str, Any]]:
-    """All that is kept of a tenant, line by line."""
+    """Yield all stored data of a tenant, line by line."""
     unreadable: list[str] = []
     counted = _ExportCounts()
     yield {"kind": "export", "v": EXPORT_VERSION, "tenant": tenant, "at": time.time()}
@@ -263,9 +263,11 @@ async def recorded_erasure(
     by: str,
     begin: bool = False,
 ) -> AsyncGenerator[ErasureTotals]:
-    """Record what is done within, however it ends; nothing where there was nothing to erase.
+    """Record the erasure that the block makes, also if it fails.
 
-    `session` is the id of one, or `TENANT//USER`. With `begin` it is also recorded before.
+    If the block raises `LookupError`, there was nothing to erase, and nothing is recorded.
+    `session` is a session id or `TENANT//USER`. With `begin`, the start is also recorded, and then
+    a `LookupError` is recorded as a failure.
     """
     tenant, agent, name = session.split("/", 2) if session.count("/") >= 2 else ("", "", session)
     totals = ErasureTotals()
@@ -300,21 +302,21 @@ async def recorded_erasure(
 
 
 def is_erased(message: Message) -> bool:
-    """Whether nothing is left of a message but its place."""
+    """Whether only the placeholder is left of a message."""
     return message.parts == (Text(text=ERASED_PLACEHOLDER),)
 
 
 def is_session_named_after(session: str, user: str) -> bool:
-    """Whether a session is a user's by its name: a chat of two on Telegram has the user's id."""
+    """Whether the name of a session is the user's id, as in a private chat on Telegram."""
     address, number = parse_session_address(session), user.removeprefix("telegram:")
     if address is None or number == user or not number.isdecimal():
-        return False  # a group's id is negative
+        return False  # the id of a group is negative
     return address.name == user or address.name.startswith(f"{user}:")
 
 
 @dataclass(slots=True)
 class _ExportCounts:
-    """Says at the end how much there was, so that a copy that was cut off is noticed."""
+    """Counts the lines of an export, so that a reader notices a truncated copy."""
 
     sessions: int = 0
     messages: int = 0
@@ -340,7 +342,7 @@ async def _find_user_shares(
     agents: Collection[str] | None,
     unreadable: list[str],
 ) -> AsyncIterator[UserShare]:
-    """What is a user's, session by session; forks of the user's own before these."""
+    """Yield a user's share of each session. Forks of the user's own sessions come before them."""
     told: set[str] = set()
     own: dict[str, bool] = {}
     async for session in _list_sessions(service, tenant, agents):
@@ -349,13 +351,13 @@ async def _find_user_shares(
         try:
             share = await _find_share(service, session, user, own)
         except LogDamaged:
-            log.warning("the log of session %s is damaged, so it was not searched", session)
+            log.warning("session %s was not searched: its log is damaged", session)
             unreadable.append(_without_tenant(session))
             continue
         if share is None:
             continue
         if share.is_own:
-            # Before the session itself: once that is gone nobody finds them by it.
+            # The forks come before the session: without it, no search would find them.
             async for fork in _list_forks(service, session, told):
                 if fork.startswith(f"{tenant}/"):
                     yield UserShare(session=fork, is_own=True)
@@ -366,11 +368,13 @@ async def _find_user_shares(
 async def _find_share(
     service: AgentService, session: str, user: str, own: dict[str, bool]
 ) -> UserShare | None:
-    """What of a session is a user's; None for nothing. `own` remembers which sessions are a user's
-    own, for their forks are as well."""
+    """Return a user's share of a session, or None.
+
+    `own` caches which sessions belong to the user, because their forks also do.
+    """
     found = UserMessageFinder(user)
     is_own = is_session_named_after(session, user)
-    with suppress(SessionNotFound):  # deleted meanwhile, or it has yet to begin
+    with suppress(SessionNotFound):  # it was deleted meanwhile, or has not begun
         if not is_own:
             async for event in service.store.events(session):
                 found.add_event(event)
@@ -405,7 +409,7 @@ async def _is_own(service: AgentService, session: str, user: str, own: dict[str,
 async def _erase_share(
     service: AgentService, share: UserShare, user: str, totals: ErasureTotals
 ) -> None:
-    """Erase what is a user's in a session that others share, until nothing is left of it."""
+    """Erase a user's share of a session that others use, until nothing is left of it."""
     left: UserShare | None = share
     for _ in range(MAX_PASSES):
         if left is None or left.is_own:
@@ -416,7 +420,7 @@ async def _erase_share(
             await _wait_for_turn_elsewhere(service, left)
         if left.positions:
             handles = [f"m{position}" for position in left.positions]
-            # Without a name: what is written here stays in the log.
+            # The reason does not name the user, because it stays in the log.
             await service.erase_message(left.session, handles, why="the user's data was erased")
             totals.messages += len(handles)
         left = await _find_share(service, left.session, user, {})
@@ -429,14 +433,16 @@ async def _erase_share(
 
 def _kept_coming(what: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"new {what} arrived during each of {MAX_PASSES} passes of the erasure, so some are left: "
-        f"stop what sends them, or try again"
+        f"the erasure made {MAX_PASSES} passes, and new {what} arrived during each one. Some are "
+        "not erased: stop the sender, or try again"
     )
 
 
 async def _wait_for_turn_elsewhere(service: AgentService, share: UserShare) -> None:
-    """A turn of another process may have read the messages before they were erased, and be about to
-    write them to the log, where they are found afterwards."""
+    """Wait for a turn of another process that has read the messages before they were erased.
+
+    It may write them to the log, and the next pass finds them there.
+    """
     if await service.queue.dead_letter_reason(share.session) is not None:
         return
     deadline = time.monotonic() + MAX_WAIT_FOR_TURN_S
@@ -457,21 +463,20 @@ async def _delete_with_schedules(
     try:
         await service.delete_session(session)
         totals.sessions += 1
-    except SessionNotFound:  # somebody was faster, or has left replies behind
+    except SessionNotFound:  # another process deleted it first, or left replies
         await service.queue.forget_session(session)
 
 
 async def _list_sessions(
     service: AgentService, tenant: str, agents: Collection[str] | None
 ) -> AsyncIterator[str]:
-    """The sessions of a tenant, by id; then those that have yet to begin and in which messages
-    wait."""
+    """Yield the sessions of a tenant by id, then sessions that have waiting messages but no log."""
     prefix, last = f"{tenant}/", ""
     while True:
         page = await service.store.sessions(after=last or prefix, limit=PAGE_SIZE)
         for one in page:
             if not one.session.startswith(prefix):
-                page = []  # behind the tenant's
+                page = []  # past the tenant's last session
                 break
             last = one.session
             if _is_of_agents(one.session, agents):
@@ -487,7 +492,7 @@ async def _list_sessions(
 
 
 async def _list_forks(service: AgentService, session: str, told: set[str]) -> AsyncIterator[str]:
-    """All sessions that have copies of this one, those that were forked last before the others."""
+    """Yield all sessions that were copied from this one, the newest forks first."""
     for fork in await service.store.forks(session):
         if fork not in told:
             told.add(fork)
@@ -517,7 +522,7 @@ async def _export_session(
     positions: frozenset[int] | None,
     waiting_keys: frozenset[str] | None,
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """A session line by line: all of it, or the messages at these positions."""
+    """Yield a session line by line: all of it, or the messages at these positions."""
     name = _without_tenant(session)
     yield {"kind": "session", "session": name, "whole": positions is None}
     with suppress(SessionNotFound):
@@ -548,7 +553,8 @@ def _describe_event(event: Event, *, whole: bool) -> Mapping[str, Any] | None:
 
 
 def _describe_message(message: Message) -> Mapping[str, Any]:
-    """Its text, and its parts where it has more than that: pictures and files in Base64."""
+    """Return its text, and its parts if it has others than text. Pictures and files are in
+    Base64."""
     found: dict[str, Any] = {"role": message.role, "text": message.text}
     if (user := find_sender(message)) is not None:
         found["user"] = user
@@ -558,7 +564,7 @@ def _describe_message(message: Message) -> Mapping[str, Any]:
 
 
 def _find_schedule_number(key: str | None) -> str | None:
-    """The number of the schedule that a message is a run of; None for all others."""
+    """Return the number of the schedule that sent a message. None if it was not a schedule."""
     parts = (key or "").split("/")
     return parts[-2] if parts[0] == "schedule" and len(parts) > 2 else None
 

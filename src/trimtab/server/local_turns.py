@@ -1,6 +1,7 @@
-"""Turns in this process: at most one of a session, so many at a time, and retries that wait.
+"""Run turns in this process: one per session, a limited number at a time, with retries.
 
-For one machine on files. On PostgreSQL a queue does the same for many.
+This is for one machine that stores files. On PostgreSQL, a job queue does the same for many
+machines.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ log = logging.getLogger("trimtab.server")
 
 
 class LocalTurnRunner:
-    """Runs what is due. The queue calls `due` for each message that was posted.
+    """Runs the turns that are due. The queue calls `request_turn` for each posted message.
 
-    Tenants take turns, and so do the sessions of each: whoever has much to do waits for himself.
+    Tenants take turns, and so do the sessions of each tenant. A busy tenant delays only itself.
     """
 
     def __init__(
@@ -51,15 +52,15 @@ class LocalTurnRunner:
 
     @property
     def running_count(self) -> int:
-        """Turns that run now."""
+        """Number of running turns."""
         return len(self._running)
 
     async def count_waiting_retries(self) -> int:
-        """Return how many sessions wait for another attempt at their turn."""
+        """Return how many sessions wait to retry their turn."""
         return len(self._retries)
 
     def request_turn(self, session: str) -> None:
-        """A turn of this session is to run; if one runs, another follows it."""
+        """Request a turn of this session. If one is running, another follows it."""
         if not self._accepting:
             return
         self._idle.clear()
@@ -71,16 +72,17 @@ class LocalTurnRunner:
             self._debounce(session)
 
     async def resume_waiting(self) -> int:
-        """Take up what an earlier process has left; returns how many sessions."""
+        """Request turns for the messages that an earlier process left. Return the number of
+        sessions."""
         waiting = await self._service.queue.list_waiting_sessions()
         for session in waiting:
             self.request_turn(session)
         return len(waiting)
 
     async def drain(self, timeout_s: float) -> int:
-        """Begin nothing more and let what runs end; returns how many turns were cut off.
+        """Start no more turns and wait for the running ones. Return how many were cancelled.
 
-        What is cut off is not lost: the messages wait, and the next process goes on from the log.
+        Nothing is lost: the messages still wait, and the next process continues from the log.
         """
         self._accepting = False
         for timer in self._timers.values():
@@ -104,15 +106,15 @@ class LocalTurnRunner:
         return len(left)
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing runs or is to run, retries included."""
+        """Wait until no turn runs, waits or is to be retried."""
         await self._idle.wait()
 
     def _debounce(self, session: str) -> None:
-        """Wait until nothing more comes for a moment: people write in pieces."""
+        """Wait until no more messages arrive for a moment, because people write in pieces."""
         try:
             pause = self._service.agent_for(session).spec.session.debounce
         except AgentNotServed:
-            pause = 0.0  # the turn says so
+            pause = 0.0  # the turn reports the unknown agent
         if not pause:
             self._queue_session(session)
             return
@@ -144,7 +146,7 @@ class LocalTurnRunner:
             task.add_done_callback(lambda _, session=session: self._on_turn_ended(session))
 
     def _next_session(self) -> str | None:
-        """The session that waits longest, of the tenant that was last served longest ago."""
+        """Return the session that waits longest, of the tenant that was served longest ago."""
         for tenant, queue in self._queues.items():
             if self._running_by_tenant[tenant] < self._max_turns_per_tenant:
                 session = queue.popleft()
@@ -164,7 +166,7 @@ class LocalTurnRunner:
             task = asyncio.current_task()
             if not self._accepting or task is None or task.cancelling():
                 raise
-            broken = RuntimeError("something cancelled itself in the turn")
+            broken = RuntimeError("a task inside the turn cancelled itself")
             await self._retry_or_give_up(session, broken, attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages must not be lost
             await self._retry_or_give_up(session, error, attempt)
@@ -172,7 +174,8 @@ class LocalTurnRunner:
             self._retries.pop(session, None)
 
     async def _rerun_if_pending(self, session: str) -> None:
-        """More than one turn takes, or left by another process."""
+        """Request another turn if messages are left: too many for one turn, or of another
+        process."""
         if session not in self._rerun and await self._service.queue.pending(session, limit=1):
             self._rerun.add(session)
 

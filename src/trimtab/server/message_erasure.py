@@ -1,4 +1,4 @@
-"""One message is forgotten: in its log, and in all that is kept of it beside the log."""
+"""Erase messages in the log and everywhere else that stores a copy."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from trimtab.session.tools import parse_call_position_from_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedMessagesRecord:
-    """What is destroyed."""
+    """What an erasure destroys."""
 
     session: str
-    """Whose messages."""
+    """Id of the session."""
     handles: tuple[str, ...]
-    """The messages and parts: those that were named, then answers that may have repeated them."""
+    """The erased messages and parts: the named ones first, then answers that may repeat them."""
     positions: frozenset[int]
-    """Where these messages stand in the log."""
+    """Log positions of these messages."""
     keys: frozenset[str]
-    """Under which they came."""
+    """Idempotency keys of these messages."""
     tool_keys: tuple[str, ...]
-    """Idempotency keys of the tools that they had called."""
+    """Idempotency keys of the tools that they called."""
     user_texts: tuple[str, ...]
-    """What users had said in them."""
+    """Texts of users in these messages."""
     forks: tuple[str, ...] = ()
-    """Sessions that were forked from this one: their copies are not reached."""
+    """Sessions that were forked from this one. Their copies are not erased."""
 
 
 EraseHook = Callable[[ErasedMessagesRecord], Awaitable[None]]
-"""Destroys what is kept of erased messages beside the log; the same again does no harm."""
+"""Destroys the copies of erased messages outside the log. It is safe to repeat."""
 
 
 async def erase_message_and_copies(
     session: Session, handle: str | Sequence[str], *, why: str = "", hooks: Sequence[EraseHook] = ()
 ) -> ErasedMessagesRecord:
-    """Destroy messages or parts of them; the same again does no harm. Raises `LookupError`.
+    """Destroy messages or parts of them. It is safe to repeat. Raises `LookupError`.
 
-    What is beside the log is first: whoever is ended in between has acknowledged nothing, and the
-    message is whole in the log. It is also last, for a turn of another process may have ended in
-    between; from the log's change on that one can write no more.
+    The copies outside the log are destroyed first. If the process is killed in between, the message
+    is still in the log and nothing was acknowledged. They are destroyed again at the end, because a
+    turn of another process may have ended meanwhile. After the change of the log, that turn can no
+    longer write.
     """
     gone: list[ErasedMessagesRecord] = []
 
@@ -58,7 +59,7 @@ async def erase_message_and_copies(
 
 
 def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
-    """What of them is in a queue."""
+    """Build the hook that erases messages in a queue."""
 
     async def clear(gone: ErasedMessagesRecord) -> None:
         await queue.erase_messages(gone.session, gone.positions, gone.keys)

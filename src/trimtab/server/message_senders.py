@@ -1,7 +1,7 @@
-"""Who sent a message: recorded with it, so that what is a user's can be found and forgotten.
+"""Record the sender of each message, so that a user's data can be found and erased.
 
-A user is named as the channel knows them: `telegram:123`, `discord:456`, or over HTTP whatever the
-caller calls them. The name is kept beside the message, in its extras: no model is given it.
+The channel names the user: `telegram:123`, `discord:456`, or the name that an HTTP caller gives.
+The name is stored in the extras of the message, which the model never sees.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from trimtab.log.message import PRIVATE_CHAT_KEY, SENDER_KEY, Message
 
 
 def with_sender(message: Message, user: str, *, is_private: bool = False) -> Message:
-    """The message with a note of who sent it, and of whether nobody else is in that chat."""
+    """Return the message with its sender, and with whether the chat is private."""
     extra = {**(message.extra or {}), SENDER_KEY: user}
     return replace(message, extra={**extra, PRIVATE_CHAT_KEY: True} if is_private else extra)
 
 
 def find_sender(message: Message) -> str | None:
-    """Who sent a message; None where that was not recorded."""
+    """Return the sender of a message. None if it was not recorded."""
     found = (message.extra or {}).get(SENDER_KEY)
     return found if isinstance(found, str) else None
 
 
 def was_sent_in_private(message: Message) -> bool:
-    """Whether a message is recorded as one of a chat of two."""
+    """Whether a message is recorded as sent in a private chat."""
     return (message.extra or {}).get(PRIVATE_CHAT_KEY) is True

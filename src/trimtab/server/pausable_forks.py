@@ -1,5 +1,7 @@
-"""Forks wait for nobody, and nobody who erases may miss one: while a user or a tenant is erased, no
-copy of the tenant's sessions is made. Else a copy that is made of a copy is found by no search."""
+"""Pause forks while the data of their tenant is erased.
+
+Otherwise the search of an erasure could miss a copy that is made from another copy meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from trimtab.errors import TrimtabError
 
 
 class ForksPaused(TrimtabError, RuntimeError):
-    """Something of the tenant is being erased: fork again when that is done."""
+    """Data of this tenant is being erased. Fork the session again after that."""
 
     def __init__(self) -> None:
         super().__init__("data of this tenant is being erased; fork the session again after that")
 
 
 class PausableForks:
-    """Forks of this process, by tenant."""
+    """The forks that run in this process, by tenant."""
 
     def __init__(self) -> None:
         self._pauses = Counter[str]()
@@ -28,7 +30,7 @@ class PausableForks:
 
     @asynccontextmanager
     async def run(self, tenant: str) -> AsyncGenerator[None]:
-        """Make a fork within; raises `ForksPaused`."""
+        """Run a fork in the block. Raises `ForksPaused`."""
         if self._pauses[tenant]:
             raise ForksPaused
         self._running[tenant] += 1
@@ -41,7 +43,7 @@ class PausableForks:
 
     @asynccontextmanager
     async def pause(self, tenant: str) -> AsyncGenerator[None]:
-        """Let no fork begin, and wait until those that run have ended."""
+        """Let no fork begin, and wait until the running ones have ended."""
         self._pauses[tenant] += 1
         try:
             async with self._changed:

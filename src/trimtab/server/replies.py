@@ -1,4 +1,4 @@
-"""What a turn sends out, from the log: after a crash the same again, under the same keys."""
+"""Build the replies of a turn from the log. After a crash they are the same, with the same keys."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from trimtab.session.events import COMPACTED_NOTICE, TurnFinished
 from trimtab.session.spending import describe_reached_ceiling
 
 STEP_LIMIT_TEXT = (
-    "I stopped here: this took more steps than one turn may have. Write to me to go on."
+    "I stopped here: this turn reached its limit of steps. Send me a message to go on."
 )
-"""What is sent where a turn had come to its limit of tool calls before its last word."""
+"""Sent if a turn reaches its limit of tool calls before its final answer."""
 
 REJECTION_TEXT = (
-    "The model's provider did not take this: “{words}”. I leave it out from your next message on; "
-    "say it in another way, or send another file."
+    "The model provider rejected this: “{words}”. I will ignore it from your next message on. "
+    "Please say it in another way, or send another file."
 )
-"""What is sent where the provider has rejected what was said."""
+"""Sent if the provider rejects the content of a message."""
 REPEATED_REJECTION_TEXT = (
-    " It did not take your message before either. The fault may be further back: /undo takes back "
-    "one message after the other, /reset begins anew."
+    " It also rejected your previous message, so the cause may be an older message. "
+    "/undo removes your messages one by one, and /reset starts a new conversation."
 )
 MAX_QUOTED_ERROR_CHARS = 300
-"""Characters of a provider's own words that are repeated."""
+"""Maximum length of the quoted error message of a provider."""
 _REQUEST_PATH_PREFIX = re.compile(r"^(?:messages|input)[\w.\[\]]*: ")
 
 
@@ -40,9 +40,10 @@ async def build_turn_replies(
     notices: Sequence[str],
     finished: TurnFinished,
 ) -> list[OutboundMessage]:
-    """All that was said in answer from a position on, also what an earlier attempt has said.
+    """Return all answers from a position on, including those of an earlier attempt.
 
-    `notices` are what the user was told; the one that the log knows of is read there.
+    `notices` are the notices of this turn. The notice about compaction is taken from the log if it
+    is recorded there.
     """
     routes = [queued.route for queued in answered if queued.route is not None]
     if not routes:
@@ -77,8 +78,10 @@ async def build_turn_replies(
 def build_provider_rejection_replies(
     session: Session, answered: Sequence[InboundMessage], *, previous_message_rejected: bool
 ) -> list[OutboundMessage]:
-    """What is sent where the provider has not taken what was said; `again` where it had not taken
-    the message before either."""
+    """Build the reply for content that the provider rejected.
+
+    `previous_message_rejected` means that the provider also rejected the message before.
+    """
     window = session.window
     routes = [queued.route for queued in answered if queued.route is not None]
     if not routes:
@@ -87,7 +90,7 @@ def build_provider_rejection_replies(
         _REQUEST_PATH_PREFIX.sub("", window.accounting.rejection.provider_message)[
             :MAX_QUOTED_ERROR_CHARS
         ]
-        or "no reason is given"
+        or "no reason was given"
     )
     text = REJECTION_TEXT.format(words=words) + (
         REPEATED_REJECTION_TEXT if previous_message_rejected else ""
@@ -97,7 +100,7 @@ def build_provider_rejection_replies(
 
 
 def extract_assistant_text(message: Message) -> str:
-    """The text of an assistant's message; empty for any other."""
+    """Return the text of an assistant message. Empty for other roles."""
     if message.role != "assistant":
         return ""
     return "".join(part.text for part in message.parts if isinstance(part, Text)).strip()
@@ -106,13 +109,13 @@ def extract_assistant_text(message: Message) -> str:
 def build_apology_reply(
     session: str, route: ReplyRoute, inbound: InboundMessage, text: str
 ) -> OutboundMessage:
-    """What is sent where no answer could be made."""
+    """Build the reply for a message that could not be answered."""
     key = f"{session}/apology/{inbound.key}"
     return OutboundMessage(session=session, seq=0, text=text, route=route, key=key)
 
 
 async def _read_events_since(session: Session, first_position: int) -> list[Event]:
-    """What was said and hidden from a position on; as a rule all of it is in memory."""
+    """Return the events from a position on. Usually all of them are in memory."""
     window = session.window
     if window.base.snapshot.seq < first_position:
         return [event for event in window.base.events_since_snapshot if event.seq >= first_position]
@@ -120,7 +123,7 @@ async def _read_events_since(session: Session, first_position: int) -> list[Even
 
 
 def _event_key(event: Event) -> str:
-    """By its time, too: a session that is deleted and begun anew has the same positions again."""
+    """Return a key with the time: a session that was deleted and created again reuses positions."""
     return f"m{event.seq}@{int(event.at * 1000):x}"
 
 

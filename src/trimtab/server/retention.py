@@ -1,7 +1,7 @@
-"""Sessions that are older than they may become are deleted, without anybody asking.
+"""Delete sessions that are older than their retention period.
 
-A session's age is that of its last event. One in which something waits, runs or is yet to come is
-left alone; one whose messages are dead letters is as old as these.
+The age of a session is that of its last event. A session with waiting messages, a running turn or a
+future schedule is not deleted. A session with dead letters is as old as these.
 """
 
 from __future__ import annotations
@@ -22,55 +22,56 @@ from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import SessionAddress, parse_session_address
 
 RETENTION_INTERVAL_S = 3_600.0
-"""Seconds between two looks at all sessions."""
+"""Seconds between two searches through all sessions."""
 RETENTION_PAGE_SIZE = 100
-"""Sessions that are listed at once."""
+"""Sessions that one query returns."""
 RETENTION_PAUSE_S = 0.05
-"""Seconds between two deletions: those who are served come first."""
+"""Seconds between two deletions, so that turns are not slowed down."""
 FOREVER = "forever"
 NO_OWNER_IS_NEWER = 2**62
-"""An epoch that no turn has: what is taken away here is no turn's."""
+"""An epoch higher than that of any turn, because no turn owns what is removed here."""
 
 log = logging.getLogger("trimtab.server")
 
 HoldLock = Callable[[], AbstractAsyncContextManager[bool]]
-"""Says whether this process may delete, for as long as it is within."""
+"""Yields whether this process may delete. The answer holds inside the block."""
 
 
 @asynccontextmanager
 async def hold_no_lock() -> AsyncGenerator[bool]:
-    """For a process that is alone."""
+    """Take no lock, for a process that is alone."""
     yield True
 
 
 @dataclass(slots=True, kw_only=True)
 class RetentionRunner:
-    """Deletes what is too old, one process of all that serve a store."""
+    """Deletes old sessions. Only one of the processes that serve a store does it at a time."""
 
     service: AgentService
-    """Agents, with their ages, and sessions."""
+    """The agents with their retention periods, and the sessions."""
     tenant_ages: Mapping[str, str]
-    """How long sessions of a tenant are kept, in place of their agents': `90d`, or `forever`."""
+    """Retention period by tenant, which overrides that of the agents: `90d`, or `forever`."""
     hold_lock: HoldLock = hold_no_lock
-    """How one process of many is chosen."""
+    """Chooses one of several processes."""
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
     interval_s: float = RETENTION_INTERVAL_S
-    """Seconds between two looks."""
+    """Seconds between two searches."""
 
     async def run(self) -> None:
-        """Look now and every hour, until cancelled; what cannot be deleted is tried again."""
+        """Search now and every `interval_s` seconds, until cancelled. Failed deletions are
+        retried."""
         task = asyncio.current_task()
-        # Python 3.11 may lose a cancellation inside wait_for, which pools of connections use.
+        # Python 3.11 may lose a cancellation inside wait_for, which connection pools use.
         while task is None or not task.cancelling():
             try:
                 await self.delete_expired()
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look comes
-                log.warning("old sessions could not be deleted; they are next time: %r", error)
+                log.warning("deleting old sessions failed; retrying later: %r", error)
             await asyncio.sleep(self.interval_s)
 
     async def delete_expired(self) -> int:
-        """Delete what is too old now; returns how many sessions that were."""
+        """Delete the sessions that are too old now. Return how many were deleted."""
         if not self._is_needed():
             return 0
         async with self.hold_lock() as is_mine:
@@ -112,8 +113,8 @@ class RetentionRunner:
                     await asyncio.sleep(RETENTION_PAUSE_S)
 
     async def _forget_dead_letters(self, gone: Counter[tuple[str, str]]) -> None:
-        """Messages that were given up so long ago leave the queue; their sessions are then treated
-        like all others."""
+        """Remove old dead letters from the queue. Their sessions are then treated like all
+        others."""
         queue = self.service.queue
         for one in await queue.list_dead_letters(limit=1_000_000):
             address = parse_session_address(one.session)
@@ -121,11 +122,11 @@ class RetentionRunner:
                 continue
             resting = await queue.pending(one.session, limit=one.messages)
             if await queue.dead_letter_reason(one.session) is None:
-                continue  # somebody has revived it
-            # What they say is destroyed first: to remove a message alone may leave its bytes.
+                continue  # the session was revived
+            # Erase the texts first: removing a message alone may leave its bytes on disk.
             await queue.erase_messages(one.session, (), [message.key for message in resting])
             numbers = [message.number for message in resting]
-            # By their numbers: one that comes meanwhile stays.
+            # Remove by number, so that a message that arrives meanwhile stays.
             await queue.finish_turn(one.session, NO_OWNER_IS_NEWER, numbers, [])
             if not await self.service.store.position(one.session):
                 gone[address.tenant, address.agent] += 1
@@ -147,7 +148,7 @@ class RetentionRunner:
             if any(one.next_run_at is not None for one in to_come):
                 return False
         if await service.store.position(session) != position:
-            return False  # something has happened since it was listed
+            return False  # an event was added after the listing
         await service.delete_idle_session(session)
         return True
 
@@ -155,7 +156,7 @@ class RetentionRunner:
         for (tenant, agent), count in sorted(gone.items()):
             count_retention_deletion(agent, count)
             log.info(
-                "retention: %d old sessions of agent %s, tenant %s, were deleted",
+                "retention deleted %d old sessions of agent %s, tenant %s",
                 *(count, agent, tenant),
                 extra={"event": "retention", "agent": agent, "tenant": tenant, "sessions": count},
             )

@@ -1,4 +1,4 @@
-"""When a turn that failed is tried again, and what happens when it is not."""
+"""Decide when a failed turn is retried, and what happens when it is not."""
 
 from __future__ import annotations
 
@@ -22,31 +22,34 @@ from trimtab.server.replies import build_apology_reply
 from trimtab.server.service import AgentNotServed
 
 MAX_TURN_ATTEMPTS = 5
-"""Attempts at a turn that fails by an error of our own before it is given up."""
+"""Attempts at a turn that fails because of an internal error."""
 RETRY_FOR_S = 21_600.0
-"""Seconds for which a turn is retried whose provider cannot answer, unless it is set."""
+"""Default number of seconds for which a turn is retried while its provider cannot answer."""
 FIRST_TURN_RETRY_S = 1.0
-"""Seconds before the second attempt; each further one waits twice as long."""
+"""Seconds before the second attempt. The wait doubles with each further attempt."""
 MAX_TURN_RETRY_S = 300.0
-"""Seconds that an attempt is put off at most: the session waits so long."""
+"""Maximum number of seconds between two attempts."""
 PAUSED_JITTER_S = 15.0
-"""Seconds over which the sessions that wait for one provider spread their next look."""
+"""Seconds over which the sessions that wait for one provider spread their next attempts."""
 WAITING_NOTICE_AFTER_S = 60.0
-"""Seconds for which a provider has not answered before those who wait in a chat are told."""
+"""Seconds without an answer from the provider before the users in a chat get a notice."""
 WAITING_NOTICE_PERIOD_S = 2 * MAX_TURN_RETRY_S
-"""Seconds from then on in which they are; at least one attempt falls into them."""
+"""Seconds during which the notice may be sent. At least one attempt is made in this time."""
 WAITING_KINDS: frozenset[FailureKind] = frozenset({*TRANSIENT_KINDS, "auth"})
-"""Failures of a provider that pass, or that an operator ends: a key that is not accepted."""
+"""Provider failures that pass, or that an operator fixes, such as a rejected API key."""
 
-APOLOGY_TEXT = "I could not answer this. The operator has been told; please try again later."
-"""What is sent where a turn was given up."""
+APOLOGY_TEXT = "I could not answer this. The operator has been informed. Please try again later."
+"""Sent if a turn is abandoned."""
 
 log = logging.getLogger("trimtab.server")
 
 
 class TurnRetries:
-    """The attempts at one turn. Whoever is not `alone` leaves an agent that he does not know to
-    others, who may be of another release."""
+    """The attempts at one turn.
+
+    If `single_process` is false, an unknown agent is retried, because a process of another release
+    may serve it.
+    """
 
     def __init__(
         self,
@@ -58,21 +61,21 @@ class TurnRetries:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.attempts = attempts
-        """Attempts that have failed."""
+        """Number of failed attempts."""
         self.failing_since = failing_since
-        """When the first of them did, in seconds since the epoch."""
+        """Time of the first failure, in seconds since the epoch."""
         self._retry_for_s = retry_for_s
         self._single_process = single_process
         self._clock = clock
         self._blocked_attempts = 0
 
     def delay_after(self, error: Exception, *, paused_s: float | None = None) -> float | None:
-        """Seconds until the next attempt; None where there should be none.
+        """Return the seconds until the next attempt. None if there is none.
 
-        `paused_s` is how long the provider's circuit breaker still holds calls back, if it does.
+        `paused_s` is how long the provider's circuit breaker still blocks calls, if it does.
         """
         if isinstance(error, StoreUnavailable | SessionLockedByOtherProcess | StaleOwner):
-            # Nothing is wrong with the turn: it waits for the disk, the database or its owner.
+            # The turn itself is fine: it waits for the disk, the database or its owner.
             self._blocked_attempts += 1
             return _backoff_with_jitter(self._blocked_attempts)
         if isinstance(error, ProviderError) and error.failure.kind in WAITING_KINDS:
@@ -85,7 +88,7 @@ class TurnRetries:
 
     @property
     def is_waiting_notice_due(self) -> bool:
-        """Whether it is time to tell those who wait that the provider is away."""
+        """Whether to send the notice that the provider does not answer."""
         if self.failing_since is None:
             return False
         waited = self._clock() - self.failing_since - WAITING_NOTICE_AFTER_S
@@ -103,16 +106,16 @@ class TurnRetries:
         else:
             self.attempts += 1
         if paused_s is not None:
-            # Nothing is sent until a probe has succeeded, so a look costs nothing and is soon.
+            # The breaker sends nothing until a probe succeeds, so an early attempt costs nothing.
             return paused_s + random.uniform(0.0, PAUSED_JITTER_S)  # noqa: S311 - jitter
         return min(MAX_TURN_RETRY_S, max(_backoff_with_jitter(self.attempts), asked))
 
     async def dead_letter(
         self, queue: MessageQueue, session: str, error: Exception, epoch: int | None
     ) -> bool:
-        """Give up a turn that knew of this claim, as `give_up` does."""
+        """Abandon a turn that knew this claim, as `dead_letter_with_apology` does."""
         log.error(
-            "turn of session %s failed for good at attempt %d; its messages are dead letters: %r",
+            "turn of session %s abandoned at attempt %d; its messages are dead letters: %r",
             session,
             self.attempts,
             error,
@@ -123,9 +126,9 @@ class TurnRetries:
 
 
 def log_turn_retry(session: str, delay_s: float, error: Exception) -> None:
-    """Tell of a turn that is tried again; one that was not begun is no news each time."""
+    """Log that a turn is retried. A turn that waits for a paused provider is logged as debug."""
     if isinstance(error, ProviderPaused):
-        log.debug("turn of session %s waits for its provider: %r", session, error)
+        log.debug("turn of session %s is waiting for its provider: %r", session, error)
         return
     count_turn_retry()
     log.warning("turn of session %s failed; retrying in %.1f s: %r", session, delay_s, error)
@@ -134,8 +137,10 @@ def log_turn_retry(session: str, delay_s: float, error: Exception) -> None:
 async def dead_letter_with_apology(
     queue: MessageQueue, session: str, why: str, *, epoch: int | None = None
 ) -> bool:
-    """Let the messages rest and say so to whoever waits; False where there are none, or another
-    one has taken them up since."""
+    """Turn the messages into dead letters and send an apology.
+
+    Return False if there are no messages, or if another process has taken them over.
+    """
     pending = await queue.pending(session)
     if not pending:
         return False
@@ -149,14 +154,12 @@ async def dead_letter_with_apology(
     if given:
         count_dead_letters(len(pending))
     else:
-        log.info(
-            "turn of session %s is not a dead letter: another process has taken it over", session
-        )
+        log.info("turn of session %s is not abandoned: another process has taken it over", session)
     return given
 
 
 def is_permanent_failure(error: Exception) -> bool:
-    """Whether another attempt would end in the same."""
+    """Whether another attempt would fail in the same way."""
     if isinstance(error, CannotFit):
         return True
     return isinstance(error, ProviderError) and error.failure.kind not in WAITING_KINDS

@@ -1,7 +1,7 @@
-"""One turn of a served session: what waits goes into the log, the model answers, replies go out.
+"""One turn of a served session: log the waiting messages, run the model, send replies.
 
-Whatever happens meanwhile, the same again does no harm: a message whose key is in the log is not
-added twice, a reply that is there is not asked for again, and messages stay until both are done.
+Every step can be repeated. A message whose key is in the log is not added twice. A logged reply is
+not requested again. Messages stay in the queue until both are done.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from trimtab.session.turn import is_model_reply_due
 log = logging.getLogger("trimtab.server")
 
 MAX_MESSAGES_PER_TURN = 50
-"""Messages that one turn takes; what is behind them is for the next."""
+"""Maximum number of messages that one turn takes. The rest is for the next turn."""
 MAX_DEBOUNCE_PAUSES = 10
-"""Pauses that a turn waits for more before it begins, however often more comes."""
+"""Maximum number of pauses in which a turn waits for more messages before it begins."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnRunReport:
-    """What there is to know of a turn, for whoever ran it."""
+    """The result of a turn, for the code that ran it."""
 
     epoch: int | None = None
-    """The newest claim of its session that it knew of; None where it did not come so far."""
+    """The newest claim of the session that the turn knew. None if it did not get that far."""
     full: bool = False
-    """Whether it took as many messages as a turn may: there may be more that nobody else looks
-    after."""
+    """Whether the turn took the maximum number of messages, so that more may be waiting."""
 
 
 class ServedTurn:
@@ -68,50 +67,50 @@ class ServedTurn:
 
     @property
     def epoch(self) -> int:
-        """The newest claim that it knew of: its own, once it has one."""
+        """The newest claim that the turn knew. This is its own claim as soon as it has one."""
         return self._epoch
 
     @property
     def is_full(self) -> bool:
-        """Whether it has taken as many messages as it may."""
+        """Whether the turn has taken the maximum number of messages."""
         return len(self._messages) >= MAX_MESSAGES_PER_TURN
 
     @property
     def is_ending(self) -> bool:
-        """Whether it was told to end."""
+        """Whether the turn was asked to end."""
         return self._pause_requested or self._stop.is_set()
 
     def stop(self) -> None:
-        """Cut off the reply or the tools that run, and end."""
+        """Cancel the running reply or tools, and end the turn."""
         self._stop.set()
 
     def pause(self) -> None:
-        """End after this step."""
+        """End the turn after the current step."""
         self._pause_requested = True
 
     async def run(
         self, pending: Sequence[InboundMessage] | None = None, *, debounce: bool = True
     ) -> TurnFinished:
-        """Answer what waits, and go on with what an earlier attempt has left.
+        """Answer the waiting messages, and continue what an earlier attempt left.
 
-        `waiting` is what the queue has given for this turn; None asks it. With `gather` it waits
-        for what people write in pieces; without, somebody has done so. Where there is nothing to
-        do, nothing is written.
+        `pending` is what the queue returned for this turn. If it is None, the turn reads the queue.
+        With `debounce`, the turn waits for messages that people write in pieces. Without it, the
+        caller has already waited. If there is nothing to do, nothing is written.
         """
         if pending is None:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
         messages = await self._debounce_messages(pending) if debounce else pending
-        # The newest goes into the log in one step with the claim: an append less.
+        # The newest message is logged together with the claim, which saves one append.
         newest = messages[-1] if messages and self._is_new(messages[-1]) else None
         await self._add_to_log(messages if newest is None else messages[:-1])
-        # Before the claim, so that whoever claims from here on makes this turn a stale one.
+        # Read before the claim, so that any later claim makes this turn stale.
         self._epoch = self._session.window.accounting.epoch
         ended = TurnFinished(reason="done", calls=0)
         if newest is not None:
             self._messages.append(newest)
             self._unplaced = newest
         if newest is not None or await self._has_work():
-            self._epoch += 1  # its own, if it fails before it has told
+            self._epoch += 1  # its own claim, if the turn fails before it reports the claim
             ended = await self._run_agent_turn(newest)
             await self._place_newest()  # if it ended before its first request
         if self._messages:
@@ -133,13 +132,15 @@ class ServedTurn:
         return ended
 
     def _is_new(self, queued: InboundMessage) -> bool:
-        """Whether it is a message that a reply is due to, and not in the log as far as is known."""
+        """Whether the message needs a reply and is not known to be in the log."""
         known = self._session.window.base.seq_by_idempotency_key
         return queued.message.role == "user" and queued.key not in known
 
     async def _run_agent_turn(self, newest: InboundMessage | None) -> TurnFinished:
-        """What the provider does not take is no matter for an operator: its sender is told, and
-        the next message goes without it."""
+        """Run the agent. If the provider rejects the content, end the turn without an error.
+
+        The sender gets a reply, and the next message goes without the rejected content.
+        """
         window = self._session.window
         self._rejected_before = bool(window.accounting.rejection.last_sent_seq)
         message = None if newest is None else self._replace_media(newest)
@@ -149,7 +150,7 @@ class ServedTurn:
                 message,
                 key=None if newest is None else newest.key,
                 claim_with_message=True,
-                # What comes while the last reply is written has a turn of its own.
+                # Messages that arrive while the last reply is written get their own turn.
                 end_with_reply=True,
                 on_event=self._on_turn_event,
                 before_request=self._before_request,
@@ -160,14 +161,14 @@ class ServedTurn:
                 raise
             words = self._session.window.accounting.rejection.provider_message
             log.warning(
-                "turn of session %s: the provider rejected the content: %s", self._session.id, words
+                "turn of session %s: provider rejected the content: %s", self._session.id, words
             )
             return TurnFinished(reason="rejected", calls=0)
 
     async def _debounce_messages(
         self, pending: Sequence[InboundMessage]
     ) -> Sequence[InboundMessage]:
-        """Wait until nothing more comes for a moment: people write in pieces."""
+        """Wait until no more messages arrive for a moment, because people write in pieces."""
         pause = self._agent.spec.session.debounce
         before = 0
         for _ in range(MAX_DEBOUNCE_PAUSES if pause else 0):
@@ -181,7 +182,8 @@ class ServedTurn:
     async def _before_request(self) -> bool:
         self._epoch = self._session.epoch or 0
         await self._place_newest()
-        # While tools ran time has passed. Before the first request all was taken a moment ago.
+        # Tools take time, so new messages may have come. Before the first request, all were just
+        # read.
         ran = bool(
             self._session.window.conversation.rounds
             and self._session.window.conversation.rounds[-1].calls
@@ -195,41 +197,43 @@ class ServedTurn:
         return not self.is_ending
 
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
-        """Put into the log what has come, each once."""
+        """Add each message to the log once."""
         for queued in messages:
             handle = await self._session.add(self._replace_media(queued), key=queued.key)
             self._note_position(int(handle.removeprefix("m")))
             self._messages.append(queued)
 
     async def _place_newest(self) -> None:
-        """Learn where the message stands that was added with the claim."""
+        """Find the log position of the message that was added with the claim."""
         if (queued := self._unplaced) is None:
             return
         self._unplaced = None
         window = self._session.window
         at = window.base.seq_by_idempotency_key.get(queued.key)
-        if at is None:  # a checkpoint has let go of it
+        if at is None:  # a checkpoint has dropped the key
             at = await self._session.store.find_key(self._session.id, queued.key)
         self._note_position(window.seq if at is None else at)
 
     def _note_position(self, at: int) -> None:
-        # Where all of it stood in the log already, the replies do as well.
+        # If all messages were in the log before, so are their replies.
         self._first_position = min(self._first_position or at, at)
 
     def _replace_media(self, queued: InboundMessage) -> Message:
-        """A message of an earlier release, or for another model, must not be in the way of all that
-        follow it."""
+        """Replace media that the model does not support, so that later messages are not blocked.
+
+        Such messages come from an older release, or were written for another model.
+        """
         return replace_unsupported_media(queued.message, self._session.media_support)
 
     async def _has_work(self) -> bool:
-        """Whether the model has something to say, or a tool to be run."""
+        """Whether the model owes a reply, or a tool has to run."""
         window = self._session.window
         if not window.conversation.open_calls() and not is_model_reply_due(window):
             return False
         return bool(self._messages) or not await self._was_turn_ended()
 
     async def _was_turn_ended(self) -> bool:
-        """Whether the last turn was ended as it is: stopped by somebody, or at its limit."""
+        """Whether the last turn was stopped by a user or ended at its limit."""
         ended, window = False, self._session.window
         since = window.newest_user_entry.seq if window.newest_user_entry is not None else 1
         async for event in self._session.store.events(self._session.id, [(since, None)]):

@@ -1,4 +1,4 @@
-"""Agents at work: the one place where channels hand in what is said, and where turns are run.
+"""The service that channels post messages to and that runs the turns.
 
 A channel (HTTP, a chat platform, a schedule) posts messages and delivers replies. It has no budget
 logic of its own: every turn goes through `run_turn`.
@@ -43,59 +43,63 @@ from trimtab.stores.base import Store
 log = logging.getLogger("trimtab.server")
 
 MAX_WAIT_FOR_END_S = 5.0
-"""How long one waits for the end of a turn that was stopped: it is cut off within a second."""
+"""Seconds to wait for a stopped turn to end. Usually it ends within a second."""
 
 
 class AgentNotServed(TrimtabError, LookupError):
-    """No agent of that name is served."""
+    """No served agent has this name."""
 
     def __init__(self, name: str, served: Mapping[str, Agent]) -> None:
-        super().__init__(f"no agent {name!r} is served here; there is {', '.join(sorted(served))}")
+        super().__init__(
+            f"agent {name!r} is not served here; available: {', '.join(sorted(served))}"
+        )
 
 
 class QueueFull(TrimtabError, RuntimeError):
-    """More waits than is worth waiting for: come again later."""
+    """Too many messages are waiting. Try again later."""
 
     def __init__(self, waiting: int, limit: int) -> None:
         self.waiting = waiting
-        """Messages that wait."""
+        """Number of waiting messages."""
         self.limit = limit
-        """Messages that may."""
-        super().__init__(f"{waiting:,} messages wait and {limit:,} may; try again in a while")
+        """Maximum number of waiting messages."""
+        super().__init__(
+            f"the queue is full: {waiting:,} messages wait (limit {limit:,}); try again later"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class AgentService:
-    """What channels and runners share."""
+    """The state that channels and turn runners share."""
 
     agents: Mapping[str, Agent]
-    """Who is served, by name. All keep their sessions in the one store."""
+    """The served agents by name. All of them use the same store."""
     store: Store
-    """Where sessions are."""
+    """Stores the sessions."""
     queue: MessageQueue
-    """What has come in and what must go out."""
+    """Stores incoming messages and outgoing replies."""
     event_bus: EventBus
-    """Who hears what happens."""
+    """Delivers events to subscribers."""
     max_queued_messages: int = 10_000
-    """Messages of one tenant that may wait; beyond that new ones are refused."""
+    """Maximum number of waiting messages of one tenant. Further messages are refused."""
     max_open_sessions: int = MAX_OPEN_SESSIONS
-    """Sessions that stay open while nobody uses them."""
+    """Maximum number of unused sessions that stay open."""
     delete_hooks: list[Callable[[str], Awaitable[None]]] = field(
         default_factory=list["Callable[[str], Awaitable[None]]"]
     )
-    """Told of each session before it is deleted: what is kept of it elsewhere goes with it."""
+    """Called before each deletion of a session, to delete its data elsewhere."""
     erase_hooks: list[EraseHook] = field(default_factory=list["EraseHook"])
-    """Told of messages that are erased, before and after they are: for the same."""
+    """Called before and after messages are erased, to erase their copies elsewhere."""
     schedules: ScheduleStore | None = None
-    """What is due at set times; None where no agent here has any."""
+    """The schedules. None if no agent here has any."""
     erasure_records: ErasureRecords | None = None
-    """Where it is recorded what was erased; None for nowhere."""
+    """The records of erasures. None if they are not recorded."""
     count_waiting_retries: Callable[[], Awaitable[int]] | None = None
-    """Counts the sessions whose turn waits for another attempt; set by whoever runs turns."""
+    """Counts the sessions whose turn waits for a retry. The turn runner sets it."""
     sessions: SessionCache = field(init=False)
-    """Those that are open."""
+    """The open sessions."""
     forks: PausableForks = field(init=False, default_factory=PausableForks)
-    """Copies of sessions; none is made while a user or a tenant is erased."""
+    """Copies of sessions. No copy is made while a user or a tenant is erased."""
     _backlog: BacklogEstimator = field(init=False)
     _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
 
@@ -104,10 +108,10 @@ class AgentService:
         self._backlog = BacklogEstimator(self.queue.depth)
 
     async def post(self, inbound: InboundMessage) -> bool:
-        """Take something in: when this returns it is kept, and a turn will follow.
+        """Store a message. When this returns, it is stored and a turn will follow.
 
-        False where the sender's key is known already, as one that waits or one that is in the log.
-        Raises `AgentNotServed` and `QueueFull`.
+        Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`
+        and `QueueFull`.
         """
         self.agent_for(inbound.session)
         tenant = inbound.session.partition("/")[0]
@@ -126,8 +130,10 @@ class AgentService:
     async def find_message_by_key(
         self, session: str, key: str, position: int | None = None
     ) -> Message | None:
-        """What was said under a key, in the log or waiting for it; None for nothing. Who knows the
-        position of it in the log says so."""
+        """Return the message with a key, from the log or the queue. None if there is none.
+
+        A caller that knows its log position can pass it.
+        """
         position = position or await self.store.find_key(session, key)
         if position is not None:
             async for event in self.store.events(session, [(position, position)]):
@@ -139,20 +145,20 @@ class AgentService:
         return None
 
     def agent_for(self, session: str) -> Agent:
-        """Who answers in a session."""
+        """Return the agent that answers in a session."""
         address = parse_session_address(session)
         if address is None or address.agent not in self.agents:
             raise AgentNotServed(address.agent if address is not None else session, self.agents)
         return self.agents[address.agent]
 
     def replace_agents(self, agents: Mapping[str, Agent]) -> list[asyncio.Future[TurnFinished]]:
-        """Serve these agents from the next turn on; returns the turns that still run."""
+        """Serve these agents from the next turn on. Return the turns that are still running."""
         self.agents = agents
         self.sessions.reopen_at_next_use()
         return [running.task for running in self._running.values()]
 
     def open_session(self, session: str) -> AbstractAsyncContextManager[Session]:
-        """A session as it stands now, new where there is none."""
+        """Open a session in its current state. Create it if it does not exist."""
         return self.sessions.open_session(session)
 
     async def run_turn(
@@ -163,24 +169,26 @@ class AgentService:
         progress: TurnRunReport | None = None,
         pending: Sequence[InboundMessage] | None = None,
     ) -> TurnFinished:
-        """Run one turn: what a runner does when one is due.
+        """Run one turn. A turn runner calls this when a turn is due.
 
-        Without `debounce` it does not wait for what people write in pieces: the runner has.
-        `progress` says how far it came. `pending` is what waits, if the runner has asked.
+        Without `debounce`, it does not wait for messages that people write in pieces. `progress`
+        receives how far the turn came. `pending` are the waiting messages, if the runner has read
+        them.
         """
         agent = self.agent_for(session)
         if agent.breaker is not None:
-            # Before anything is written: a session may look here for hours.
+            # Before anything is written, because a session may wait here for hours.
             agent.breaker.check()
         waiting = pending
         if waiting is None:
             waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
-        # Not bound for this call alone: the runner tells of its failures under the same id.
+        # Bound for longer than this call, because the runner logs its failures with the same id.
         set_request_id(waiting[-1].request_id if waiting else "")
         set_payer(None)
         clear_spending_account()
         if not waiting and not await self.store.position(session):
-            return TurnFinished(reason="done", calls=0)  # deleted, and not to be begun anew by this
+            # It was deleted, and this turn must not create it again.
+            return TurnFinished(reason="done", calls=0)
         async with self.open_session(session) as opened:
             turning = ServedTurn(
                 agent,
@@ -201,7 +209,7 @@ class AgentService:
                     progress.epoch, progress.full = turning.epoch, full
                 if self._running.get(session) is mine:
                     del self._running[session]
-        # The session's place is held until nothing is left that another turn must not take up.
+        # The session stays in use until nothing is left that another turn must not touch.
         await mine.released.wait()
         return TurnFinished(reason="stopped", calls=0)
 
@@ -214,8 +222,8 @@ class AgentService:
         return found
 
     def provider_pause_s(self, session: str) -> float | None:
-        """Return how long the provider that answers in a session is still left alone; None if it
-        can be called."""
+        """Return the seconds for which the session's provider is still paused. None if it can be
+        called."""
         try:
             breaker = self.agent_for(session).breaker
         except AgentNotServed:
@@ -223,44 +231,49 @@ class AgentService:
         return breaker.seconds_until_probe() if breaker is not None else None
 
     def stop_turn(self, session: str) -> bool:
-        """Cut off the turn that runs, in whichever process: its reply ends here and its tools are
-        ended. False where it does not run in this one, and may not run at all."""
+        """Stop the running turn in any process: cancel its reply and its tools.
+
+        Return False if it does not run in this process. It may not run at all.
+        """
         here = self.stop_local_turn(session)
         if not here:
             self.event_bus.request_stop(session)
         return here
 
     def stop_local_turn(self, session: str) -> bool:
-        """The same, asked by another process."""
+        """Stop the turn if it runs in this process, because another process asked for it."""
         found = self._running.get(session)
         if found is not None:
             found.served_turn.stop()
         return found is not None
 
     def pause_turn(self, session: str) -> bool:
-        """Let the turn that runs end after its step, in whichever process; False as above."""
+        """Let the running turn end after its current step, in any process.
+
+        Return False if it does not run in this process. It may not run at all.
+        """
         here = self.pause_local_turn(session)
         if not here:
             self.event_bus.request_pause(session)
         return here
 
     def pause_local_turn(self, session: str) -> bool:
-        """The same, asked by another process."""
+        """Pause the turn if it runs in this process, because another process asked for it."""
         found = self._running.get(session)
         if found is not None:
             found.served_turn.pause()
         return found is not None
 
     async def wait_for_ending_turn(self, session: str) -> None:
-        """Wait for a turn that was stopped or paused and has yet to end, if it runs here."""
+        """Wait until a stopped or paused turn has ended, if it runs in this process."""
         found = self._running.get(session)
         if found is not None and found.served_turn.is_ending:
             await asyncio.wait((found.task,), timeout=MAX_WAIT_FOR_END_S)
 
     async def delete_session(self, session: str) -> None:
-        """Remove a session and all that waits in it; a turn that runs is broken off.
+        """Delete a session with its waiting messages, and cancel its running turn.
 
-        Raises `SessionNotFound` where there is no log and nothing waits for one to be begun.
+        Raises `SessionNotFound` if it has neither a log nor waiting messages.
         """
         found, waits = self._running.get(session), await self.queue.pending(session, limit=1)
         known = await self.store.position(session)
@@ -268,11 +281,11 @@ class AgentService:
             raise SessionNotFound(session)
         try:
             if found is not None:
-                # First the messages: whoever takes the session up from here on finds none.
+                # Messages first: a process that takes the session over from here on finds none.
                 await self.queue.forget_session(session)
                 await found.cancel()
             elif waits and known:
-                # A turn may run in another process: it must not leave replies behind our back.
+                # A turn may run in another process, and it must not add replies after this.
                 with suppress(LogDamaged):
                     async with self._open_existing_session(session) as opened:
                         await opened.claim_turn()
@@ -291,9 +304,9 @@ class AgentService:
         return session in self._running
 
     async def delete_idle_session(self, session: str) -> None:
-        """Remove a session in which nothing waits, and nothing that comes meanwhile.
+        """Delete a session without waiting messages.
 
-        A message that is posted in between stays, and begins the session anew.
+        A message that is posted meanwhile stays, and creates the session again.
         """
         for forget in self.delete_hooks:
             await forget(session)
@@ -304,9 +317,9 @@ class AgentService:
             await self.store.delete(session)
 
     async def erase_waiting_messages(self, session: str, keys: Collection[str]) -> None:
-        """Destroy what messages say that wait for their turn; they are answered without it.
+        """Erase the content of waiting messages. They are answered without it.
 
-        A turn that runs here is broken off, for it may be about to add them to the log.
+        A turn that runs here is cancelled, because it may be about to add them to the log.
         """
         found = self._running.get(session)
         try:
@@ -320,10 +333,10 @@ class AgentService:
     async def erase_message(
         self, session: str, handle: str | Sequence[str], *, why: str = ""
     ) -> ErasedMessagesRecord:
-        """Destroy a message or a part of it, or several at once, and all that was made from it.
+        """Erase messages or parts of them, and everything that was derived from them.
 
-        A turn that runs is broken off, for it may hold the text in memory, and begun again from
-        the log. Raises `SessionNotFound`, and `LookupError` where the handle names nothing.
+        A running turn is cancelled, because it may hold the text in memory, and restarts from the
+        log. Raises `SessionNotFound`, and `LookupError` if the handle does not exist.
         """
         if not await self.store.position(session):
             raise SessionNotFound(session)
@@ -339,7 +352,7 @@ class AgentService:
                 found.released.set()
         if done.forks:
             log.warning(
-                "%s of session %s is erased, but these forks have copies: %s",
+                "erased %s of session %s, but these forks still have copies: %s",
                 handle if isinstance(handle, str) else f"{len(handle)} messages",
                 session,
                 done.forks,
@@ -347,7 +360,7 @@ class AgentService:
         return done
 
     async def close(self) -> None:
-        """Give back what is held."""
+        """Close the open sessions and the queue."""
         await self.sessions.close()
         await self.queue.close()
 
@@ -356,7 +369,7 @@ class AgentService:
 
     @asynccontextmanager
     async def _open_existing_session(self, session: str) -> AsyncGenerator[Session]:
-        """A session that is there, whoever answers in it and whether that one is served."""
+        """Open an existing session, even if its agent is not served."""
         address = parse_session_address(session)
         if address is not None and address.agent in self.agents:
             async with self.open_session(session) as opened:
@@ -371,19 +384,19 @@ class AgentService:
 
 @dataclass(slots=True, kw_only=True)
 class _RunningTurn:
-    """A turn that runs here."""
+    """A turn that runs in this process."""
 
     served_turn: ServedTurn
-    """What can be stopped."""
+    """Used to stop the turn."""
     task: asyncio.Future[TurnFinished]
-    """What can be broken off."""
+    """Used to cancel the turn."""
     cancelled: bool = False
-    """Whether it was, because its session is deleted or a message in it erased."""
+    """Whether it was cancelled, because its session is deleted or a message in it erased."""
     released: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when that is done."""
+    """Set when the deletion or erasure is done."""
 
     async def cancel(self) -> None:
-        """Break it off."""
+        """Cancel the turn."""
         self.cancelled = True
         self.task.cancel()
         await asyncio.wait([self.task])

@@ -1,4 +1,4 @@
-"""Sessions that stay open between two turns, the ones used last."""
+"""Keeps the most recently used sessions open between turns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from trimtab.session import Session
 from trimtab.window.window import Window
 
 MAX_OPEN_SESSIONS = 256
-"""Sessions that stay open while nobody uses them."""
+"""Maximum number of unused sessions that stay open."""
 MAX_CACHED_MESSAGE_BYTES = 32 << 20
-"""Bytes of messages in memory up to which they stay open, all together. Memory takes twice that
-where messages are long, and six times where they are short."""
+"""Maximum total size of the messages of unused open sessions, in bytes.
+
+The process uses twice as much memory if messages are long, and six times as much if they are short.
+"""
 
 log = logging.getLogger("trimtab.server")
 
 
 class SessionCache:
-    """Open sessions by id: one object each, shared by all who use it at the same time."""
+    """Open sessions by id. All concurrent users of a session share one object."""
 
     def __init__(
         self,
@@ -43,12 +45,12 @@ class SessionCache:
         self._outdated: set[str] = set()
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return the number of open sessions."""
         return len(self._open)
 
     @asynccontextmanager
     async def open_session(self, session: str) -> AsyncGenerator[Session]:
-        """The session as it stands in the store now; it stays open meanwhile."""
+        """Yield the session in its current stored state. It stays open during the block."""
         self._users[session] = self._users.get(session, 0) + 1
         try:
             async with self._open_locks.setdefault(session, asyncio.Lock()):
@@ -59,7 +61,7 @@ class SessionCache:
             self._evict_idle()
 
     def reopen_at_next_use(self) -> None:
-        """Open each session anew when it is used next: its agent has changed."""
+        """Reopen each session at its next use, because its agent has changed."""
         self._outdated.update(self._open)
 
     async def close_session(self, session: str) -> None:
@@ -71,7 +73,7 @@ class SessionCache:
             await found.close()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all sessions."""
         for session in list(self._open):
             await self.close_session(session)
         while self._closing:
@@ -81,8 +83,8 @@ class SessionCache:
         found = self._open.get(session)
         outdated = session in self._outdated and self._users[session] == 1
         if found is not None and (outdated or not await _refresh_session(found)):
-            # Its agent has changed. Or it was deleted meanwhile, and perhaps begun anew: nothing
-            # that is folded holds.
+            # Its agent has changed. Or it was deleted meanwhile and perhaps created again, so the
+            # folded state is invalid.
             await self.close_session(session)
             found = None
         if found is None:
@@ -105,14 +107,14 @@ class SessionCache:
                 break
             held -= self._sizes.pop(name)
             self._outdated.discard(name)
-            # Beside the turns: closing waits for a summary that is being made.
+            # In the background, because closing waits for a summary that is being made.
             task = asyncio.create_task(_close_session(self._open.pop(name)))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
 
 def count_message_bytes(window: Window) -> int:
-    """Bytes of all messages that a window has in memory, whole, whatever the model sees of them."""
+    """Return the size of all messages in memory, including what is hidden from the model."""
     told = sum(size.bytes for entry in window.entries.values() for size in entry.sizes)
     return told + sum(
         len(part.data or "")
@@ -130,8 +132,8 @@ def _walk_parts(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 async def _refresh_session(session: Session) -> bool:
-    """Fold what others have written; False where the log is not the one that was folded."""
-    # A turn that was taken over finds out when it writes; whoever only looks is not it.
+    """Read what other processes have written. Return False if the log was replaced."""
+    # A turn that was taken over finds out when it writes. A reader does not have to.
     with suppress(StaleOwner):
         try:
             await session.refresh()
@@ -144,5 +146,5 @@ async def _close_session(session: Session) -> None:
     try:
         await session.close()
     except Exception:
-        # Nothing is lost: what is written is written, and the store takes the lock again.
-        log.exception("session %s could not be closed", session.id)
+        # Nothing is lost: all writes are done, and the store takes the lock again.
+        log.exception("closing session %s failed", session.id)

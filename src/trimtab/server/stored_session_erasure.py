@@ -1,4 +1,4 @@
-"""What an operator makes a store forget, beside the processes that serve it."""
+"""Erase stored sessions from the command line, outside the processes that serve them."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore
 
 SEARCH_TIMEOUT_S = 3_600.0
-"""Seconds that a server may take to look through all logs for what is a user's."""
+"""Seconds that a server may take to search all logs for a user's data."""
 
 
 PrepareService = Callable[[AgentService], None]
-"""Adds to a service what else must forget with it."""
+"""Adds hooks to a service, so that data elsewhere is erased with it."""
 
 
 def do_nothing_to(_: AgentService) -> None:
-    """Nothing else must."""
+    """Add no hooks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAndSchedules:
-    """What may hold something of a session besides its log."""
+    """Places outside the log that may have data of a session."""
 
     queue: ErasableQueue | None = None
-    """Messages and replies; None where there are none."""
+    """Messages and replies. None if there is no queue."""
     schedules: ScheduleStore | None = None
-    """What its tools have made; None where there is nothing of the kind."""
+    """Schedules that its tools created. None if there is no schedule store."""
     records: ErasureRecords | None = None
-    """Where it is recorded what was erased; None where it is not."""
+    """The records of erasures. None if they are not recorded."""
 
     @property
     def erase_hooks(self) -> list[EraseHook]:
-        """What must forget a message with the log."""
+        """The hooks that erase a message in these places."""
         found = [build_queue_erase_hook(self.queue)] if self.queue is not None else []
         return (
             [*found, build_erased_call_schedules_hook(self.schedules)]
@@ -65,10 +65,10 @@ class QueueAndSchedules:
 async def erase_stored_message(
     location: str, store: Store, session: str, handle: str, *, why: str = ""
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Destroy a message; returns what is gone, and the forks that keep copies.
+    """Erase a message. Return the erased handles, and the forks that still have copies.
 
-    Where a process serves from the folder, that is asked to. Raises `LookupError`,
-    `SessionLockedByOtherProcess`, and what `control.ask` does.
+    If a process serves the folder, that process does it. Raises `LookupError`,
+    `SessionLockedByOtherProcess`, and the errors of `send_control_request`.
     """
     try:
         async with open_queue_and_schedules(location, store, session) as found:
@@ -84,20 +84,20 @@ async def erase_stored_message(
         return told["handles"], told["forks"]
     except SessionLockedByOtherProcess as busy:
         raise SessionLockedByOtherProcess(
-            f"{busy}. If that is a chat, type there: /erase {handle}"
+            f"{busy}. If that process is a chat, type there: /erase {handle}"
         ) from busy
 
 
 async def delete_stored_session(location: str, store: Store, session: str) -> None:
-    """Remove a session and all that waits in it. Where a process serves from the folder, that is
-    asked to."""
+    """Delete a session and its waiting messages. If a process serves the folder, that process does
+    it."""
     try:
         async with (
             open_queue_and_schedules(location, store, session) as found,
             recorded_erasure(found.records, "session", session, by=BY_COMMAND_LINE) as totals,
         ):
             if found.queue is not None and await found.queue.pending(session, limit=1):
-                # A turn may run in another process: it must not leave replies behind our back.
+                # A turn may run in another process, and it must not add replies after this.
                 await (await Session.open(store, session, policy="full")).claim_turn()
             if found.schedules is not None:
                 await found.schedules.forget_session(session)
@@ -114,7 +114,7 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
 async def erase_stored_user(
     location: str, store: Store, tenant: str, user: str, *, prepare: PrepareService = do_nothing_to
 ) -> ErasureTotals:
-    """Forget a user of a tenant. Where a process serves from the folder, that is asked to."""
+    """Erase a user of a tenant. If a process serves the folder, that process does it."""
     request = control_files.ControlRequest(verb="erase_user", tenant=tenant, user=user)
     try:
         async with open_idle_service(location, store) as service:
@@ -127,7 +127,7 @@ async def erase_stored_user(
 async def erase_stored_tenant(
     location: str, store: Store, tenant: str, *, prepare: PrepareService = do_nothing_to
 ) -> ErasureTotals:
-    """Forget a tenant. Where a process serves from the folder, that is asked to."""
+    """Erase a tenant. If a process serves the folder, that process does it."""
     request = control_files.ControlRequest(verb="erase_tenant", tenant=tenant)
     try:
         async with open_idle_service(location, store) as service:
@@ -146,8 +146,10 @@ async def _ask_server(location: str, request: control_files.ControlRequest) -> E
 
 @asynccontextmanager
 async def open_idle_service(location: str, store: Store) -> AsyncGenerator[AgentService]:
-    """Sessions, queue, schedules and records as a server has them, with nobody who answers. Raises
-    `QueueInUse` where a process that serves has the folder."""
+    """Open sessions, queue, schedules and records like a server, without an agent that answers.
+
+    Raises `QueueInUse` if a process serves the folder.
+    """
     async with AsyncExitStack() as held:
         if isinstance(store, FileStore):
             found = await _open_folder_stores(store, held, create=True)
@@ -165,7 +167,7 @@ async def open_idle_service(location: str, store: Store) -> AsyncGenerator[Agent
 
 @asynccontextmanager
 async def open_erasure_records(location: str, store: Store) -> AsyncGenerator[ErasureRecords]:
-    """What was erased in a store."""
+    """Open the erasure records of a store."""
     async with AsyncExitStack() as held:
         if isinstance(store, FileStore):
             yield FileErasureRecords(store.root)
@@ -179,10 +181,13 @@ async def open_erasure_records(location: str, store: Store) -> AsyncGenerator[Er
 async def open_queue_and_schedules(
     location: str, store: Store, session: str
 ) -> AsyncGenerator[QueueAndSchedules]:
-    """What else is kept of a session. Raises `QueueInUse` where a process that serves has it."""
+    """Open the other places that have data of a session.
+
+    Raises `QueueInUse` if a process serves the folder.
+    """
     async with AsyncExitStack() as held:
         if parse_session_address(session) is None:
-            # It is not served, and never was: nothing else is kept of it.
+            # It was never served, so there is no data elsewhere.
             if not isinstance(store, FileStore) and not is_database_address(location):
                 yield QueueAndSchedules()  # in memory
                 return
@@ -208,13 +213,14 @@ async def _open_folder_stores(
 async def _open_database_stores(
     location: str, resources: AsyncExitStack, *, with_jobs: bool = False
 ) -> QueueAndSchedules:
-    """With jobs it is the whole queue, which needs the packages of a server."""
+    """Open the stores of a database. With jobs, it is the whole queue, which needs the server
+    packages."""
     from trimtab.server.postgres.erasure_records import PostgresErasureRecords
     from trimtab.server.queue.postgres_erasure import PostgresErasableQueue
     from trimtab.server.schedules.postgres import PostgresScheduleStore
 
     async def never(*_: Any) -> bool:
-        raise AssertionError("whoever only forgets posts nothing")
+        raise AssertionError("an erasure must not add messages to the queue")
 
     if with_jobs:
         from trimtab.server.queue.postgres import PostgresMessageQueue

@@ -1,7 +1,7 @@
-"""How served sessions are called: the tenant, the agent, and a name of its own.
+"""Ids of served sessions: the tenant, the agent and a name.
 
-The tenant comes first in the id, so a caller of one tenant cannot even say the id of another's
-session, and a list of a tenant's sessions is a range of ids.
+The tenant comes first in the id, so a caller of one tenant cannot name a session of another tenant.
+The sessions of a tenant are a range of ids.
 """
 
 from __future__ import annotations
@@ -10,30 +10,34 @@ import re
 from dataclasses import dataclass
 
 NAME_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.:@+=-]{0,127}"
-"""What tenants, agents and sessions may be called: safe in an address, without a slash."""
+"""Valid names of tenants, agents and sessions. They are safe in a URL and contain no slash."""
+NAME_DESCRIPTION = (
+    "1 to 128 letters, digits and `_ . : @ + = -`; the first is a letter, a digit or `_`"
+)
+"""The pattern in words."""
 DEFAULT_TENANT = "default"
-"""Who owns what is served without keys."""
+"""The tenant of everything that is served without API keys."""
 
 _SESSION_ID = re.compile(rf"({NAME_PATTERN})/({NAME_PATTERN})/({NAME_PATTERN})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAddress:
-    """A served session."""
+    """The parts of a session id."""
 
     tenant: str
-    """Who owns it."""
+    """The owner."""
     agent: str
-    """Who answers in it."""
+    """The agent that answers."""
     name: str
-    """What its owner calls it."""
+    """The name that its owner chose."""
 
     def __str__(self) -> str:
         return f"{self.tenant}/{self.agent}/{self.name}"
 
 
 def parse_session_address(session_id: str) -> SessionAddress | None:
-    """The parts of a session's id; None where it is not one that is served."""
+    """Return the parts of a session id. None if it is not the id of a served session."""
     match = _SESSION_ID.fullmatch(session_id)
     if match is None:
         return None
@@ -42,5 +46,5 @@ def parse_session_address(session_id: str) -> SessionAddress | None:
 
 
 def is_valid_name(text: str) -> bool:
-    """Whether a tenant, an agent or a session may be called so."""
+    """Whether a tenant, an agent or a session may have this name."""
     return re.fullmatch(NAME_PATTERN, text) is not None

@@ -1,4 +1,4 @@
-"""Tells whoever waits in a chat that the provider is away and the message is kept."""
+"""Notify the users in a chat that the provider does not answer and that their message is stored."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trimtab.server.retries import TurnRetries
 from trimtab.server.service import AgentService
 
 WAITING_TEXT = (
-    "The model's provider does not answer at the moment. Your message is kept, and I will answer "
-    "it as soon as the provider is back."
+    "The model provider is not answering right now. I have kept your message, and I will answer "
+    "it as soon as the provider is available again."
 )
 
 log = logging.getLogger("trimtab.server")
 
 
 async def send_waiting_notice(service: AgentService, session: str, retries: TurnRetries) -> None:
-    """Send it once for the first message that waits, when it has waited for a while.
+    """Send the notice once, for the first waiting message, after some time.
 
-    Callers over HTTP see the state of the session and are sent nothing.
+    HTTP callers see the state of the session and get no notice.
     """
     if not retries.is_waiting_notice_due:
         return
@@ -30,7 +30,7 @@ async def send_waiting_notice(service: AgentService, session: str, retries: Turn
         told = next((queued for queued in pending if queued.route is not None), None)
         if told is None or told.route is None:
             return
-        # Opened, it is there: the queue keeps no reply of a session that is not.
+        # Open the session first: the queue accepts no reply for a session that does not exist.
         async with service.open_session(session) as opened:
             epoch = opened.window.accounting.epoch
         reply = OutboundMessage(
@@ -43,4 +43,4 @@ async def send_waiting_notice(service: AgentService, session: str, retries: Turn
         with suppress(StaleOwner):  # it is being answered
             await service.queue.finish_turn(session, epoch, [], [reply])
     except StoreError as error:
-        log.warning("session %s could not be told that it waits: %s", session, error)
+        log.warning("sending the waiting notice to session %s failed: %s", session, error)

@@ -1,4 +1,4 @@
-"""A durable context: what happens is in a store before anything acts on it."""
+"""A durable context: every event is stored before anything acts on it."""
 
 from trimtab.session.session import Session
 

@@ -10,82 +10,82 @@ from trimtab.log.event import SummaryAttempt, Usage
 from trimtab.log.message import Message, ToolCall
 
 COMPACTED_NOTICE = "Context was compacted and truncated to fit token limits."
-"""What the user is told after a recovery."""
+"""What the user reads after a recovery."""
 CONTENT_LEFT_OUT_NOTICE = (
-    "The provider no longer takes a part of what was said; it is left out from now on."
+    "The provider no longer accepts a part of this conversation; that part is left out now."
 )
-"""What the user is told where that was not the newest message."""
+"""What the user reads if the rejected content was not the newest message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted:
-    """A turn is about to be claimed; `TurnFinished` or `TurnFailed` follows."""
+    """A turn is about to be claimed. `TurnFinished` or `TurnFailed` follows."""
 
     session: str
     """The session's id."""
     model: str
     """The model's name, as the provider knows it."""
     dialect: str
-    """The wire format that it is asked in."""
+    """The wire format of its requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEdited:
-    """Something is hidden, or cut, from now on; that it is, is in the store."""
+    """Something is hidden or cut from now on. The edit is in the store."""
 
     op: str
     """The kind of edit: `truncate`, `mask`, `summarise` or `drop`."""
     count: int
-    """Parts that it hides, or messages for `summarise` and `drop`."""
+    """How many parts it hides, or messages for `summarise` and `drop`."""
     tokens: int
-    """Estimated, that these would take more if they were shown whole."""
+    """Estimated tokens that these would need in addition if they were shown in full."""
     cause: Literal["policy", "recovery"]
-    """`recovery` where the provider had refused a call."""
+    """`recovery` if the provider had rejected a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallStarted:
-    """The model is asked; the call is in the store. `ModelCallFinished` or `TurnFailed` follows."""
+    """A model call begins; it is in the store. `ModelCallFinished` or `TurnFailed` follows."""
 
     model: str
     """The model's name, as the provider knows it."""
     dialect: str
-    """The wire format that it is asked in."""
+    """The wire format of its request."""
     messages: int
     """Messages that the model sees, without summary and notice."""
     tokens: int
-    """Of the whole prompt, estimated."""
+    """Estimated tokens of the whole prompt."""
     head: int
-    """Of these, system prompt and tool definitions."""
+    """Tokens of these for the system prompt and tool definitions."""
     front: int
-    """Of these, the summary and the notice of what was dropped."""
+    """Tokens of these for the summary and the notice of what was dropped."""
     room: int
-    """Tokens that the limit leaves for a prompt: the limit without the output."""
+    """Tokens that the limit leaves for the prompt: the limit minus the output."""
     max_output: int
-    """Tokens of output that are asked for."""
+    """Tokens of output that the call requests."""
     near: bool
-    """Whether this call has reached 80 % of the room, and the one before it had not."""
+    """Whether this call has reached 80 % of `room`, and the previous call had not."""
 
     @property
     def room_share(self) -> float:
-        """Of the room, that the prompt takes."""
+        """The share of `room` that the prompt uses."""
         return self.tokens / self.room if self.room > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallFinished:
-    """The model has answered, and the reply is in the store; or the call has failed."""
+    """The model has answered and the reply is in the store, or the call has failed."""
 
     model: str
-    """The model that was asked."""
+    """The model that was called."""
     outcome: str
     """`ok`, or the kind of failure: `overflow`, `rate_limit`, …"""
     seconds: float
-    """From the request to the end of the reply, retries of the provider included."""
+    """Seconds from the request to the end of the reply, including the provider's retries."""
     usage: Usage | None = None
-    """What the provider reported for this call; None where it reported nothing."""
+    """What the provider reported for this call; None if it reported nothing."""
     cost: float | None = None
-    """US dollars of it, at list prices; None where they are not known."""
+    """Cost in US dollars at list prices; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,45 +95,45 @@ class TextDelta:
     kind: str
     """`text` or `thinking`."""
     text: str
-    """To be appended to what came before."""
+    """Append it to the previous pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCallRetried:
-    """The call is made again: pieces of a reply that broke off are void."""
+    """The call is made again. Discard the pieces of the reply so far."""
 
     reason: str
-    """The provider's words."""
+    """The provider's error text."""
     limit: int | None = None
-    """Tokens that the provider takes, where it takes fewer than was assumed; else None."""
+    """Tokens that the provider accepts, if fewer than assumed; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantReplied:
-    """The model's whole reply; it is in the store."""
+    """The model's whole reply. It is in the store."""
 
     message: Message
-    """What it said."""
+    """The reply as a message."""
     usage: Usage | None
-    """What the provider reported."""
+    """The usage that the provider reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """A tool was started; that it was is in the store."""
+    """A tool was started. The start is in the store."""
 
     call: ToolCall
-    """What the model asked for."""
+    """The model's call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
-    """A tool's result; it is in the store."""
+    """A tool has finished. Its result is in the store."""
 
     call: ToolCall
-    """What the model asked for."""
+    """The model's call."""
     text: str
-    """What it gave."""
+    """The text of its result."""
     is_error: bool
     """Whether it failed."""
 
@@ -143,23 +143,26 @@ class UserNotice:
     """Something that the user should know."""
 
     text: str
-    """In the user's words."""
+    """The text, for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryFinished:
-    """A model was asked for a summary; that, and the summary if it stands, is in the store."""
+    """A summary was requested from a model.
+
+    The request, and the summary if it is used, are in the store.
+    """
 
     attempt: SummaryAttempt
-    """What became of it, with its sizes."""
+    """The outcome, with its sizes."""
     messages: int
     """Messages that the model sees now."""
     tokens: int
-    """Tokens of what it sees now, estimated, head included."""
+    """Estimated tokens that the model sees now, including the head."""
     summaries_so_far: int
-    """Summaries made in this session so far."""
+    """Number of summaries made in this session so far."""
     seconds: float = 0.0
-    """That it took, all calls together."""
+    """Seconds that all its calls took together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,21 +170,21 @@ class TurnFinished:
     """The turn is over."""
 
     reason: Literal["done", "iterations", "stopped", "rejected", "cost_ceiling"]
-    """`iterations` where the model went on calling tools for longer than it may, `stopped` where
-    it was to end before the model had said its last word, `rejected` where its provider did not
-    take what was said: that is raised, and only who serves a session ends a turn with it.
-    `cost_ceiling` where the next call might have cost more than may be spent."""
+    """`done`: the model has finished. `iterations`: it called tools more often than allowed.
+    `stopped`: the turn was stopped before the model had finished. `rejected`: the provider rejected
+    the content; `run_turn` raises then, and only a server ends a turn so. `cost_ceiling`: the next
+    call might have exceeded a cost ceiling."""
     calls: int
     """Model calls made in this turn."""
     cut_off_tools: int = 0
-    """Tool calls that were cut off, or not begun, because the turn was stopped."""
+    """Tool calls that were cut off, or not started, because the turn was stopped."""
     cost_ceiling: str | None = None
-    """The ceiling that was reached: `session`, `tenant_per_day` or `day`; else None."""
+    """The ceiling that was reached: `session`, `tenant_per_day` or `day`; otherwise None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFailed:
-    """The turn was cut off by an error, which is raised. What is in the store stays there."""
+    """An error ended the turn, and it is raised. Stored events stay."""
 
     reason: str
     """`cancelled`, `cannot_fit`, `stale`, `store`, the kind of a provider's failure, or `error`."""
@@ -211,11 +214,11 @@ _JSON_TYPES: Mapping[type, str] = {
     ModelCallStarted: "model_call.started",
     ModelCallFinished: "model_call.finished",
 }
-"""The `type` of events whose fields are all written."""
+"""The `type` of events that are written with all their fields."""
 
 
 def turn_event_to_json(event: TurnEvent) -> dict[str, Any]:
-    """Convert an event to plain JSON values, named as in the HTTP API's streams."""
+    """Convert an event to plain JSON values, named as in the streams of the HTTP API."""
     match event:
         case TextDelta():
             return {"type": "message.delta", "kind": event.kind, "text": event.text}

@@ -1,4 +1,4 @@
-"""A typed Python function as a tool: its signature is the schema, its docstring the description."""
+"""A typed Python function as a tool: the signature is the schema, the docstring the description."""
 
 from __future__ import annotations
 
@@ -41,17 +41,34 @@ def tool(
     on_interrupt: OnInterrupt = "report",
     timeout: float | None = 300.0,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a typed function, synchronous or not.
+    """Make a tool of a typed function, synchronous or not. Use it as a decorator.
 
     Each parameter needs a type: str, int, float, bool, list, dict, Literal, an Enum, a TypedDict,
-    or a union of these. A parameter of type `ToolInvocation` gets the call itself and is not shown
-    to the model. The result is text, or anything that JSON can express. Raise `ToolError` to tell
-    the model what went wrong. Raises TypeError for a parameter without a supported type.
+    or a union of these. A parameter of type `ToolInvocation` gets the call itself, and the model
+    does not see it. The function returns text, or anything that JSON can express. It raises
+    `ToolError` to tell the model what went wrong.
 
-        @tool
-        def weather(city: str, days: int = 1) -> str:
-            "The weather in a city."
-            return look_up(city, days)
+    Args:
+        function: The function.
+        name: The tool's name. By default the function's name.
+        description: What the model reads about the tool. By default the function's docstring.
+        on_interrupt: What to do after a crash in the middle of a call: `report` that the outcome is
+            unknown, `rerun` the tool, or `ask` the user.
+        timeout: Seconds after which the call fails; None for no limit.
+
+    Returns:
+        The tool.
+
+    Raises:
+        TypeError: If a parameter has no type, or one that is not supported.
+
+    Example:
+        A tool with two parameters::
+
+            @tool
+            def weather(city: str, days: int = 1) -> str:
+                "The weather in a city."
+                return look_up(city, days)
     """
 
     def make(made_of: Callable[..., Any]) -> Tool:
@@ -86,14 +103,17 @@ def tool(
 def _build_parameter_schema(
     function: Callable[..., Any], called: str
 ) -> tuple[dict[str, Any], str | None]:
-    """The JSON Schema of the parameters, and the name of the one that takes the call itself."""
+    """Return the JSON Schema of the parameters, and the name of the one that gets the call
+    itself."""
     hints = typing.get_type_hints(function)
     properties: dict[str, Any] = {}
     required: list[str] = []
     call_parameter = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise TypeError(f"{called}: *args and **kwargs are not supported; name each parameter")
+            raise TypeError(
+                f"{called}: *args and **kwargs are not supported; declare every parameter by name"
+            )
         if parameter.name not in hints:
             raise TypeError(f"{called}: parameter {parameter.name!r} needs a type")
         if hints[parameter.name] is ToolInvocation:
@@ -151,13 +171,13 @@ def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return {"enum": [member.value for member in hint]}
     raise TypeError(
-        f"{where} has type {hint!r}, which has no JSON form here; use str, int, float, bool, list, "
+        f"{where} has type {hint!r}, which is not supported; use str, int, float, bool, list, "
         "dict, Literal, an Enum or a TypedDict"
     )
 
 
 def _check_arguments(called: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Tell the model what it left out, or made up."""
+    """Tell the model which arguments are missing, unknown or invalid."""
     known = cast("Mapping[str, Any]", schema["properties"])
     if missing := [name for name in schema["required"] if name not in arguments]:
         raise ToolError(f"{called} needs {', '.join(missing)}")
@@ -171,7 +191,7 @@ def _check_arguments(called: str, schema: Mapping[str, Any], arguments: Mapping[
 
 
 def _fits_schema(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value has the type that its schema names; what is nested is looked at as well."""
+    """Whether a value has the type that its schema names. Nested values are also checked."""
     if "anyOf" in schema:
         return any(_fits_schema(value, one) for one in schema["anyOf"])
     if "enum" in schema:
@@ -199,7 +219,7 @@ def _fits_schema(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _format_result(result: Any) -> Any:
-    """A tool's result as the model reads it: text as it is, parts as they are, all else as JSON."""
+    """Format a tool's result for the model: text and parts unchanged, everything else as JSON."""
     if isinstance(result, str):
         return result
     if (

@@ -1,4 +1,4 @@
-"""From a store to a context: the newest snapshot, the events it names, and those behind it."""
+"""From a store to a context: the newest snapshot, the events it names, and the events after it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from trimtab.window.learned_from_calls import resolve_token_limit_and_source
 from trimtab.window.window import Window
 
 MAX_FOLD_CHUNK_EVENTS = 2_000
-"""Events that are folded at a time where there are many."""
+"""How many events are folded at a time."""
 MIN_CHECKPOINT_EVENTS = 256
-"""Events after which a checkpoint is worth its while, or as many as are kept, if that is more."""
+"""A checkpoint is worthwhile after this many events, or after as many as are in memory, if that is
+more."""
 
 
 async def load_context(
@@ -28,9 +29,9 @@ async def load_context(
     keep_hidden: bool = False,
     **load_kwargs: Any,
 ) -> StepwiseContext:
-    """The context of a session, from a snapshot at or before a position.
+    """Load the context of a session, from a snapshot at or before a position.
 
-    A long tail is folded piece by piece, letting go of what is hidden, unless it is to be kept.
+    A long tail is folded in chunks. Hidden messages are removed from memory, unless `keep_hidden`.
     """
     snapshot = await store.snapshot(session_id, upto=max_snapshot_seq)
     try:
@@ -56,9 +57,9 @@ async def load_context(
 async def load_window_at(
     store: Store, session_id: str, position: int, *, keep_after: int | None = None
 ) -> Window:
-    """The window as it was at a position; what was said after `since` is in memory, if given.
+    """Load the window as it was at a position. Messages after `keep_after` stay in memory.
 
-    A fold runs no policy, so it needs none: those that are functions are not in the log.
+    A fold runs no policy, so it needs none. Policies that are functions are not in the log.
     """
     upto = position if keep_after is None else keep_after
     while True:
@@ -81,7 +82,7 @@ async def load_window_at(
 def list_spans_to_load(
     snapshot: Snapshot | None, last_seq: int | None = None
 ) -> Sequence[PositionSpan]:
-    """Where the events stand that a fold from a snapshot needs."""
+    """Return the position spans of the events that a fold from a snapshot needs."""
     if snapshot is None:
         return [(1, last_seq)]
     if last_seq is not None and last_seq <= snapshot.seq:
@@ -90,7 +91,8 @@ def list_spans_to_load(
 
 
 def is_checkpoint_due(window: Window) -> bool:
-    """Whether there is enough that need not stay in memory, or enough to fold at an opening."""
+    """Whether enough hidden messages are in memory, or an opening would have to fold many
+    events."""
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True
@@ -104,7 +106,7 @@ def is_checkpoint_due(window: Window) -> bool:
 async def _chunk_events(
     events: AsyncIterator[Event], snapshot_seq: int
 ) -> AsyncIterator[list[Event]]:
-    """Pieces of the tail; the first begins with all that a snapshot at `start` names."""
+    """Split the tail into chunks. The first begins with all events that the snapshot names."""
     chunk: list[Event] = []
     async for event in events:
         chunk.append(event)

@@ -1,10 +1,11 @@
-"""What is done about a call that failed. Deterministic, and no model is asked.
+"""What to do about a call that failed. It is deterministic and calls no model.
 
-A refusal for length teaches what it names; then less output is asked for, if that may be enough;
-then the context is cut down at once; then it is said what cannot shrink. A history that is refused
-as malformed is folded and repaired once, without replies that were interrupted. What is rejected,
-such as a picture, is left out if it is no new word of the user's; else the turn fails, and it is
-left out when the user goes on. What has nothing to do with the history leaves it untouched.
+After a refusal for length, Trimtab first learns the limit that the provider names. It then requests
+less output if that may be enough, then shrinks the context at once, and at last reports what cannot
+shrink. A history that is rejected as malformed is loaded and repaired once, without interrupted
+replies. Rejected content, such as a picture, is left out unless it is the user's newest message. In
+that case the turn fails, and the content is left out when the user continues. An error that does
+not concern the history leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -42,38 +43,40 @@ from trimtab.window.learned_from_calls import describe_silent_truncation
 from trimtab.window.window import Window
 
 MAX_BROKEN_STREAM_RETRIES = 2
-"""How often a call is made again whose reply broke off."""
+"""How often a call is made again if its reply was interrupted."""
 REVEAL_REASON = "left out in vain"
 EMPTY_SIZE = Size(bytes=0, tokens=0)
 MAX_REJECTION_RETRIES = 8
-"""How often a call is made again without what was rejected: a provider names one part at a time."""
+"""How often a call is made again without rejected content. A provider names one part at a time."""
 
 
 @dataclass(slots=True)
 class ModelCallRecovery:
-    """What was tried for one call already."""
+    """What was already tried for one call."""
 
     tried_less_output: bool = False
-    """Less output was asked for, or would not help."""
+    """Less output was requested, or would not help."""
     tried_cutting: bool = False
-    """The context was cut down."""
+    """The context was shrunk."""
     tried_repair: bool = False
-    """The history was folded again and repaired."""
+    """The history was loaded again and repaired."""
     reply_started: bool = False
-    """Something of the reply has come: whoever retries in between could not any more."""
+    """A part of the reply has arrived, so a retrying provider could no longer retry."""
     resends: int = 0
-    """Times that the same request was sent again."""
+    """How often the same request was sent again."""
     rejections: int = 0
-    """Times that something was left out which the provider had rejected."""
+    """How often rejected content was left out."""
     guessed_edits: list[Edit] = field(default_factory=list[Edit])
-    """What was left out without being named as the fault."""
+    """Edits that left out content which the provider had not named."""
     unstreamed: bool = False
-    """The reply is asked for in one piece: a server may refuse a stream without a word."""
+    """The reply is requested in one piece, because a server may refuse a stream without an
+    error."""
     pending_events: list[TurnEvent] = field(default_factory=list[TurnEvent])
-    """What the user should know."""
+    """Events for the user."""
 
     def find_failure(self, session: Session, reply: WireObject) -> ProviderFailureDetails | None:
-        """What a reply that came says all the same: an error, a full window, a request cut off."""
+        """Find the failure that a received reply reports: an error, a full window, a truncated
+        request."""
         if (failure := parse_error_event(reply)) is not None:
             return failure
         failure = _find_full_window(session, reply) or _find_silent_truncation(
@@ -84,7 +87,7 @@ class ModelCallRecovery:
         return failure
 
     async def recover_from(self, session: Session, failure: ProviderFailureDetails) -> None:
-        """Do what can be done so that the call may be made again; raises where nothing can."""
+        """Prepare the next attempt at the call; raise if nothing can be done."""
         assumed, limit = session.budget().limit, failure.limit
         named = session.find_rejected_texts(failure.message)
         await session.record_failure(
@@ -137,7 +140,8 @@ class ModelCallRecovery:
             self.pending_events.append(UserNotice(text=CONTENT_LEFT_OUT_NOTICE))
 
     async def _reveal_wrong_guesses(self, session: Session) -> None:
-        """What was left out in vain was not at fault: a provider may just be out of order."""
+        """Show content again that was left out without success: the provider may just be
+        failing."""
         made, self.guessed_edits = self.guessed_edits, []
         if made:
             seen = [
@@ -169,18 +173,22 @@ class ModelCallRecovery:
 
 
 def _drop_interrupted_replies(window: Window, budget: Budget) -> Decision:
-    """Drops of replies that their provider had paused when something else was said: what they
-    were about to do has no result, and never will have."""
+    """Drop replies that the provider had paused when another message was added.
+
+    What they were about to do has no result, and never will have.
+    """
     plan = Plan(window, budget)
     for group in list(plan.visible_groups()):
         if group.rounds[-1].paused:
-            plan.drop(group, "interrupted before it was whole")
+            plan.drop(group, "the reply was interrupted before it was complete")
     return plan.to_decision()
 
 
 def _find_full_window(session: Session, reply: WireObject) -> ProviderFailureDetails | None:
-    """A window that was full before the reply was whole; learned where it is below the one that
-    was believed in."""
+    """Detect a window that was full before the reply was complete.
+
+    The limit is learned if it is below the assumed one.
+    """
     failure = parse_stop_failure(reply)
     if failure is None or (failure.limit or 0) < session.budget().limit:
         return failure
@@ -188,7 +196,10 @@ def _find_full_window(session: Session, reply: WireObject) -> ProviderFailureDet
 
 
 def _find_silent_truncation(window: Window, reply: WireObject) -> ProviderFailureDetails | None:
-    """A request that was cut in silence; what was read is the limit, for that much fits."""
+    """Detect a request that the server truncated silently.
+
+    The number of tokens it read is the limit.
+    """
     usage = get_dialect(window.settings.dialect).parse_reply(reply).usage
     if usage is None or window.last_call is None:
         return None
@@ -200,8 +211,11 @@ def _find_silent_truncation(window: Window, reply: WireObject) -> ProviderFailur
 
 
 def _may_less_output_fit(session: Session, failure: ProviderFailureDetails) -> bool:
-    """Whether less output may make it fit: by figures that agree with what was asked for, others
-    would change nothing; or where there are none, for less output costs least."""
+    """Whether less output may make the request fit.
+
+    That needs figures which agree with the request. Without figures it is tried first, because it
+    costs least.
+    """
     window, limit, counted = session.window, failure.limit, failure.input
     last = window.last_call
     if last is None:

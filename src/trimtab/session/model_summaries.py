@@ -1,12 +1,11 @@
-"""A summary for a session: asked for, checked, put in place, and all of it in the log.
+"""Summaries of a session: requested, checked, applied and recorded in the log.
 
-Where it fails the messages stay. Failures in a row are waited out, by what the log says of them:
-a process that starts anew does not ask again either.
+If a summary fails, the messages stay. After failures in a row, no summary is requested for a while.
+The log decides how long, so a restarted process also waits.
 
-Single tool results over their cap, summarised by a model before they are first sent.
-
-The whole text is in the log and recalled by its handle. Where no summary may stand the result is
-cut, as it would have been without a model: the turn goes on either way.
+Single tool results over their cap can be summarised by a model before they are first sent. The
+whole text is in the log and can be recalled by its handle. If no summary can be used, the result is
+cut, as it would have been without a model. The turn continues in either case.
 """
 
 from __future__ import annotations
@@ -54,10 +53,11 @@ async def summarise_session_if_due(
     instead_of_placeholder: bool = False,
     on_event: OnEvent = _ignore_event,
 ) -> SummaryAttempt | None:
-    """Make the summary that the session's policy wants; None where it wants none, or not yet.
+    """Make the summary that the session's policy wants; return None if it wants none now.
 
-    `forced` makes the one that the next call would put a stand-in for. What is said meanwhile is
-    not touched by it; what is undone or erased meanwhile makes it void.
+    `instead_of_placeholder` makes the summary for which the next call would use an extract.
+    Messages that are added in the meantime stay. If messages are undone or erased in the meantime,
+    the summary is not used.
     """
     if summariser.only_results or session.pending_summary(forced=instead_of_placeholder) is None:
         return None  # a turn does not wait for a summary that it can do without
@@ -102,7 +102,7 @@ async def summarise_session_if_due(
 def build_summary_finished(
     session: Session, attempt: SummaryAttempt, duration_s: float
 ) -> SummaryFinished:
-    """What became of it, and how large the window is now."""
+    """Build the event that reports the outcome and the size of the window now."""
     window = session.window
     return SummaryFinished(
         attempt=attempt,
@@ -116,7 +116,7 @@ def build_summary_finished(
 async def summarise_session_logging_errors(
     session: Session, summariser: Summariser, on_event: OnEvent = _ignore_event
 ) -> None:
-    """The same, for nobody who waits: what goes wrong is only logged, the messages stay."""
+    """Do the same in the background: an error is only logged, and the messages stay."""
     try:
         await summarise_session_if_due(session, summariser, on_event=on_event)
     except Exception as error:  # noqa: BLE001 - there is nobody to raise it to
@@ -124,7 +124,7 @@ async def summarise_session_logging_errors(
 
 
 async def configure_policy_for_summariser(session: Session, summariser: Summariser) -> None:
-    """Let the session's policy wait for a summariser, and know what it costs."""
+    """Configure the session's policy to wait for the summariser, and tell it the price."""
     options = session.options
     if options.summaries == "manual" or summariser.only_results:
         return
@@ -139,7 +139,7 @@ async def configure_policy_for_summariser(session: Session, summariser: Summaris
 
 
 def relative_input_price(summariser_price: float | None, session_price: float | None) -> float:
-    """What an input token costs there, relative to the session's model; 1 where not known."""
+    """Return the input price relative to the session's model; 1 if it is unknown."""
     return (
         round(summariser_price / session_price, 4)
         if summariser_price is not None and session_price
@@ -150,7 +150,8 @@ def relative_input_price(summariser_price: float | None, session_price: float | 
 async def apply_summary_and_record_attempt(
     session: Session, attempt: SummaryAttempt, text: str, **span_or_result: Any
 ) -> SummaryAttempt:
-    """The attempt in the log, and with it the summary if it may stand; as it was recorded."""
+    """Record the attempt and apply the summary if it can be used; return the attempt as
+    recorded."""
     if text:
         try:
             await session.record_summary_attempt(attempt, text, **span_or_result)
@@ -195,23 +196,24 @@ def _log_summary(session: Session, event: SummaryFinished) -> None:
 
 
 MAX_SHOWN_CHARS = 200_000
-"""Of one result that a model is shown, head and tail: about 60,000 tokens are paid at most."""
+"""Maximum number of characters of one result that a model reads, head and tail: about 60,000
+tokens."""
 MAX_PIECE_CHARS = 4_000
-"""Of one piece, along lines; pieces are put together as far as the model's window goes."""
+"""Maximum number of characters of one piece, split at lines. Pieces are joined up to the window."""
 MAX_PARALLEL_SUMMARIES = 4
-"""Results that a model is asked about side by side."""
+"""How many results are summarised at the same time."""
 
 
 @cache
 def read_result_prompt() -> str:
-    """What the model is told about a result."""
+    """Return the prompt for the summary of a result."""
     return read_prompt_file("result.txt")
 
 
 async def summarise_oversized_results(
     session: Session, summariser: Summariser | None, on_event: OnEvent
 ) -> None:
-    """Let a model tell what results say that the next call would cut, where that is wanted."""
+    """Summarise results that the next call would cut, if the limits ask for it."""
     wanted = session.pending_result_summaries()
     if not wanted:
         return
@@ -239,11 +241,11 @@ def _log_result_summary(
     attempt, meter = event.attempt, session.window.accounting.summary_stats
     log.log(
         logging.INFO if attempt.tokens else logging.WARNING,
-        "Result summary %s: %s of %s, %d tokens for %d (%s)%s; %d results summarised, "
-        "%d cut instead so far",
-        attempt.outcome,
+        "Summary of %s, a result of the tool %s, %s: %d tokens instead of %d (%s)%s. So far, %d "
+        "results were summarised and %d were cut",
         request.handle,
         request.tool,
+        attempt.outcome,
         attempt.tokens,
         attempt.replaced,
         attempt.why or "as it came",
@@ -267,7 +269,7 @@ def _log_result_summary(
 async def make_result_summary(
     summariser: Summariser, request: ResultSummaryRequest, *, counter: TokenCounter
 ) -> SummaryResult:
-    """A summary of one result, checked; never raises for a reply."""
+    """Summarise one result and check the summary. A bad reply never raises."""
 
     def judge(raw: str) -> ValidatedSummary:
         return validate_result_summary(
@@ -286,8 +288,11 @@ async def make_result_summary(
 
 
 def split_result_for_summary(tool: str, text: str) -> Iterator[str]:
-    """A result as texts to be read about: each line set in by a space, below a line that says what
-    it is, so that nothing in it can pass for such a line."""
+    """Split a result into pieces for the model.
+
+    Each line is indented by a space, below a heading, so that no line can be mistaken for a
+    heading.
+    """
     shown = cut_middle(text, MAX_SHOWN_CHARS)
     part: list[str] = []
     size = number = 0
@@ -313,19 +318,23 @@ def _split_long_lines(text: str) -> Iterator[str]:
 
 
 def _explain_why_nobody_is_asked(session: Session, summariser: Summariser | None) -> str:
-    """Why no model is asked now; nothing where one is."""
+    """Explain why no model is called now; empty if one is called."""
     if summariser is None:
         return "there is no summariser"
     wait = session.window.accounting.summary_stats.messages_until_result_retry(
         session.window.conversation.total_messages
     )
-    return f"it failed lately, so no summary is requested for {wait} more messages" if wait else ""
+    return (
+        f"the summariser failed recently, so no summary is requested for {wait} more messages"
+        if wait
+        else ""
+    )
 
 
 async def _summarise_each_result(
     summariser: Summariser, requests: Sequence[ResultSummaryRequest], counter: TokenCounter
 ) -> list[tuple[SummaryResult, float]]:
-    """What a model makes of each, and the seconds that it took."""
+    """Return the summary of each result, and the seconds it took."""
     free = asyncio.Semaphore(MAX_PARALLEL_SUMMARIES)
 
     async def one(each: ResultSummaryRequest) -> tuple[SummaryResult, float]:

@@ -1,7 +1,8 @@
-"""Session: a durable context.
+"""`Session`: a durable context.
 
-Each verb is drafted from the window, put into the store, and folded only then. Whoever loses the
-race for a position reads what is new and decides again; whoever lost a turn's ownership stops.
+Each method drafts its events from the window, stores them, and folds them only then. If another
+process has stored events first, the method reads them and decides again. If another process has
+claimed the turn, the method raises.
 """
 
 from __future__ import annotations
@@ -89,39 +90,57 @@ T = TypeVar("T")
 log = logging.getLogger("trimtab.session")
 
 _UNLOGGED_OPTIONS = ("redact", "clock")
-"""Options of `Context` that nothing in the log tells of."""
+"""Options of `Context` that are not in the log at all."""
 _REOPEN_OPTIONS = ("policy", "tokenizer", *_UNLOGGED_OPTIONS)
-"""Options that `open` takes: they are not, or not whole, in the log."""
+"""Options that `open` takes because they are not, or not completely, in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """What `compact` did."""
+    """The result of `compact`."""
 
     tokens_before: int
     """Tokens in use before."""
     tokens_after: int
     """Tokens in use now."""
     hidden: tuple[HiddenTotals, ...]
-    """What was hidden, by kind."""
+    """What was hidden, by kind of edit."""
 
 
 class Session:
-    """A context whose events are in a store. Made by `create`, `open` or `open_or_create`."""
+    """A context whose events are in a store. Create it with `create`, `open` or `open_or_create`.
+
+    A *handle* names a message (`m12`), a part of a message (`m12.0`) or a range of messages
+    (`m3-m50`).
+
+    Methods that write raise `StaleOwner` if another process has claimed this session's turn, and
+    `StoreError` if the store fails.
+
+    Example:
+        One exchange by hand; `run_turn` does the same with tools::
+
+            session = await Session.open_or_create(store, "alice", model="claude-sonnet-5-5")
+            await session.add({"role": "user", "content": "Hello"})
+            reply = await client.messages.create(**await session.request())
+            await session.add(reply)
+    """
 
     def __init__(self, store: Store, session_id: str, context: StepwiseContext) -> None:
         self.store = store
+        """The store of its events."""
         self.id = session_id
+        """The id of the session."""
         self.epoch: int | None = None
-        """Of the turn that this process has claimed; None where it owns none."""
+        """The epoch of the turn that this process has claimed; None if it has claimed none."""
         self._context = context
         self.turn_lock = asyncio.Lock()
         """Held by the turn that runs in this session, in this process."""
         self.summary_lock = asyncio.Lock()
-        """Held by whoever makes a summary of this session, in this process."""
+        """Held while a summary of this session is made in this process."""
         self._lock = asyncio.Lock()
         self._last = _last_folded_event(context)
-        """The event folded last: where another one stands in its place, it is another log."""
+        """The event folded last. If the store has another event at its position, it is another
+        log."""
         self._unsure = False
         self._background: set[asyncio.Task[object]] = set()
 
@@ -129,7 +148,27 @@ class Session:
     async def create(
         cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
     ) -> Session:
-        """A new session. The options are those of `Context`."""
+        """Create a new session in a store.
+
+        Args:
+            store: The store, for example from `open_store`.
+            session_id: The id of the new session.
+            **options: The model, and the other options of `Context`.
+
+        Returns:
+            The session.
+
+        Raises:
+            SessionExists: If the store already has a session with this id.
+            TypeError: If an option has a wrong type.
+            ValueError: If an option has an invalid value.
+
+        Example:
+            Start a session in a folder::
+
+                store = await open_store("sessions")
+                session = await Session.create(store, "alice", model="claude-sonnet-5-5")
+        """
         context = StepwiseContext(**options)
         try:
             await store.append(session_id, context.events)
@@ -141,8 +180,21 @@ class Session:
     async def open_or_create(
         cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
     ) -> Session:
-        """The session as it was left, or a new one; what is given of `Context`'s options holds
-        from now on."""
+        """Open a session, or create it if the store does not have it.
+
+        Args:
+            store: The store, for example from `open_store`.
+            session_id: The id of the session.
+            **options: The model, and the other options of `Context`. They replace the options of an
+                existing session from now on.
+
+        Returns:
+            The session.
+
+        Raises:
+            TypeError: If an option has a wrong type.
+            ValueError: If an option has an invalid value.
+        """
         if not await store.position(session_id):
             with suppress(SessionExists):  # somebody else was faster
                 return await cls.create(store, session_id, **options)
@@ -165,7 +217,23 @@ class Session:
         redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Session:
-        """A session that is in the store; what is not in its log is given again."""
+        """Open an existing session. Pass again what is not in its log.
+
+        Args:
+            store: The store.
+            session_id: The id of the session.
+            policy: The policy, if it is a function; a preset's name replaces the logged one.
+            tokenizer: The tokenizer of the session, if it had one.
+            redact: The function that redacts new messages.
+            clock: A function that returns the time in seconds since the epoch.
+
+        Returns:
+            The session.
+
+        Raises:
+            SessionNotFound: If the store has no session with this id.
+            ValueError: If the logged policy is a function and `policy` is missing.
+        """
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
         found = cls(store, session_id, await load_context(store, session_id, clock=clock, **own))
         if found._last is None:
@@ -173,18 +241,26 @@ class Session:
         return found
 
     async def close(self) -> None:
-        """Leave the session to others; a summary that is being made is waited for."""
+        """Release the session for other processes, after waiting for a summary that is being
+        made."""
         await self.wait_for_background()
         await self.store.release(self.id)
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Let something run beside the turns; `settle` and `close` wait for it."""
+        """Run a coroutine in the background. `wait_for_background` and `close` wait for it.
+
+        Args:
+            coroutine: The coroutine to run.
+        """
         task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def wait_for_background(self) -> None:
-        """Wait for what runs in the background; whoever cancels this cancels it."""
+        """Wait for everything that runs in the background.
+
+        If this is cancelled, that is also cancelled.
+        """
         while self._background:
             await asyncio.gather(*self._background)
 
@@ -193,24 +269,41 @@ class Session:
 
     @property
     def options(self) -> Options:
-        """What is set now."""
+        """The current options."""
         return self._context.options
 
     @property
     def window(self) -> Window:
-        """What the model sees now; only what is in the store is in it."""
+        """The state that the stored log adds up to: what the model sees now."""
         return self._context.window
 
     @property
     def media_support(self) -> AcceptedMedia:
-        """Which pictures and files its model can be given."""
+        """Which pictures and files the model accepts."""
         settings = self.window.settings
         return find_accepted_media(settings.dialect, settings.rules_model)
 
     async def add(self, item: Any, *, key: str | None = None, in_turn: bool = True) -> str:
-        """Append what was said; a key that the session knows is not added again.
+        """Add a message. A message with a known key is not added again.
 
-        What is no part of a turn is not `in_turn`: it is added whoever runs the turn.
+        Args:
+            item: A dict in the form of any supported dialect, an SDK's reply or message, or a
+                `Message`.
+            key: An idempotency key of your own.
+            in_turn: False adds the message even if another process has claimed the turn.
+
+        Returns:
+            The handle of the message, such as `m12`.
+
+        Raises:
+            TypeError: If the item is not a message.
+            ValueError: If a value in it is invalid.
+            UnsupportedMedia: If the model cannot take a picture or file in it.
+
+        Example:
+            Add a user message once, although its sender may repeat it::
+
+                await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
         try:
             return await self._draft_and_store(
@@ -224,10 +317,15 @@ class Session:
     async def add_reply(
         self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
     ) -> bool:
-        """Append a model's reply, and in the same append the turn's end, if it `ends_turn`; returns
-        whether it did.
+        """Add a model's reply, and end the turn in the same append if `ends_turn` returns True.
 
-        That is asked before the window has the reply, and again if somebody else was faster.
+        Args:
+            reply: The reply as the provider sent it.
+            ends_turn: Called before the window has the reply, and again if another process has
+                stored events first.
+
+        Returns:
+            Whether the turn was ended.
         """
         ended = False
 
@@ -243,7 +341,21 @@ class Session:
         return ended
 
     async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
-        """Keyword arguments for the model's SDK; the call is in the store when it returns."""
+        """Return the next request, as keyword arguments for the model's SDK.
+
+        The call is in the store when this returns. Otherwise it is like `Context.request`.
+
+        Args:
+            stream: Whether the reply will be streamed.
+            volatile: A text for this request only. It is placed after the last cache mark.
+
+        Returns:
+            A new dict with a new message list. The messages in it are shared: do not modify them.
+
+        Raises:
+            CannotFit: If the request would not fit, whatever is hidden.
+            ValueError: If the conversation has no message yet.
+        """
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure()
@@ -269,10 +381,24 @@ class Session:
         requested: int | None = None,
         message: str = "",
     ) -> bool:
-        """Record that the last call ended in an error; whether to send the next request at once.
+        """Record that the last call failed, like `Context.fail`.
 
-        It is as in a `Context`: after an `overflow` the next request is smaller, or CannotFit says
-        why it cannot be; what was `rejected`, with the provider's `message`, is left out.
+        After an `overflow` the next request is smaller. After `rejected`, the rejected content is
+        left out.
+
+        Args:
+            kind: The kind of failure, such as `overflow`, `rejected` or `rate_limit`.
+            limit: The token limit that the provider named.
+            input: The input tokens that the provider counted.
+            requested: The output tokens that were requested, as the provider counted them.
+            message: The provider's error text.
+
+        Returns:
+            Whether to send the next request at once.
+
+        Raises:
+            CannotFit: If nothing can be made smaller after an `overflow`.
+            ValueError: If the kind is unknown, or no call is waiting for its outcome.
         """
         named, numbers = self.find_rejected_texts(message), {"limit": limit, "input": input}
         await self.record_failure(kind, message=message, requested=requested, **numbers)
@@ -285,7 +411,16 @@ class Session:
     async def record_failure(
         self, kind: str, *, message: str = "", **token_counts: int | None
     ) -> None:
-        """Only record an error, for those who see to the next request themselves."""
+        """Record a failure without preparing the next request.
+
+        Args:
+            kind: The kind of failure, as in `fail`.
+            message: The provider's error text.
+            **token_counts: `limit`, `input` and `requested`, as in `fail`.
+
+        Raises:
+            ValueError: If the kind is unknown, or no call is waiting for its outcome.
+        """
         more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
 
         def record() -> None:
@@ -295,7 +430,7 @@ class Session:
         await self._draft_and_store(record)
 
     async def record_stopped_call(self) -> None:
-        """Record that the call that waits for its reply was cut off by a person."""
+        """Record that a person stopped the call that is waiting for its reply."""
 
         def record() -> None:
             call = self.window.accounting.open_call_seq
@@ -305,7 +440,11 @@ class Session:
         await self._draft_and_store(record)
 
     async def record_call_over_ceiling(self, ceiling: str) -> None:
-        """Record that the call that waits for its reply is not made: it may cost too much."""
+        """Record that the waiting call is not made, because it may exceed a cost ceiling.
+
+        Args:
+            ceiling: The name of the ceiling.
+        """
 
         def record() -> None:
             call = self.window.accounting.open_call_seq
@@ -315,11 +454,25 @@ class Session:
         await self._draft_and_store(record)
 
     def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
-        """What stands where a provider's words say that the last request is at fault."""
+        """Return the texts of the last request that a provider's error message points to.
+
+        Args:
+            provider_message: The provider's error text.
+        """
         return self._context.find_rejected_texts(provider_message)
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """Pass a stream on and add its reply, with usage, when it ends."""
+        """Pass a stream through and add its reply, with usage, when the stream ends.
+
+        Args:
+            stream: The stream of an SDK.
+
+        Yields:
+            The events of the stream.
+
+        Raises:
+            ValueError: If no event of the stream could be read.
+        """
         gathering = get_dialect(self.window.settings.dialect).create_reply_accumulator()
         async for event in stream:
             gathering.feed(to_plain_dict(event))
@@ -328,36 +481,81 @@ class Session:
             await self.add(reply)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
-        """What the next call would send and cost; changes nothing."""
+        """Return what the next call would send and cost, without changing anything.
+
+        Args:
+            stream: Whether the reply would be streamed.
+            volatile: A text for this request only.
+
+        Returns:
+            The request, its report, its cost and the edits that it would make.
+
+        Raises:
+            CannotFit: If the request would not fit, whatever is hidden.
+            ValueError: If the conversation has no message yet.
+        """
         return self._context.preview(stream=stream, volatile=volatile)
 
     def report(self) -> ContextReport:
-        """Where the tokens of the next call would go."""
+        """Return how the next call would use its tokens."""
         return self._context.report()
 
     def budget(self) -> Budget:
-        """The terms of the next call's limit."""
+        """Return the token budget of the next call: its limit and what is reserved."""
         return self._context.budget()
 
     async def recall(self, handle: str) -> str:
-        """The text behind a handle, exactly as it was said, however long ago.
+        """Return the text that a handle names, exactly as it was added, however long ago.
 
-        For a picture or a file it says what it is; `recall_part` returns the thing itself.
+        A picture or a file is only described; `recall_part` returns the original.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            ErasedError: If the text was erased.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
         """
         return await store_recall.recall_from_store(self.store, self.id, self.window, handle)
 
     async def recall_part(self, handle: str) -> Part:
-        """One part of a message as it was said, however long ago: a picture with all its bytes."""
+        """Return one part of a message, however long ago, for example a picture with all its bytes.
+
+        Args:
+            handle: The handle of a part, such as `m12.0`.
+
+        Raises:
+            ErasedError: If the part was erased.
+            LookupError: If nothing has this handle.
+            ValueError: If it is not the handle of a part.
+        """
         return await store_recall.recall_part_from_store(self.store, self.id, self.window, handle)
 
     async def search(self, query: str) -> str:
-        """The messages that hold most of the words, with their handles."""
+        """Search the whole session.
+
+        Args:
+            query: The words to search for. A word also matches longer words that begin with it.
+
+        Returns:
+            The best passages with their handles, as text.
+        """
         return await store_recall.search_session(self.store, self.id, self.window, query)
 
     async def answer(self, call: ToolCall | WireObject) -> str:
-        """Answer a call of a recall tool and add the result; returns its text.
+        """Answer the model's call of a recall tool and add the result.
 
-        A picture or a file is in the result itself, or revealed if no result can carry it.
+        A picture or a file is put into the result. If no result can carry it, it is revealed.
+
+        Args:
+            call: The tool call, as the model made it.
+
+        Returns:
+            The text of the result.
+
+        Raises:
+            ValueError: If the call is not one of a recall tool.
         """
         asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
         place = (self.store, self.id, self.window)
@@ -370,15 +568,30 @@ class Session:
         return result.results[0].text
 
     def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
-        """What should be summarised now, or what a stand-in is forced for; None for nothing."""
+        """Return which messages should be summarised now, or None.
+
+        Args:
+            forced: Return the messages that the next call would replace by an extractive summary,
+                if nobody summarises them before.
+        """
         return self._context.pending_summary(forced=forced)
 
     async def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
-        """Replace what `pending_summary` named; refused where that was undone or erased since."""
+        """Replace the messages that `pending_summary` returned by a summary.
+
+        Args:
+            text: The summary.
+            span: The span of the `SummaryRequest` that the summary was written for.
+
+        Raises:
+            UnusableSummary: If no summary is needed, if it is empty or not smaller than the
+                messages, or if some of them were undone or erased since.
+        """
         await self._draft_and_store(lambda: self._context.add_summary(text, span=span))
 
     def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
-        """Tool results that the next call would cut and that are to be summarised instead."""
+        """Return the tool results that should be summarised before the next call, which would cut
+        them."""
         return self._context.pending_result_summaries()
 
     async def record_summary_attempt(
@@ -389,7 +602,17 @@ class Session:
         span: MessageSpan | None = None,
         result: ResultSummaryRequest | None = None,
     ) -> None:
-        """Record that a summary was asked for, and at once with it the summary, if one stands."""
+        """Record that a summary was requested, and apply the summary in the same append.
+
+        Args:
+            attempt: The record of the request.
+            text: The summary; empty if there is none to apply.
+            span: The messages that it replaces.
+            result: The tool result that it replaces, instead of messages.
+
+        Raises:
+            UnusableSummary: If the summary cannot be applied. Nothing is recorded then.
+        """
 
         def record() -> None:
             if text and result is not None:
@@ -401,25 +624,68 @@ class Session:
         await self._draft_and_store(record)
 
     async def reveal(self, handle: str) -> None:
-        """Show again what an edit hid."""
+        """Show hidden content again, until the model has replied.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         await self._draft_and_store(lambda: self._context.reveal(handle))
 
     async def pin(self, handle: str, *, pinned: bool = True) -> None:
-        """Keep a message from being hidden, or no longer."""
+        """Keep messages visible whatever the policy decides, or stop doing so.
+
+        Args:
+            handle: The handle of a message or a range.
+            pinned: False removes the pin.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         await self._draft_and_store(lambda: self._context.pin(handle, pinned=pinned))
 
     async def why(self, handle: str) -> VisibilityReason:
-        """Why something is not in the context, since when, and by which edit."""
+        """Explain why the model does or does not see something.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+
+        Returns:
+            Its state, the time and the position of the edit that caused it, and the reason.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
+        """
         return await visibility_and_past_requests.explain_visibility(self.store, self.id, handle)
 
     async def why_by_part(self, handle: str) -> list[VisibilityReason]:
-        """The same; of a message with parts that differ, one for each part."""
+        """Explain the same, with one result for each part of a message whose parts differ.
+
+        Args:
+            handle: The handle of a part, a message or a range.
+        """
         return await visibility_and_past_requests.explain_visibility_by_part(
             self.store, self.id, handle
         )
 
     async def rebuild_request(self, call_seq: int) -> dict[str, Any]:
-        """The exact request of a past call, checked against its hash."""
+        """Rebuild the exact request of a past call, and check it against the recorded hash.
+
+        Args:
+            call_seq: The position of the call in the log.
+
+        Returns:
+            The request as it was sent.
+
+        Raises:
+            LookupError: If there is no call at the position.
+            RequestChangedError: If the request does not match its hash.
+        """
         return await visibility_and_past_requests.rebuild_request_from_store(
             self.store, self.id, call_seq
         )
@@ -427,12 +693,26 @@ class Session:
     async def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
-        Nothing is written where all of it is set already.
+        Nothing is written if the options have these values already.
+
+        Args:
+            **changes: Options of `Context` by name, and their new values.
+
+        Raises:
+            TypeError: If an option is unknown or has a wrong type.
+            ValueError: If an option has an invalid value.
         """
         await self._draft_and_store(lambda: self._context.configure(**changes))
 
     async def apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
-        """Make the edits that a policy wants now, whatever the session's own policy is."""
+        """Make the edits that a policy wants now, whatever the session's own policy is.
+
+        Args:
+            policy: A function that takes a window and a budget and returns a `Decision`.
+
+        Returns:
+            The edits that were made.
+        """
 
         def edit() -> tuple[Edit, ...]:
             edits = policy(self.window, self.budget()).edits
@@ -443,7 +723,11 @@ class Session:
         return await self._draft_and_store(edit)
 
     async def compact(self) -> Compaction:
-        """Make the context smaller now, whatever the policy. Nothing is lost: it is only hidden."""
+        """Make the context smaller now, whatever its policy is. Nothing is lost, only hidden.
+
+        Returns:
+            The tokens before and after, and what was hidden.
+        """
         before, position = self.report().used, self.window.seq
         covered = self.window.summary.last if self.window.summary is not None else 0
         await self._draft_and_store(self._context.compact)
@@ -455,20 +739,40 @@ class Session:
         )
 
     async def undo(self) -> UndoOutcome | None:
-        """Take back the user's newest message and everything after it; None if there is none."""
+        """Remove the user's newest message and everything after it.
+
+        Returns:
+            What was removed, or None if there is no such message.
+        """
         before = self.window.conversation.total_messages
         undone = await self._draft_and_store(self._context.undo)
         # A draft is not folded yet when it is made.
         return undone and replace(undone, messages=before - self.window.conversation.total_messages)
 
     async def rewind(self, to: int | str) -> None:
-        """Go back to a position, or to just behind the message that a handle names."""
+        """Return to an earlier point. Everything after it is undone.
+
+        Args:
+            to: A position in the log, or the handle of the last message to keep.
+
+        Raises:
+            ValueError: If there is no such position, or it is not a handle.
+        """
         await self._draft_and_store(lambda: self._context.rewind(to))
 
     async def fork(self, new_session_id: str, *, at: int | None = None) -> Session:
-        """A new session that shares the past up to a position, and nothing after.
+        """Create a new session with the same past up to a position.
 
-        Raises SessionExists if the store knows the new id.
+        Args:
+            new_session_id: The id of the new session.
+            at: The last position to copy. None copies everything.
+
+        Returns:
+            The new session.
+
+        Raises:
+            SessionExists: If the store already has a session with the new id.
+            ValueError: If there is no such position.
         """
         at = self.window.seq if at is None else at
         clock = self._context.clock
@@ -489,12 +793,21 @@ class Session:
         before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
         fence_open_turn: bool = False,
     ) -> list[str]:
-        """Destroy the payload of a message or a part, or of several at once, in the store and in
-        all made from it.
+        """Destroy the content of messages or parts, in the store and in everything made from it.
 
-        `first` is told what is to go before the log is written anew. With `alone`, an open turn in
-        any process can write no more: it may hold the text in memory. Returns the sessions that
-        were forked from this one, whose copies are not reached.
+        Args:
+            handle: The handle of a part, a message or a range, or several handles.
+            reason: Why it is erased. The reason is recorded in the log.
+            before_rewrite: Called with the planned erasures before the log is rewritten.
+            fence_open_turn: Whether to claim an open turn of any process, which may still have the
+                text in memory. That process can then no longer write.
+
+        Returns:
+            The ids of sessions that were forked from this one. Their copies are not erased.
+
+        Raises:
+            LookupError: If nothing has this handle.
+            ValueError: If it is not a handle.
         """
         named = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
@@ -525,9 +838,14 @@ class Session:
                     return await self.store.forks(self.id)
 
     async def claim_turn(self, message: Any = None, *, key: str | None = None) -> int:
-        """Begin a turn: whoever owned the last one can write no more.
+        """Begin a turn. The owner of the previous turn can no longer write.
 
-        A `message` is added before it in the same append, once under its `key`.
+        Args:
+            message: A message to add before the turn, in the same append.
+            key: An idempotency key of the message.
+
+        Returns:
+            The epoch of the turn.
         """
 
         def draft() -> None:
@@ -546,8 +864,10 @@ class Session:
 
     @asynccontextmanager
     async def hold_turn(self) -> AsyncGenerator[None]:
-        """A turn for what is no conversation: a turn that was left open, and may still run in
-        another process, can write no more."""
+        """Hold a turn for work outside the conversation.
+
+        A turn that another process left open can no longer write.
+        """
         epoch = await self.claim_turn()
         try:
             yield
@@ -561,13 +881,17 @@ class Session:
         return TurnProgressRecord(state="claimed", epoch=self.window.accounting.epoch + 1)
 
     async def record_tool_start(self, key: str) -> None:
-        """Record that a tool was started, by its idempotency key."""
+        """Record that a tool was started.
+
+        Args:
+            key: The idempotency key of the tool call.
+        """
         await self._append_body(
             TurnProgressRecord(state="tool_started", epoch=self.epoch or 0, key=key)
         )
 
     async def end_turn(self) -> None:
-        """End the turn."""
+        """End the turn that this process has claimed."""
         await self._append_body(self._build_turn_end())
         self.epoch = None
 
@@ -575,19 +899,24 @@ class Session:
         return TurnProgressRecord(state="ended", epoch=self.epoch or 0)
 
     async def refresh(self) -> None:
-        """Fold what others have written; raises NoSession where the log was deleted meanwhile, also
-        if another was begun in its place."""
+        """Fold the events that others have stored.
+
+        Raises:
+            SessionNotFound: If the log was deleted, even if a new one has the same id.
+            StaleOwner: If another process has claimed the turn.
+        """
         async with self._lock:
             await self._catch_up()
 
     async def reload(self) -> None:
-        """Fold the session anew from the store."""
+        """Load the session from the store again."""
         async with self._lock:
             self._context = await load_context(self.store, self.id, **self._context.load_kwargs())
             self._last = _last_folded_event(self._context)
 
     async def checkpoint(self) -> None:
-        """Let go of what is hidden and keep a snapshot, so that the next opening is short."""
+        """Remove hidden messages from memory and store a snapshot, so that the next opening is
+        fast."""
         async with self._lock:
             await self._checkpoint()
 
@@ -601,9 +930,9 @@ class Session:
         check_epoch: bool = True,
         follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
     ) -> T:
-        """Draft, store, fold; again from the start where somebody else was faster.
+        """Draft, store and fold; start again if another process has stored events first.
 
-        `follow` is shown the draft and says what is appended in one step with it.
+        `follow` gets the draft and returns what to append in the same step.
         """
         async with self._lock:
             while True:
@@ -635,7 +964,7 @@ class Session:
             await self._checkpoint()
 
     async def _fold_stored(self, events: Sequence[Event]) -> None:
-        """Fold what is in the store; from further back where it needs what has left memory."""
+        """Fold stored events; load from further back if they need what is no longer in memory."""
         if not events:
             return
         try:
@@ -672,7 +1001,9 @@ class Session:
             await self.store.checkpoint(self.id, snapshot)
         except StoreError as error:
             # The log has everything: without this snapshot the next opening only reads more.
-            log.warning("session %s: no snapshot at %d: %s", self.id, snapshot.seq, error)
+            log.warning(
+                "session %s: storing the snapshot at %d failed: %s", self.id, snapshot.seq, error
+            )
 
 
 async def fork_stored_session(
@@ -683,10 +1014,10 @@ async def fork_stored_session(
     at: int | None = None,
     clock: Callable[[], float] = time.time,
 ) -> list[Event]:
-    """Copy a session's past up to a position, the last one for None, into a new session.
+    """Copy a session's past up to a position into a new session. None is the last position.
 
-    For sessions that are not open: whoever opens one must have its policy, where that is a
-    function. Returns the new log. Raises SessionExists if the store knows the new id.
+    Use it for sessions that are not open: opening one needs its policy, if that is a function.
+    Returns the new log. Raises `SessionExists` if the store already has the new id.
     """
     if taken := await store.position(new_session_id):
         raise SessionExists(new_session_id, taken)
@@ -705,6 +1036,6 @@ async def fork_stored_session(
 
 
 def _last_folded_event(context: StepwiseContext) -> Event | None:
-    """The event folded last; None where a snapshot stands for it."""
+    """Return the event folded last; None if it is only in a snapshot."""
     events = context.events
     return events[-1] if events and events[-1].seq == context.window.seq else None

@@ -1,8 +1,8 @@
-"""Cost ceilings: before each model call it is looked whether the most that it may cost is left.
+"""Cost ceilings: before each model call, check that its maximum cost is still available.
 
-Who pays is found in the context of the task: a turn of a sub-agent runs within a tool of its
-parent's turn, and so does whatever writes summaries in the background. A call is reserved at the
-bound of its input and all of the output that it asks for, and settled at what was reported.
+The account is found in the context of the task. A sub-agent's turn runs within a tool of its
+parent's turn, and so do summaries in the background. A call reserves the upper bound of its input
+and all of its requested output, and is settled at the reported usage.
 """
 
 from __future__ import annotations
@@ -28,54 +28,53 @@ from trimtab.window.window import Window
 log = logging.getLogger("trimtab.spending")
 
 DEFAULT_TENANT_NAME = "default"
-"""Who pays for a session that belongs to no tenant."""
+"""The tenant of a session that belongs to no other."""
 MICROS_PER_DOLLAR = 1_000_000
 
 _SESSION_CEILING_TEXT = (
-    "I stopped here: this conversation has used up what it may cost. Start a new one to go on."
+    "I stopped here: this conversation has used up its budget. Start a new one to continue."
 )
 _DAY_CEILING_TEXT = (
-    "I stopped here: what may be spent on answers today is used up. Write to me again after "
-    "midnight UTC."
+    "I stopped here: today's budget for answers is used up. Write to me again after midnight UTC."
 )
 
 
 def describe_reached_ceiling(ceiling: str) -> str:
-    """What the user is told; amounts are for the operator."""
+    """Return the text for the user. The amounts are for the operator."""
     return _SESSION_CEILING_TEXT if ceiling == "session" else _DAY_CEILING_TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingAccount:
-    """Who pays for the calls of a turn."""
+    """The account that pays for the calls of a turn."""
 
     ledger: SpendingLedger
-    """Where it is kept what was spent."""
+    """Stores what was spent."""
     ceilings: CostCeilings
-    """What may be."""
+    """The maximum that may be spent."""
     session: Session
-    """The session whose turn it is, whoever makes the calls."""
+    """The session of the turn, whoever makes the calls."""
     agent: str
     """The agent's name."""
     tenant: str = DEFAULT_TENANT_NAME
     """The session's tenant."""
     expires_after_s: float = 600.0
-    """Seconds that a call may take; after that the session takes it for lost."""
+    """Seconds that a call may take. After that, the session considers it lost."""
     clock: Callable[[], float] = field(default=time.time)
-    """Seconds since the epoch."""
+    """A function that returns seconds since the epoch."""
 
 
 _account: ContextVar[SpendingAccount | None] = ContextVar("trimtab_spending_account", default=None)
 
 
 def clear_spending_account() -> None:
-    """Let nobody pay in this task: for whoever starts a turn that is no part of another."""
+    """Remove the account from this task, for a turn that is not part of another turn."""
     _account.set(None)
 
 
 @contextmanager
 def charge_calls_to(account: SpendingAccount | None) -> Generator[None]:
-    """Let an account pay for all calls within, unless an outer one does already."""
+    """Charge all calls within to an account, unless an outer account already pays."""
     if account is None or _account.get() is not None:
         yield
         return
@@ -89,10 +88,10 @@ def charge_calls_to(account: SpendingAccount | None) -> Generator[None]:
 class CallCharge:
     """The price of one call: reserved at the beginning of an `async with`, settled at its end.
 
-    Without an account it does nothing. `record_usage` says what the provider has reported. A call
-    that failed before anything of its reply came is free. Of a stream that broke off or was
-    stopped, the input is counted and a token for each byte that came. Any other call without
-    usage counts as reserved.
+    Without an account it does nothing. `record_usage` takes the reported usage. A call that failed
+    before any part of its reply arrived is free. For a stream that was interrupted or stopped, the
+    input and one token for each received byte are counted. Any other call without usage counts as
+    reserved.
     """
 
     def __init__(self, window: Window, *, streamed: bool = False) -> None:
@@ -105,7 +104,7 @@ class CallCharge:
         self._at = 0.0
 
     async def __aenter__(self) -> CallCharge:
-        """Reserve the price. Raises `CostCeilingReached` and `CostCeilingUncheckable`."""
+        """Reserve the price. Raise `CostCeilingReached` or `CostCeilingUncheckable`."""
         account = self._account
         if account is None:
             return self
@@ -128,15 +127,15 @@ class CallCharge:
 
     @property
     def is_charged(self) -> bool:
-        """Whether somebody pays whose ceilings are looked at."""
+        """Whether an account with ceilings pays for the call."""
         return self._account is not None
 
     def record_usage(self, usage: Usage | None) -> None:
-        """What the provider has reported; None for nothing."""
+        """Record the usage that the provider reported; None for nothing."""
         self._usage = usage
 
     def count_received(self, piece: object) -> None:
-        """Something of the reply has come: a text, or an event of the stream."""
+        """Count a part of the reply that has arrived: a text, or an event of the stream."""
         if self._account is not None:
             self._received_bytes += len(str(piece).encode("utf-8", "surrogatepass"))
 
@@ -155,7 +154,8 @@ class CallCharge:
         except StoreError as failed:
             # The reply is worth more than the exact sum: the reservation goes on to count.
             log.warning(
-                "session %s: a call counts at its reserved price until tomorrow: %s",
+                "session %s: the cost of a call was not recorded, so its reserved price counts "
+                "today: %s",
                 self._account.session.id,
                 failed,
             )
@@ -170,8 +170,8 @@ class CallCharge:
         return self._price_micros()
 
     def _price_micros(self, *, max_output: int | None = None) -> int:
-        """The most that the call may cost: all of its input fresh, or all of it written to the
-        provider's cache, which may cost more."""
+        """Return the maximum cost of the call: all input fresh, or all written to the cache, if
+        that costs more."""
         made = self._window.last_call
         assert made is not None  # noqa: S101 - the call was recorded
         bound, output = made.body.bound, made.body.max_output
@@ -198,15 +198,18 @@ class CallCharge:
 
 
 def explain_unknown_price(model: str) -> str:
-    """Why no cost ceiling can be kept with a model."""
+    """Explain why no cost ceiling can be enforced for a model."""
     return (
-        f"the price of {model} is not known, so no cost ceiling can be kept; set `input_price` and "
-        "`output_price` in `model.model_info`, in US dollars for a million tokens"
+        f"the price of {model} is unknown, so no cost ceiling can be enforced; set `input_price` "
+        "and `output_price` in `model.model_info`, in US dollars per million tokens"
     )
 
 
 def _count_session_log_micros(window: Window) -> int:
-    """What a session has cost by its own log; what has no known price counts as nothing."""
+    """Return what a session has cost by its own log.
+
+    Calls without a known price count as nothing.
+    """
     accounting = window.accounting
     known = (accounting.total_cost_usd or 0.0) + (accounting.summary_stats.cost or 0.0)
     return ceil(known * MICROS_PER_DOLLAR)
@@ -223,4 +226,6 @@ def _log_refusal(account: SpendingAccount, reached: CostCeilingReached) -> None:
         "counted_usd": round(reached.counted_usd, 6),
         "price_usd": round(reached.price_usd, 6),
     }
-    log.warning("A call of session %s was not made: %s", account.session.id, reached, extra=fields)
+    log.warning(
+        "a model call of session %s was not made: %s", account.session.id, reached, extra=fields
+    )

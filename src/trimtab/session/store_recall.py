@@ -1,4 +1,4 @@
-"""What is hidden, found in the store: by handle and by words."""
+"""Finding hidden content in the store, by handle and by search."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from trimtab.stores.base import PositionSpan, Store
 from trimtab.window.window import Window
 
 MAX_RECALL_POSITIONS = 2_000
-"""Positions of a range that one recall goes through."""
+"""Maximum number of positions that one recall reads."""
 
 
 async def recall_from_store(
     store: Store, session_id: str, window: Window, handle: str, *, for_model: bool = False
 ) -> str:
-    """The text a handle names, exactly as it was said, however long ago."""
+    """Return the text that a handle names, exactly as it was added, however long ago."""
     named = parse_handle(handle)
     if named.first_seq > window.base.last_evicted_seq:
         return recall_in(window, handle, for_model=for_model)
@@ -53,7 +53,7 @@ async def recall_from_store(
 async def recall_part_from_store(
     store: Store, session_id: str, window: Window, handle: str
 ) -> Part:
-    """One part as it was said, however long ago: a picture with all of its bytes."""
+    """Return one part, however long ago, for example a picture with all of its bytes."""
     at = parse_handle(handle).first_seq
     if at > window.base.last_evicted_seq:
         return recall_part(window, handle)
@@ -64,7 +64,7 @@ async def recall_part_from_store(
 async def find_recalled_parts_in_store(
     store: Store, session_id: str, window: Window, call: ToolCall
 ) -> tuple[Message, tuple[Part, ...]] | None:
-    """The message and those of its parts that a call of the recall tool asks to see whole."""
+    """Return the message and its parts that a call of the recall tool asks to see in full."""
     try:
         at = parse_handle(parse_recall_arguments(call)["handle"]).first_seq
     except ValueError:
@@ -75,7 +75,8 @@ async def find_recalled_parts_in_store(
 
 
 async def search_session(store: Store, session_id: str, window: Window, query: str) -> str:
-    """The passages that hold most of the words, of what the model does not see first."""
+    """Return the passages that contain most of the words, starting with those the model does not
+    see."""
     wanted, seen = split_query_words(query), find_fully_visible_messages(window)
     limit = len(seen) + 4 * MAX_SEARCHED_MESSAGES
     while True:
@@ -94,7 +95,7 @@ async def search_session(store: Store, session_id: str, window: Window, query: s
 async def answer_recall_from_store(
     store: Store, session_id: str, window: Window, call: ToolCall
 ) -> str:
-    """The answer to a call of a recall tool; what it cannot find, it says."""
+    """Answer a call of a recall tool. The answer also says if something was not found."""
     require_recall_call(call)
     try:
         wanted = parse_recall_arguments(call)
@@ -114,7 +115,7 @@ async def answer_recall_from_store(
 async def _expand_summary_level(
     store: Store, session_id: str, window: Window, handle: str
 ) -> str | None:
-    """A summary opened by one level; None where the handle names none."""
+    """Open a summary by one level; return None if the handle does not name a summary."""
     named = parse_handle(handle)
     chain: list[Edit] = []
     edit = window.summary if named.first_seq < named.last_seq else None

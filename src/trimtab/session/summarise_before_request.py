@@ -16,30 +16,33 @@ from trimtab.session.tools import OnEvent
 from trimtab.session.turn_event_builders import build_call_started, total_edits_by_kind_since
 
 NEAR_LIMIT_SHARE = 0.8
-"""Share of the input's budget at which a warning is due."""
+"""Warn if the input reaches this share of its budget."""
 
 log = logging.getLogger("trimtab.turn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCallSettings:
-    """How a turn asks."""
+    """How a turn makes its model calls."""
 
     stream: bool
     """Whether replies are streamed."""
     on_event: OnEvent
-    """Who hears what happens."""
+    """The function that gets the turn's events."""
     summariser: Summariser | None = None
-    """Who is asked for a summary where a stand-in would be due; None for nobody."""
+    """Writes a summary if the next call would otherwise use an extract; None for nobody."""
     ends_turn: bool = False
-    """Whether a reply that calls no tool ends the turn in the same append."""
+    """Whether a reply without tool calls ends the turn in the same append."""
 
 
 async def summarise_then_build_request(
     session: Session, turn_call_settings: TurnCallSettings, volatile: str | None
 ) -> dict[str, Any]:
-    """The next request. Where it would have a stand-in for a summary, or a result would be cut that
-    is to be summarised, a model is asked first."""
+    """Build the next request.
+
+    If it would contain an extract or cut a result that should be summarised, a model writes the
+    summary first.
+    """
     await summarise_oversized_results(
         session, turn_call_settings.summariser, turn_call_settings.on_event
     )
@@ -80,12 +83,12 @@ async def summarise_then_build_request(
 
 
 def _warn_of_placeholder_summary(session: Session) -> None:
-    """Where a model was to write a summary and lines of what was said take its place."""
+    """Warn that an extract replaces messages although a model should have summarised them."""
     meter = session.window.accounting.summary_stats
     if not meter.in_a_row or (wanted := session.pending_summary(forced=True)) is None:
         return
     log.warning(
-        "%d summaries in a row were rejected or failed: an extract stands in for %d messages "
+        "%d summaries in a row were rejected or failed: an extract replaces %d messages "
         "(~%d tokens)",
         *(meter.in_a_row, len(wanted.messages), wanted.replaced_tokens),
         extra={
@@ -113,7 +116,8 @@ def _log_compaction(session: Session, bytes_before: int, bytes_now: int, limit_b
 
 
 def _warn_near_limit(session: Session, tokens_before: int) -> bool:
-    """Once when a call is near the limit and the one before it was not; returns whether."""
+    """Warn once if this call is near the limit and the previous one was not; return whether it
+    is."""
     made, budget = session.window.last_call, session.budget()
     room = budget.max_input_bound
     now = made.body.tokens if made is not None else 0
@@ -128,7 +132,8 @@ def _warn_near_limit(session: Session, tokens_before: int) -> bool:
 
 
 def _estimate_bytes_limit(session: Session) -> int:
-    """Bytes above which the context is made smaller, as far as one number can say it."""
+    """Return the bytes above which the context is made smaller, as far as one number can express
+    it."""
     options, budget = session.options, session.budget()
     if options.policy == "compact":
         return compute_compact_trigger_bytes(

@@ -1,4 +1,4 @@
-"""Tools: what a model may ask for, run once each, whatever happens meanwhile."""
+"""Tools that a model may call. Each call runs once, whatever happens in the meantime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimtab.session.session import Session
 
 OnInterrupt = Literal["rerun", "report", "ask"]
 UNKNOWN_OUTCOME_TEXT = "[outcome unknown: the call was interrupted]"
-"""What stands for the result of a tool that was started and never heard of again."""
+"""The result of a tool that was started and whose outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +30,10 @@ class ToolInvocation:
     name: str
     """The tool's name."""
     arguments: Mapping[str, Any]
-    """What the model gave, parsed."""
+    """The model's arguments, parsed."""
     key: str
-    """The same for each attempt at this call, and for no other: pass it on to what must not
-    happen twice."""
+    """The same for each attempt at this call, and different for every other call. Pass it to
+    services that must not act twice."""
     session: str
     """The session's id."""
 
@@ -41,33 +41,40 @@ class ToolInvocation:
 ToolContent = Text | Media | OpaqueBlock
 ToolFunction = Callable[[ToolInvocation], Awaitable[str | Sequence[ToolContent]]]
 CheckPermission = Callable[[ToolInvocation], Awaitable[str | None]]
-"""Whether a call may be made: None, or why not, in words for the model."""
+"""Returns None if a call is allowed, otherwise the reason why not, for the model."""
 
 
 class ToolError(TrimtabError):
-    """Raised by a tool: a result in its own words, marked as an error."""
+    """An error that a tool raises. Its content becomes the result, marked as an error.
+
+    Args:
+        content: What the model reads: a text, or parts of content.
+    """
 
     def __init__(self, content: str | Sequence[ToolContent]) -> None:
         super().__init__(content)
         self.content = content
-        """What the model is told."""
+        """What the model reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the model may call, with its definition."""
+    """A function that the model may call, with its definition.
+
+    `tool` makes one of a typed function.
+    """
 
     definition: WireObject
-    """What the model is told, in any supported dialect's form."""
+    """The definition that the model reads, in the form of any supported dialect."""
     run: ToolFunction
-    """What it does. A raised exception becomes the result, marked as an error."""
+    """The function. A raised exception becomes the result, marked as an error."""
     on_interrupt: OnInterrupt = "report"
-    """After a crash in the middle of it: run it again, report that its outcome is unknown, or ask
-    the user."""
+    """What to do after a crash in the middle of it: run it again, report that the outcome is
+    unknown, or ask the user."""
     timeout: float | None = 300.0
-    """Seconds after which it is given up; None for never."""
+    """Seconds after which the call fails; None for no limit."""
     check_permission: CheckPermission | None = None
-    """Asked before it counts as started, for as long as it takes; None is always."""
+    """Awaited before the tool is started, for as long as it takes; None allows every call."""
 
     @property
     def name(self) -> str:
@@ -76,12 +83,12 @@ class Tool:
 
 
 _TOOL_CALL_KEY = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
-"""Behind the session's id: the epoch, the handle of the call, and the provider's id of it."""
+"""After the session's id: the epoch, the handle of the call, and the provider's id of it."""
 _ToolOutcome = tuple[str | tuple[ToolContent, ...], bool]
-"""What a tool gave, and whether that is an error."""
+"""The content of a result, and whether it is an error."""
 
 ConfirmRerun = Callable[[ToolCall], Awaitable[bool]]
-"""Whether a call whose outcome is unknown is to be made again."""
+"""Returns whether to run a call again whose outcome is unknown."""
 
 
 OnEvent = Callable[[TurnEvent], None]
@@ -90,7 +97,7 @@ OnEvent = Callable[[TurnEvent], None]
 async def set_session_tools(
     session: Session, tools: Mapping[str, Tool] | None, turn_tools: Mapping[str, Tool]
 ) -> None:
-    """Let the model have these tools, by name; nothing is written where it has them already."""
+    """Set the tools of the session by name; write nothing if it has them already."""
     options: OptionChanges = {"turn_tools": [tool.definition for tool in turn_tools.values()]}
     if tools is not None:
         options["tools"] = [tool.definition for tool in tools.values()]
@@ -104,9 +111,10 @@ async def run_open_tool_calls(
     on_event: OnEvent,
     confirm_rerun: ConfirmRerun | None = None,
 ) -> None:
-    """Run all calls of the last reply that have no result, side by side.
+    """Run all calls of the last reply that have no result, concurrently.
 
-    Those that share an id run one after the other: their results are told apart by order alone.
+    Calls with the same id run one after the other, because only the order distinguishes their
+    results.
     """
     by_id: dict[str, list[tuple[ToolCall, str, bool]]] = {}
     for call, handle in list_open_calls(session):
@@ -131,7 +139,8 @@ async def run_open_tool_calls(
 
 
 def parse_call_position_from_key(tool_idempotency_key: str) -> tuple[int, int, str] | None:
-    """Which call a tool was started for, by its key: the message, the part and the call's id."""
+    """Return the call for which a tool was started, by its key: the message, the part and the
+    call's id."""
     found = _TOOL_CALL_KEY.search(tool_idempotency_key)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
@@ -187,7 +196,7 @@ async def _may_rerun(tool: Tool, call: ToolCall, confirm_rerun: ConfirmRerun | N
 
 
 def _build_invocation(call: ToolCall, key: str, session_id: str) -> ToolInvocation | str:
-    """The call as the tool sees it, or what is wrong with it."""
+    """Return the call as the tool sees it, or what is wrong with it."""
     try:
         given: Any = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError) as error:
@@ -222,7 +231,7 @@ def _normalise_content(value: Any) -> str | tuple[ToolContent, ...]:
 
 
 def list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
-    """Open calls, each with its handle: ids may come twice, even in one reply."""
+    """List open calls, each with its handle, because an id may occur twice, even in one reply."""
     if not session.window.conversation.open_calls():
         return []
     last = session.window.conversation.rounds[-1]

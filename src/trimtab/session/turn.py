@@ -1,8 +1,8 @@
-"""The agentic loop: ask the model, run what it calls, ask again, until it has said its last word.
+"""The agentic loop: call the model, run its tools, call it again, until it has finished.
 
-What to do next is read from the window, never kept beside it. So a turn that was cut off anywhere
-goes on where the log ends: no reply that was recorded is asked for again, and no tool that was
-started is run again unless it says that it may be.
+The next step is always derived from the window. So a turn that was interrupted anywhere continues
+at the end of the log. A recorded reply is never requested again, and a tool that was started never
+runs again unless it allows that.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from trimtab.session.turn_interruption import (
 from trimtab.window.window import Window
 
 MAX_TOOL_ITERATIONS = 25
-"""Replies with tool calls that one turn may have."""
+"""How many replies with tool calls one turn may have."""
 
 WROTE_DURING_REPLY_NOTE = "[the newest user message came while you were writing; reply to it now]"
-"""What ends a request whose newest user message stands before the last reply."""
+"""Ends a request whose newest user message was added before the last reply."""
 
 
 BeforeRequest = Callable[[], Awaitable[bool]]
-"""Awaited before each request: the moment to add what has come meanwhile. False ends the turn here,
-with nothing lost: the next one goes on from the log."""
+"""Awaited before each request, so that you can add new messages. False ends the turn here. Nothing
+is lost, because the next turn continues from the log."""
 
 ScheduleSummary = Callable[[Session], Awaitable[None]]
-"""Awaited behind a turn whose session wants a summary, where it is made elsewhere."""
+"""Awaited after a turn whose session needs a summary, if it is made elsewhere."""
 
 
 def _ignore_event(_: TurnEvent) -> None:
@@ -93,20 +93,50 @@ async def run_turn(
     claim_with_message: bool = False,
     end_with_reply: bool | None = None,
 ) -> TurnFinished:
-    """Let the model answer what was said, with its tools; the one caller of models.
+    """Let the model answer, and run the tools that it calls, until it has finished.
 
-    `message` is added first, once under its `key`; a turn that runs already in this session answers
-    it as well. Without `tools` the session keeps those it has; `turn_tools` are there for this turn
-    only. `on_event` gets what happens. `confirm_rerun` is asked about a tool that was interrupted.
-    The `summariser` runs after the turn, in the background, and before a call only if there is no
-    other way; with `schedule_summary` that function decides when. As soon as `stop` is set the
-    reply that is being written is cut off, and its text so far is kept; tools that run are ended.
-    A call that might exceed a cost ceiling is not made, and the turn ends with `cost_ceiling`.
+    If a turn is already running in this session, it also answers the message.
 
-    Two appends are saved by whoever knows that it may: `claim_with_message` adds `message` in one
-    append with the turn's claim, so a turn that runs already does not see it. `end_with_reply` ends
-    the turn in one append with a reply that calls no tool, and `before_request` is not awaited
-    after it; None does so if there is no `before_request`.
+    Args:
+        session: The session.
+        provider: The provider that the model is called through.
+        tools: The tools of the session from now on. None keeps the current ones.
+        message: A message to add first.
+        key: An idempotency key of the message. A message with a known key is not added again.
+        on_event: A function that gets each `TurnEvent`.
+        confirm_rerun: Awaited with an interrupted call of a tool with `on_interrupt="ask"`. True
+            runs it again.
+        stream: Whether replies are streamed.
+        volatile: A text for the requests of this turn only, placed after the last cache mark.
+        max_tool_iterations: How many replies with tool calls, or paused replies, it may have.
+        turn_tools: Tools for this turn only.
+        summariser: Writes summaries: after the turn in the background, and before a call only if
+            there is no other way.
+        before_request: Awaited before each request. False ends the turn.
+        schedule_summary: Awaited after the turn if a summary is needed, instead of writing it in
+            the background.
+        stop: An event that stops the turn. The reply so far is kept, and running tools are ended.
+        claim_with_message: Add the message in the same append as the turn's claim, which saves one
+            append. A turn that is already running then does not see the message.
+        end_with_reply: End the turn in the same append as a reply without tool calls, which saves
+            one append. `before_request` is not awaited after it. None does so if there is no
+            `before_request`.
+
+    Returns:
+        Why the turn ended, and the number of model calls. If a call might exceed a cost ceiling, it
+        is not made, and the turn ends with `cost_ceiling`.
+
+    Raises:
+        CannotFit: If a request would not fit, whatever is hidden.
+        ProviderError: If a call failed and could not be recovered.
+        StaleOwner: If another process has claimed the turn.
+        StoreError: If the store failed.
+
+    Example:
+        Answer a message with one tool::
+
+            message = {"role": "user", "content": "A hat today?"}
+            finished = await run_turn(session, provider, [weather], message=message)
     """
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in turn_tools}
@@ -187,7 +217,7 @@ def _find_end_reason(
 async def _hold_claimed_turn(
     session: Session, message: Any, key: str | None
 ) -> AsyncGenerator[None]:
-    """A turn of our own, which is ended in the log unless it fails: then it can be gone on with."""
+    """Claim a turn and end it in the log, unless it fails. A failed turn can be continued."""
     epoch = await session.claim_turn(message, key=key)
     try:
         try:
@@ -212,7 +242,7 @@ async def _summarise_after_turn(
     on_event: OnEvent,
     schedule_summary: ScheduleSummary | None,
 ) -> None:
-    """Let a summary be made behind a turn, here or elsewhere."""
+    """Make a summary after a turn, here or elsewhere."""
     if schedule_summary is None:
         session.run_in_background(summarise_session_logging_errors(session, summariser, on_event))
     elif not summariser.only_results and session.pending_summary() is not None:
@@ -220,7 +250,7 @@ async def _summarise_after_turn(
 
 
 def is_model_reply_due(window: Window) -> bool:
-    """Whether something was said, or a tool has answered, that the model has not replied to."""
+    """Whether a message or a tool result is waiting for the model's reply."""
     if not window.conversation.rounds:
         return False
     last = window.conversation.rounds[-1]
@@ -241,12 +271,12 @@ def _is_last(window: Window, reply: MessageAdded) -> bool:
 
 
 def is_last_reply_paused(window: Window) -> bool:
-    """Whether the last reply is one that its provider goes on with when it is sent back."""
+    """Whether the provider will continue the last reply when it is sent back."""
     return bool(window.conversation.rounds) and window.conversation.rounds[-1].paused
 
 
 def user_wrote_during_reply(window: Window) -> bool:
-    """Whether the newest user message came while the model was writing its last reply."""
+    """Whether the newest user message was added while the model was writing its last reply."""
     replied = (
         bool(window.conversation.rounds)
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
@@ -266,10 +296,10 @@ async def _request_reply(
     volatile: str | None,
     interruption: TurnInterruption,
 ) -> bool:
-    """One reply of the model, recorded; what fails on the way is recovered from, if it can be.
-    Returns whether the turn was ended with it.
+    """Get one reply of the model and record it; recover from failures if possible.
 
-    Raises `TurnStopped` if the turn was stopped; what the model had said until then is recorded.
+    Returns whether the turn was ended with it. Raises `TurnStopped` if the turn was stopped; the
+    text so far is then recorded.
     """
     recovery, tell = ModelCallRecovery(unstreamed=not call_options.stream), call_options.on_event
     if is_last_reply_paused(session.window):
@@ -334,7 +364,7 @@ async def _send_request(
     partial: list[str],
     charge: CallCharge,
 ) -> WireObject:
-    """The whole reply, its pieces told as they come; those of its text are added to `partial`."""
+    """Return the whole reply and emit its pieces as they arrive. Its text is added to `partial`."""
     dialect = get_dialect(provider.dialect)
     gathering = dialect.create_reply_accumulator()
     recovery.reply_started = False
@@ -366,7 +396,7 @@ async def _send_request(
 async def _closing_stream(
     events: AsyncIterator[WireObject],
 ) -> AsyncGenerator[AsyncIterator[WireObject]]:
-    """The events, with whatever they hold given back at the end, however it comes."""
+    """Yield the events, and close their source at the end in any case."""
     try:
         yield events
     finally:

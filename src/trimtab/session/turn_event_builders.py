@@ -1,4 +1,4 @@
-"""What a turn knows of itself, told to those who count: its calls, its edits, its end."""
+"""The events with figures about a turn: its calls, its edits, its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EditCause = Literal["policy", "recovery"]
 
 @asynccontextmanager
 async def emit_turn_start_and_failure(session: Session, on_event: OnEvent) -> AsyncGenerator[None]:
-    """Tell that a turn begins, and of the error that it ends with, if it does."""
+    """Emit the start of a turn, and the failure if an error ends it."""
     settings = session.window.settings
     on_event(TurnStarted(session=session.id, model=settings.model, dialect=settings.dialect))
     try:
@@ -44,7 +44,7 @@ async def emit_turn_start_and_failure(session: Session, on_event: OnEvent) -> As
 
 
 def classify_turn_error(error: BaseException) -> str:
-    """What cut a turn off, as one of few words."""
+    """Return the reason why a turn failed, as one of a few words."""
     match error:
         case asyncio.CancelledError() | KeyboardInterrupt() | GeneratorExit():
             return "cancelled"
@@ -61,7 +61,7 @@ def classify_turn_error(error: BaseException) -> str:
 
 
 def build_call_started(session: Session, *, near_limit: bool) -> ModelCallStarted:
-    """The call that was recorded last, by figures that the window keeps anyway."""
+    """Build the event of the last recorded call, from figures that the window has."""
     window, budget = session.window, session.budget()
     made = window.last_call
     return ModelCallStarted(
@@ -78,7 +78,7 @@ def build_call_started(session: Session, *, near_limit: bool) -> ModelCallStarte
 
 
 class ModelCallMeter:
-    """The time of one call, and what the provider reports for it."""
+    """Measures the time of one call and what the provider reports for it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -88,11 +88,12 @@ class ModelCallMeter:
         self._seconds = 0.0
 
     def stop(self) -> None:
-        """The reply is there, or has failed; to write it down is no part of the call."""
+        """Stop the clock when the reply is complete or has failed; storing it is not part of the
+        call."""
         self._seconds = perf_counter() - self._since
 
     def build_finished_event(self, outcome: str = "ok") -> ModelCallFinished:
-        """What is told of it, once the reply is in the store."""
+        """Build the event, after the reply is in the store."""
         window, usage = self._session.window, None
         # A provider that reports nothing leaves the usage of the call before in its place.
         if outcome == "ok" and window.accounting.last_usage is not self._before:
@@ -107,8 +108,10 @@ class ModelCallMeter:
 async def total_edits_by_kind_since(
     session: Session, position: int, cause: EditCause
 ) -> list[ContextEdited]:
-    """What edits behind a position hide now, by kind; the store is asked only where memory has
-    let go of them since."""
+    """Return what edits after a position hide now, by kind.
+
+    The store is read only if they are no longer in memory.
+    """
     window = session.window
     if window.base.snapshot.seq > position:
         hidden = await total_hidden_since_by_edit_kind(session.store, session.id, window, position)
@@ -138,7 +141,7 @@ def _iter_edits_since(window: Window, position: int) -> Iterator[tuple[int, Edit
 
 
 def _count_hidden_by(window: Window, seq: int, edit: Edit) -> tuple[int, int]:
-    """How many parts or messages it is that hides them, and their tokens."""
+    """Return how many parts or messages the edit hides, and their tokens."""
     if edit.part is None:
         groups = [
             g

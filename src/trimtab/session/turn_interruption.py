@@ -1,4 +1,4 @@
-"""A turn that somebody stops in the middle: what is cut off, what is kept."""
+"""Stopping a turn in the middle: what is cut off, and what is kept."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from trimtab.session.session import Session
 from trimtab.session.tools import OnEvent, list_open_calls
 
 NOT_RUN_TEXT = "[not run: the user stopped the turn]"
-"""What stands for the result of a call that had not begun."""
+"""The result of a call that had not started."""
 STOPPED_TEXT = "[stopped by the user while it ran; what it has done until then is unknown]"
-"""What stands for the result of a tool that was running."""
+"""The result of a tool that was running."""
 
 T = TypeVar("T")
 
 
 class TurnStopped(Exception):
-    """Somebody has stopped the turn."""
+    """The turn was stopped."""
 
 
 class TurnInterruption:
-    """Runs the steps of a turn, each until it is over or the turn is stopped."""
+    """Runs the steps of a turn, each until it ends or the turn is stopped."""
 
     def __init__(self, stop: asyncio.Event | None) -> None:
         self._stop = stop
 
     async def run(self, step: Coroutine[Any, Any, T]) -> T:
-        """Return what the step does; raises `TurnStopped` once it is cut off."""
+        """Return the result of the step; raise `TurnStopped` if it was cut off."""
         if self._stop is None:
             return await step
         if self._stop.is_set():
@@ -57,7 +57,7 @@ class TurnInterruption:
 
 
 async def record_partial_reply(session: Session, text: str, on_event: OnEvent) -> None:
-    """Keep what the model had said when it was cut off, and that it was."""
+    """Record the reply so far when it was cut off, and the fact that it was."""
     await session.refresh()
     await session.record_stopped_call()
     if not text.strip():
@@ -69,10 +69,10 @@ async def record_partial_reply(session: Session, text: str, on_event: OnEvent) -
 
 
 async def close_stopped_tool_calls(session: Session, on_event: OnEvent) -> int:
-    """Give every call without a result one that says why there is none; returns how many.
+    """Give every open call a result that says why there is none; return how many.
 
-    Else the next message would first have them run: a crash must not lose them, but a person who
-    stops a turn wants just that.
+    Otherwise the next message would run them first. After a crash that is right, but a person who
+    stops a turn does not want it.
     """
     # A result may have been stored just when its tool was cancelled.
     await session.refresh()

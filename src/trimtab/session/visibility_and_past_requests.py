@@ -1,6 +1,6 @@
-"""What was sent, and why something was not: answered from the store, long after.
+"""What was sent, and why something was not, answered from the store long after.
 
-What was hidden lately, by which edits, and how many tokens that is.
+Also what was hidden recently, by which edits, and how many tokens that is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trimtab.window.window import Window
 async def rebuild_request_from_store(
     store: Store, session_id: str, call_seq: int
 ) -> dict[str, Any]:
-    """The exact request of a past call, checked against its hash."""
+    """Rebuild the exact request of a past call, and check it against the recorded hash."""
     found = [event async for event in store.events(session_id, [(call_seq, call_seq)])]
     call = require_call(found[0] if found else None, call_seq)
     return rebuild_request_from_window(
@@ -38,7 +38,7 @@ async def rebuild_request_from_store(
 
 
 async def explain_visibility(store: Store, session_id: str, handle: str) -> VisibilityReason:
-    """Why something is not in the context, since when, and by which edit."""
+    """Explain why the model does or does not see something."""
     named = parse_handle(handle)
     position = await store.position(session_id)
     message = await _read_named_message(store, session_id, named)
@@ -57,14 +57,14 @@ async def explain_visibility(store: Store, session_id: str, handle: str) -> Visi
 async def explain_visibility_by_part(
     store: Store, session_id: str, handle: str
 ) -> list[VisibilityReason]:
-    """The same; of a message with parts that differ, one for each part."""
+    """Explain the same, with one result for each part of a message whose parts differ."""
     whole = await explain_visibility(store, session_id, handle)
     parts = [await explain_visibility(store, session_id, part) for part in whole.parts]
     return parts or [whole]
 
 
 async def _read_named_message(store: Store, session_id: str, named: HandleTarget) -> Message | None:
-    """The message that a handle names first; None where it names none."""
+    """Return the first message that a handle names, or None."""
     span = (named.first_seq, named.first_seq)
     found = [event.body async for event in store.events(session_id, [span])]
     if not found or not isinstance(found[0], MessageAdded | ToolResultRepair):
@@ -74,24 +74,24 @@ async def _read_named_message(store: Store, session_id: str, named: HandleTarget
 
 REJECTED_OP = "rejected"
 MAX_LOOKBACK_EVENTS = 500
-"""Positions from the end of a log in which what was hidden last is looked for."""
+"""How many positions from the end of a log are searched for what was hidden last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenTotals:
-    """What edits of one kind have hidden lately, and hide now."""
+    """What edits of one kind have hidden recently and still hide."""
 
     op: str
-    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`; `rejected` for a mask of what
-    the provider did not take."""
+    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`; `rejected` for a mask of content
+    that the provider rejected."""
     count: int
-    """Parts that it hides, or messages for `summarise` and `drop`; each counts once."""
+    """How many parts it hides, or messages for `summarise` and `drop`. Each counts once."""
     tokens: int
-    """Estimated, that these would take more if they were shown whole."""
+    """Estimated tokens that these would need in addition if they were shown in full."""
     handle: str
-    """By what the newest of them is recalled."""
+    """The handle that recalls the newest of them."""
     at: float
-    """When the newest was made, in seconds since the epoch."""
+    """When the newest edit was made, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class _HiddenItem:
     """One part, or one message, as it is hidden now."""
 
     op: str
-    """The kind of edit that it is hidden by."""
+    """The kind of edit that hides it."""
     by: int
     """The position of that edit."""
     seq: int
@@ -107,7 +107,7 @@ class _HiddenItem:
     part: int | None
     """The part's index; None for the whole message."""
     tokens: int
-    """Estimated, that it would take more if it were shown whole."""
+    """Estimated tokens that it would need in addition if it were shown in full."""
 
 
 async def total_hidden_since_by_edit_kind(
@@ -118,11 +118,11 @@ async def total_hidden_since_by_edit_kind(
     *,
     already_summarised_until: int = 0,
 ) -> list[HiddenTotals]:
-    """What edits behind a position hide now, by kind, the newest kind last.
+    """Return what edits after a position hide now, by kind, the newest kind last.
 
-    What was cut, cut again and then masked is masked, once; what was shown again since is not
-    hidden. A summary names all that it stands for, from the first message on; what the one before
-    it `covered`, by its last position, was hidden already and is not read again.
+    A part that was cut and then masked counts once, as masked. What was shown again since is not
+    hidden. A summary names everything that it replaces, from the first message on. Messages up to
+    `already_summarised_until` were hidden before and are not read again.
     """
     span = (after_position + 1, None)
     edits = {
@@ -145,7 +145,8 @@ async def total_hidden_since_by_edit_kind(
 async def total_hidden_by_last_turn(
     store: Store, session_id: str, window: Window
 ) -> list[HiddenTotals]:
-    """What the newest turn that hid anything has hidden, if that was not long ago or undone."""
+    """Return what the newest turn that hid anything has hidden, if it is recent and was not
+    undone."""
     start = max(0, window.seq - MAX_LOOKBACK_EVENTS)
     turn = since = start
     summary = before = covered = start
@@ -169,7 +170,7 @@ async def total_hidden_by_last_turn(
 
 
 def _iter_hidden_parts(window: Window) -> Iterator[_HiddenItem]:
-    """The parts that are seen cut or masked."""
+    """Yield the parts that the model sees cut or masked."""
     for group in window.visible_groups.values():
         for entry in group.entries():
             for part, edit in entry.edits.items():
@@ -184,7 +185,7 @@ def _iter_hidden_parts(window: Window) -> Iterator[_HiddenItem]:
 
 
 def _iter_hidden_messages(window: Window) -> Iterator[_HiddenItem]:
-    """The messages in memory that are not seen."""
+    """Yield the messages in memory that the model does not see."""
     for group in window.conversation.groups:
         if group.hidden is None:
             continue
@@ -197,7 +198,7 @@ def _iter_hidden_messages(window: Window) -> Iterator[_HiddenItem]:
 async def _read_evicted_messages(
     store: Store, session_id: str, window: Window, edits: Sequence[Event], summarised_until: int
 ) -> list[_HiddenItem]:
-    """The messages that edits have hidden and that are in memory no more."""
+    """Yield the hidden messages that are no longer in memory."""
     found: dict[int, _HiddenItem] = {}
     for event in edits:
         edit = event.body

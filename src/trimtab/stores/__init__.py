@@ -1,4 +1,4 @@
-"""Where logs live: one protocol, on files and in PostgreSQL."""
+"""Stores for session logs: one protocol, implemented with files and with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: each may need an extra of its own."""
+    """Import a name at its first use, because each may need its own extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab.stores' has no attribute {name!r}")
     return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -1,8 +1,8 @@
-"""What a store promises, whatever it is made of.
+"""The protocol of a store.
 
-A store keeps logs: events in order, without gaps, as the bytes that `dump` made of them. What
-`append` has acknowledged is there after a crash. All else (snapshots, keys, the index of words) can
-be made again from the log.
+A store keeps logs: events in order, without gaps, as the bytes that `dump_event_line` wrote. Events
+that `append` has acknowledged survive a crash. Everything else (snapshots, keys, the word index)
+can be built again from the log.
 """
 
 from __future__ import annotations
@@ -15,101 +15,132 @@ from trimtab.log.event import Event
 from trimtab.window.checkpoint import Snapshot
 
 PositionSpan = tuple[int, int | None]
-"""First and last position, both included; None for all that follows."""
+"""First and last position, both included; None for everything that follows."""
 
 WHOLE_LOG: tuple[PositionSpan, ...] = ((1, None),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionListEntry:
-    """What a list of sessions says of one."""
+    """One session in a list of sessions."""
 
     session: str
-    """Its id."""
+    """The session id."""
     position: int
-    """Events in its log."""
+    """Number of events in its log."""
     messages: int
-    """Messages ever said in it; undone ones count."""
+    """Number of messages ever added, including undone ones."""
     updated: float
-    """When its last event happened, in seconds since the epoch."""
+    """Time of its last event, in seconds since the epoch."""
     parent: str | None = None
     """The session that it was forked from."""
 
 
 class Store(Protocol):
-    """Logs by session id. Every method may raise `StoreUnavailable` and what it names itself."""
+    """Logs by session id. Every method may raise `StoreUnavailable` and the errors that it
+    names."""
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
-        """Add events to a log, all or none; when it returns they are durable.
+        """Add events to a log, all or none. When it returns, they are durable.
 
-        An `epoch` older than the newest claimed turn's is refused with `StaleOwner`. The first must
-        stand right behind the log's last, else `PositionTaken`: somebody else has written, and
-        whoever decided from an older window decides again. A message's key that the session knows
-        is refused with `DuplicateIdempotencyKey`. The first of these that holds is raised.
-        Position 1 begins a session; a gap within the events is a `ValueError`.
+        Position 1 begins a session. If several errors apply, the first of this list is raised.
+
+        Args:
+            session: The session id.
+            events: Events with consecutive positions after the end of the log.
+            epoch: The epoch of the writer's turn; None for a writer without a turn.
+
+        Raises:
+            StaleOwner: The `epoch` is older than that of the newest claimed turn.
+            PositionTaken: Another writer has appended events. Read them and decide again.
+            DuplicateIdempotencyKey: The session already has a message with this key.
+            ValueError: The positions of the events have a gap.
         """
         ...
 
     def events(
         self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
     ) -> AsyncIterator[Event]:
-        """The events at these positions; spans ascend and do not overlap. Raises
-        `SessionNotFound`."""
+        """Iterate over the events at these positions.
+
+        Args:
+            session: The session id.
+            spans: Ascending spans of positions that do not overlap.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
         ...
 
     async def position(self, session: str) -> int:
-        """The log's last position; 0 for a session that does not exist."""
+        """Return the last position of the log; 0 for a session that does not exist."""
         ...
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
-        """The newest snapshot, or the newest at or before a position. `NewerSnapshotError` if
-        so."""
+        """Return the newest snapshot, or the newest one at or before the position `upto`.
+
+        Raises:
+            NewerSnapshotError: A newer version of trimtab wrote the snapshot.
+        """
         ...
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
-        """Keep a snapshot, atomically; earlier ones stay, but for one at the same position.
+        """Keep a snapshot, atomically. Earlier ones stay, except one at the same position.
 
-        Also the moment to index what is new. Raises `SessionNotFound`.
+        A store also indexes new messages at this moment.
+
+        Raises:
+            SessionNotFound: There is no such session.
         """
         ...
 
     async def find_key(self, session: str, key: str) -> int | None:
-        """The position of the message that came with this idempotency key."""
+        """Return the position of the message with this idempotency key; None if there is none."""
         ...
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
-        """Positions of the messages that match best by `core.search`, best first."""
+        """Return the positions of the messages that match a query best, best first."""
         ...
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
-        """Append events, and put changed ones in place of those they stand for, all or none.
+        """Append events and replace existing events by changed ones, all or none.
 
-        `change` sees what is in the log, in order, perhaps on another thread, and keeps positions.
-        Nothing of what it takes out is left anywhere: not in blobs, indexes or rows made from
-        events. Snapshots hold positions and totals and may stay. Refuses as `append` does.
+        Content that `change` removes is left nowhere: not in blobs, indexes or rows made from
+        events. Snapshots contain only positions and totals and may stay. It raises the same errors
+        as `append`.
+
+        Args:
+            session: The session id.
+            events: Events to append.
+            change: Called with each event of the log in order, perhaps in another thread. It
+                returns the event to store at the same position.
         """
         ...
 
     async def delete(self, session: str) -> None:
-        """Remove a session and all that was made from it. `SessionNotFound` if there is none."""
+        """Remove a session and everything that was made from it.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
         ...
 
     async def forks(self, session: str) -> list[str]:
-        """Sessions that were forked from it, by id."""
+        """Return the ids of the sessions that were forked from a session."""
         ...
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
-        """Sessions in the order of their ids, from behind one of them."""
+        """Return sessions in the order of their ids, starting after the id `after`."""
         ...
 
     async def release(self, session: str) -> None:
-        """This process will not write to the session for now; another may."""
+        """Release a session, so that another process may write to it."""
         ...
 
     async def close(self) -> None:
-        """Give back whatever is held."""
+        """Release all resources."""
         ...

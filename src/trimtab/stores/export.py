@@ -1,7 +1,7 @@
-"""A session as one file: lines of JSON that another store takes whole or not at all.
+"""Export a session to one file and import it: lines of JSON, imported as a whole or not at all.
 
-The first line says what it is, the last how many events stand between and their SHA-256, so that a
-file that was cut off or changed is noticed. `sed '1d;$d' FILE | sha256sum` gives the same sum.
+The first line says what the file is. The last line has the number of events and their SHA-256, so
+that a truncated or changed file is noticed. `sed '1d;$d' FILE | sha256sum` gives the same sum.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab.log.event import Event, dump_event_line, event_from_json
 from trimtab.stores.base import Store
 
 EXPORT_VERSION = 1
-"""Of the file's shape; that of the events is in each of them."""
+"""Version of the file format. Each event carries its own format version."""
 HEADER_KIND = "session"
 FOOTER_KIND = "end"
 
@@ -34,15 +34,21 @@ FOOTER_KIND = "end"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
     session_id: str
-    """The id that it has now."""
+    """The id of the imported session."""
     exported_id: str
-    """The id that it had."""
+    """The id that the session had when it was exported."""
     events: int
-    """How many were written."""
+    """Number of events that were written."""
 
 
 async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
-    """A session as lines, without their ends. What is appended meanwhile is not in it."""
+    """Yield a session as lines without line ends.
+
+    Events that are appended during the export are not included.
+
+    Raises:
+        SessionNotFound: There is no such session, or it was deleted during the export.
+    """
     count = await store.position(session_id)
     if not count:
         raise SessionNotFound(session_id)
@@ -64,7 +70,17 @@ async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
 async def import_session(
     store: Store, session_id: str | None, lines: Iterable[str] | AsyncIterable[str]
 ) -> ImportResult:
-    """Put an exported session into a store, whole or not at all; None keeps the id it had."""
+    """Import an exported session into a store, as a whole or not at all.
+
+    Args:
+        store: The store to write to.
+        session_id: The id of the new session; None keeps the exported id.
+        lines: The lines of the export.
+
+    Raises:
+        SessionImportError: The lines are not a valid export, or the session exists. Nothing was
+            written.
+    """
     found = [line.rstrip("\r\n") async for line in _iter_lines(lines)]
     while found and not found[-1]:
         found.pop()
@@ -84,8 +100,8 @@ def _parse_header(line: str) -> dict[str, Any]:
     header = _parse_object(line)
     if header.get("trimtab") != HEADER_KIND:
         raise NotAnExportError(
-            "this is no exported session: its first line is not the one that `trimtab session "
-            "export` writes"
+            "this is not an exported session: its first line is not the one that `trimtab "
+            "session export` writes"
         )
     version, count, name = header.get("v"), header.get("events"), header.get("id")
     if isinstance(version, int) and version > EXPORT_VERSION:
@@ -97,31 +113,31 @@ def _parse_header(line: str) -> dict[str, Any]:
     counted = isinstance(count, int) and count > 0
     if version != EXPORT_VERSION or not counted or not isinstance(name, str):
         raise NotAnExportError(
-            "the first line of this export lacks its version, its id or its number of events"
+            "the first line of this export has no version, no id or no number of events"
         )
     return header
 
 
 def _verify_events(lines: list[str], count: int) -> list[Event]:
-    """The events between the first line and the last, if they are those that were exported."""
+    """Return the events between the first and the last line if they are unchanged."""
     end, body = _parse_object(lines[-1]), lines[1:-1]
     if end.get("trimtab") != FOOTER_KIND:
         raise TruncatedExportError(
-            f"this export is cut off: it should hold {count:,} events and an end, and ends after "
-            f"{len(lines) - 1:,} lines of them; export the session again"
+            f"this export is truncated: it should have {count:,} events and a last line, "
+            f"but it ends after {len(lines) - 1:,} lines of events; export the session again"
         )
     if len(body) != count or end.get("events") != count:
         raise TruncatedExportError(
-            f"this export holds {len(body):,} of its {count:,} events; export the session again"
+            f"this export has {len(body):,} of its {count:,} events; export the session again"
         )
     summed = sha256()
     for line in body:
         summed.update(line.encode("utf-8", "surrogatepass") + b"\n")
     if summed.hexdigest() != end.get("sha256"):
         raise ExportChecksumError(
-            f"the {count:,} events of this export have the SHA-256 {summed.hexdigest()[:12]}… and "
-            f"not {str(end.get('sha256'))[:12]}… as exported: the file was changed; export the "
-            "session again"
+            f"the {count:,} events of this export have the SHA-256 "
+            f"{summed.hexdigest()[:12]}…, but {str(end.get('sha256'))[:12]}… was exported: "
+            "the file was changed; export the session again"
         )
     return _parse_events(body)
 
@@ -138,10 +154,10 @@ def _parse_events(body: Sequence[str]) -> list[Event]:
         try:
             event = event_from_json(data)
         except (LookupError, TypeError, ValueError) as error:
-            raise NotAnExportError(f"line {number + 1} of this export is no event") from error
+            raise NotAnExportError(f"line {number + 1} of this export is not an event") from error
         if event.seq != number:
             raise NotAnExportError(
-                f"event {event.seq} of this export stands where {number} belongs"
+                f"event {event.seq} of this export is out of order: event {number} is expected here"
             )
         events.append(event)
     return events
@@ -149,9 +165,8 @@ def _parse_events(body: Sequence[str]) -> list[Event]:
 
 def _target_exists_error(session_id: str, position: int) -> ImportTargetExistsError:
     return ImportTargetExistsError(
-        f"there is a session {session_id!r} with {position:,} events already; nothing was "
-        "imported: "
-        "choose another id, or delete that session first"
+        f"session {session_id!r} already exists with {position:,} events; nothing was "
+        "imported: choose another id, or delete that session first"
     )
 
 
@@ -160,7 +175,7 @@ def _to_json_line(value: dict[str, Any]) -> str:
 
 
 def _parse_object(line: str) -> dict[str, Any]:
-    """An object, or an empty one for anything else."""
+    """Return a JSON object, or an empty one for anything else."""
     try:
         value = json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which store a place names: a folder, or a PostgreSQL database."""
+"""Open the store at a location: a folder, or a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ from trimtab.stores.files import FileStore
 
 POSTGRES_INSTALL_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 CONNECTIONS_PER_AGENT = 4
-"""To a database, for one agent: its turn writes through one, tools and lookups read beside it."""
+"""Database connections for one agent. Its turn writes through one; tools and lookups use the
+others."""
 
 _PASSWORD_IN_ADDRESS = re.compile(r":[^/@]+@|password\s*=")
 _DATABASE_ADDRESS = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
 
 
 def is_database_address(location: str) -> bool:
-    """Whether a place is the address of a database: a URI, or `host=… dbname=…`."""
+    """Whether a location is the address of a database: a URI, or `host=… dbname=…`."""
     return _DATABASE_ADDRESS.match(location) is not None
 
 
 def contains_database_password(location: str) -> bool:
-    """Whether a place is the address of a database with a password in it."""
+    """Whether a location is the address of a database with a password in it."""
     return is_database_address(location) and _PASSWORD_IN_ADDRESS.search(location) is not None
 
 
 async def open_store(
     location: str, *, allow_new_folder: bool = True, max_connections: int = CONNECTIONS_PER_AGENT
 ) -> Store:
-    """The store at that place, to be closed by whoever opened it.
+    """Open the store at a location. Close it with `await store.close()`.
 
-    `new` allows a folder that is not there yet.
+    Args:
+        location: A folder, or the address of a PostgreSQL database.
+        allow_new_folder: Whether the folder may be missing.
+        max_connections: Maximum number of database connections.
+
+    Raises:
+        StoreUnavailable: There is no such folder, or the database cannot be reached.
     """
     if not is_database_address(location):
         _check_folder(Path(location), allow_new=allow_new_folder)
@@ -49,8 +56,8 @@ async def open_store(
 def _check_folder(path: Path, *, allow_new: bool) -> None:
     if path.is_dir() or (allow_new and not path.exists()):
         return
-    what = "is no folder" if path.exists() else "does not exist"
+    what = "is not a folder" if path.exists() else "does not exist"
     raise StoreUnavailable(
-        f"the store {str(path)!r} {what}; say where the sessions are with --store, in the "
-        "environment as TRIMTAB_STORE, or as `store` under `session` in agent.yaml"
+        f"the store {str(path)!r} {what}; set the folder of the sessions with --store, in "
+        "the environment as TRIMTAB_STORE, or as `store` under `session` in agent.yaml"
     )

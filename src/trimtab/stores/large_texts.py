@@ -1,8 +1,8 @@
-"""Large texts outside of the events that say them: kept once, by what they say.
+"""Store large texts outside their events, once for each content.
 
-An event that says a large text keeps an empty one in its place and, under `blobs`, where it stood
-and the SHA-256 of what stood there. No event has a field of that name, and what a user writes is
-never at the top of an event, so nothing said can be taken for it.
+An event with a large text has an empty text in its place. Its field `blobs` has the place and the
+SHA-256 of the text. No event has its own field of that name, and user content is never at the top
+level of an event. So no user content can be mistaken for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 BLOB_THRESHOLD_BYTES = 64 * 1024
-"""Bytes of UTF-8; a text over it lives outside of its event."""
+"""Maximum UTF-8 bytes of a text inside its event. A longer text is stored outside."""
 
 BLOBS_FIELD = "blobs"
 
@@ -21,14 +21,15 @@ BLOBS_FIELD = "blobs"
 def extract_large_texts(
     event_json: dict[str, Any], threshold_bytes: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The event without its texts over `threshold_bytes` bytes of UTF-8, and these texts by digest.
+    """Return the event without texts of more than `threshold_bytes` UTF-8 bytes, and these texts by
+    digest.
 
-    `data` is an event as `json.loads` gives it; it stays as it is, and is what comes back where no
-    text is that large.
+    `event_json` is not changed. It is returned as it is if no text is that large.
     """
     if BLOBS_FIELD in event_json:
         raise ValueError(
-            f"event {event_json.get('seq')} has a field {BLOBS_FIELD!r}, which is the store's own"
+            f"event {event_json.get('seq')} has a field {BLOBS_FIELD!r}, which is "
+            "reserved for the store"
         )
     places: dict[str, str] = {}
     texts: dict[str, str] = {}
@@ -44,7 +45,7 @@ def extract_large_texts(
 def restore_large_texts(
     event_json: dict[str, Any], texts_by_digest: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The inverse of `extract_large_texts`; a digest that `blobs` lacks is a KeyError."""
+    """Restore the texts that `extract_large_texts` removed. Raise KeyError for a missing digest."""
     if BLOBS_FIELD not in event_json:
         return event_json
     rest = {key: value for key, value in event_json.items() if key != BLOBS_FIELD}
@@ -55,22 +56,22 @@ def restore_large_texts(
 
 
 def list_blob_digests(event_json: Mapping[str, Any]) -> list[str]:
-    """What an event needs to be whole, each digest once."""
+    """Return the digests of all texts that an event needs, each once."""
     return list(dict.fromkeys(cast("dict[str, str]", event_json.get(BLOBS_FIELD, {})).values()))
 
 
 def compute_text_digest(text: str) -> str:
-    """By what a text is kept."""
+    """Return the digest under which a text is stored."""
     return sha256(_encode_utf8(text)).hexdigest()
 
 
 def compress_text(text: str) -> bytes:
-    """The text as it is stored."""
+    """Return the text as it is stored."""
     return zlib.compress(_encode_utf8(text))
 
 
 def decompress_text(compressed: bytes) -> str:
-    """The inverse of `pack`; `zlib.error` if it is not one."""
+    """Return the text that `compress_text` compressed. Raise `zlib.error` for other bytes."""
     return zlib.decompress(compressed).decode("utf-8", "surrogatepass")
 
 
@@ -97,7 +98,7 @@ def _find_large_texts(value: Any, pointer: str, threshold_bytes: int) -> Iterato
 
 
 def _with_texts_at(data: dict[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """A copy with other texts at these pointers; what lies on no way to one is shared."""
+    """Return a copy with other texts at these pointers. Unchanged parts are shared."""
     below: dict[str, dict[str, str]] = {}
     for pointer, text in texts.items():
         first, more, rest = pointer[1:].partition("/")
@@ -121,5 +122,5 @@ def _with_texts_below(value: Any, texts: dict[str, str]) -> Any:
 
 
 def _escape_pointer_key(key: str) -> str:
-    """A key as a JSON pointer says it."""
+    """Escape a key for a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

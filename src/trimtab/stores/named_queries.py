@@ -8,7 +8,7 @@ _QUERY_NAME_LINE = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def split_named_queries(sql: str) -> dict[str, str]:
-    """The queries of a file: each begins with a line `-- name: x` and ends at the next one's
+    """Return the queries of a file. Each begins with a line `-- name: x` and ends at the next one's
     comment."""
     _, *pieces = _QUERY_NAME_LINE.split(sql)
     return {
@@ -17,7 +17,8 @@ def split_named_queries(sql: str) -> dict[str, str]:
 
 
 def parse_named_queries(sql: str) -> dict[str, bytes]:
-    """The queries of a file, as bytes, which is how psycopg takes a query that is no literal."""
+    """Return the queries of a file as bytes, because psycopg accepts dynamic queries only as
+    bytes."""
     return {name: query.encode() for name, query in split_named_queries(sql).items()}
 
 

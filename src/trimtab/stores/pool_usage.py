@@ -1,4 +1,4 @@
-"""How much of a pool of database connections is used."""
+"""The usage of a pool of database connections."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class PoolUsage(NamedTuple):
-    """A pool of connections at this moment."""
+    """The current state of a connection pool."""
 
     in_use: int
-    """Connections that are lent."""
+    """Connections in use."""
     max_size: int
-    """Connections that it may open."""
+    """Maximum number of connections."""
     waiting: int
-    """Tasks that wait for one."""
+    """Tasks that wait for a connection."""

@@ -1,9 +1,9 @@
-"""What model calls have cost, kept beside the logs, so that a ceiling holds over all processes.
+"""A ledger of the costs of model calls, so that a cost ceiling holds for all processes.
 
-A call is reserved before it is made, at the most that it may cost, and settled afterwards at what
-it did cost. Amounts are whole millionths of a US dollar. A day is a day of UTC. A reservation whose
-process was killed counts for the rest of its day, for the call may have been billed; its session
-counts it until it expires.
+Before a call its maximum cost is reserved. Afterwards the reservation is replaced by the real cost.
+Amounts are millionths of a US dollar. A day is a day in UTC. If a process is killed, its
+reservation counts for the rest of the day, because the call may have been billed. Its session
+counts the reservation until it expires.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.named_queries import parse_named_queries
 
 KEPT_DAYS = 31
-"""Days for which it is known what each tenant has spent."""
+"""Number of days for which the spending of each tenant is kept."""
 
 SPENDING_QUERIES = parse_named_queries(
     files("trimtab.stores").joinpath("spending.sql").read_text(encoding="utf-8")
@@ -27,14 +27,14 @@ SPENDING_QUERIES = parse_named_queries(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostCeilings:
-    """What may be spent, in millionths of a US dollar; None is no ceiling."""
+    """Maximum spending in millionths of a US dollar; None for no ceiling."""
 
     session: int | None = None
-    """By one session, over all its days."""
+    """Maximum of one session, over all its days."""
     tenant_per_day: int | None = None
-    """By one tenant with the agent, on one day."""
+    """Maximum of one tenant with the agent, on one day."""
     day: int | None = None
-    """By all tenants with the agent, on one day."""
+    """Maximum of all tenants with the agent, on one day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +42,23 @@ class CallReservation:
     """A call that is about to be made."""
 
     agent: str
-    """The agent that pays."""
+    """The agent that makes the call."""
     tenant: str
-    """Its tenant."""
+    """The tenant of the call."""
     session: str
-    """Its session."""
+    """The session of the call."""
     micros: int
-    """The most that the call may cost, in millionths of a US dollar."""
+    """Maximum cost of the call, in millionths of a US dollar."""
     session_log_micros: int
-    """What the session has cost by its own log."""
+    """Cost of the session so far, according to its log."""
     now: float
-    """Seconds since the epoch."""
+    """Current time in seconds since the epoch."""
     expires_after_s: float
-    """Seconds after which its session no longer counts it."""
+    """Seconds after which its session no longer counts the reservation."""
 
     @property
     def day(self) -> str:
-        """The day that pays, such as `2026-11-17`."""
+        """The day that the call counts for, such as `2026-11-17`."""
         return format_utc_day(self.now)
 
 
@@ -66,23 +66,24 @@ class SpendingLedger(Protocol):
     """Reservations and totals. Every method may raise `StoreUnavailable`."""
 
     async def reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
-        """Count a call before it is made; returns the number of the reservation. Raises
-        `CostCeilingReached` and counts nothing if a ceiling would be exceeded."""
+        """Count a call before it is made, and return the number of the reservation.
+
+        Raise `CostCeilingReached` and count nothing if the call would exceed a ceiling.
+        """
         ...
 
     async def settle(self, reservation: int, micros: int) -> None:
-        """Count what the call has cost in place of its reservation. The second time does
-        nothing."""
+        """Replace a reservation by the real cost of the call. A second call does nothing."""
         ...
 
 
 def format_utc_day(at: float) -> str:
-    """The day of UTC of a moment, in seconds since the epoch."""
+    """Return the UTC day of a time in seconds since the epoch."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def list_days_to_forget(day: str) -> tuple[str, str]:
-    """The days before which totals, and reservations, are of no use any more."""
+    """Return the days before which totals, and reservations, are no longer needed."""
     today = datetime.fromisoformat(day).date()
     return (
         (today - timedelta(days=KEPT_DAYS)).isoformat(),
@@ -93,7 +94,8 @@ def list_days_to_forget(day: str) -> tuple[str, str]:
 def list_ceiling_queries(
     call: CallReservation, ceilings: CostCeilings, session_key: Any
 ) -> list[tuple[str, int, str, list[Any]]]:
-    """For each ceiling that is set its name, its amount, and the query for what counts already."""
+    """Return, for each ceiling that is set, its name, its amount and the query for the spending so
+    far."""
     every = (
         ("session", ceilings.session, "session_total", [session_key, call.now]),
         (
@@ -108,7 +110,7 @@ def list_ceiling_queries(
 
 
 def refuse_above_ceiling(name: str, ceiling_micros: int, counted_micros: int, micros: int) -> None:
-    """Raise `CostCeilingReached` if a call of this price is too much."""
+    """Raise `CostCeilingReached` if a call of this price would exceed the ceiling."""
     if counted_micros + micros > ceiling_micros:
         raise CostCeilingReached(
             name,
@@ -119,7 +121,7 @@ def refuse_above_ceiling(name: str, ceiling_micros: int, counted_micros: int, mi
 
 
 def find_spending_ledger(store: Store) -> SpendingLedger:
-    """The ledger of a store: its own, else one in memory, for stores that keep none."""
+    """Return the ledger of a store; one in memory if the store has none."""
     own: Any = getattr(store, "spending_ledger", None)
     if own is not None:
         return own()

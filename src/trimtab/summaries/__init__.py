@@ -1,1 +1,1 @@
-"""Texts that stand in for what is hidden."""
+"""Texts that replace hidden content."""

@@ -1,8 +1,8 @@
-"""An extractive summary: no model, only lines that were said.
+"""An extractive summary: no model, only lines from the conversation.
 
-It is what stands in when no better summary is there, so it keeps what a reader would look for
-first: what the user asked, what the assistant concluded, which tools were called on what, and how
-their results began.
+It is used when there is no better summary. So it keeps what a reader would look for first: what the
+user asked, what the assistant concluded, which tools were called with what, and how their results
+began.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from trimtab.text.identifiers import RankedIdentifiers, count_identifiers, join_
 from trimtab.tokens.counter import TokenCounter
 
 MAX_EXTRACT_TOKENS = 500
-"""Of the sections of a summary; the list of names beside them has tokens of its own."""
+"""Maximum tokens of the sections of a summary. The list of names has its own tokens."""
 MAX_READ_CHARS = 1_000
-"""Of one message that are looked at."""
+"""Maximum characters of one message to read."""
 MAX_LINE_CHARS = 160
-"""Of one line that are kept."""
+"""Maximum characters of one line to keep."""
 MIN_LINE_START_CHARS = 40
-"""Of a line that tell what it is about."""
+"""Minimum characters of a line's start that show what it is about."""
 FIRST_REQUEST_DIVISOR = 4
-"""A share: of so many tokens of a summary one is for what the user said first, as the task is and
-what holds for all of it."""
+"""One part in this number of a summary's tokens is for the user's first messages, because they
+contain the task and its general rules."""
 USER_LINE_PREFIX = "- user: "
-"""How the line of what a user said begins."""
+"""Prefix of a line with a user's message."""
 NAMES_LINE_PREFIX = "- named: "
-"""How the line of names begins."""
+"""Prefix of the line of names."""
 _CUT = re.compile(r"(?<!\S)\S*…")
-"""A word that a line of the prior summary was cut in."""
+"""A word of the previous summary that was cut at the end of a line."""
 
 
 def extract_summary(
@@ -50,11 +50,11 @@ def extract_summary(
     max_names: int = 0,
     count_names: Callable[[Part], Mapping[str, int]] | None = None,
 ) -> str:
-    """The prior summary's lines and one line for each thing said since, oldest cut first; what the
-    user said first stays, in a quarter of the tokens.
+    """Return the previous summary's lines and one line for each later message, oldest cut first.
 
-    With `max_names` a last line lists the words that were named most, the prior's included; it is
-    not counted in `max_tokens`. `count_names` is for who has read the parts of messages before.
+    The user's first messages stay, in a quarter of the tokens. With `max_names`, a last line lists
+    the most frequent names, including those of the previous summary. It does not count in
+    `max_tokens`. `count_names` is for callers that have already read the parts of the messages.
     """
     lines = [line for line in prior_summary.splitlines() if line.strip()]
     said = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
@@ -73,15 +73,18 @@ def extract_summary(
 
 
 def summary_has_message_lines(summary_text: str, message: Message) -> bool:
-    """Whether each line that a message would add is in a summary, whole or its beginning."""
+    """Whether a summary contains each line that a message would add, whole or its beginning."""
     told = summary_text.splitlines()
     cut = tuple(line.removesuffix("…") for line in told if line.endswith("…"))
     return all(line in told or line.startswith(cut) for line in _message_lines(message))
 
 
 def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str:
-    """The newest lines; where they leave out what the user said first, that in its share of the
-    tokens and the newest of all else."""
+    """Return the newest lines.
+
+    If they leave out the user's first messages, return these in their share of the tokens, and the
+    newest of all others.
+    """
 
     def size(index: int) -> int:
         return counter.count(lines[index] + "\n")
@@ -108,7 +111,7 @@ def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str
 
 
 def _newest_fitting(size: Callable[[int], int], among: Sequence[int], room: int) -> set[int]:
-    """The last of the lines that fit."""
+    """Return the last lines that fit."""
     kept: set[int] = set()
     for index in reversed(among):
         room -= size(index)
@@ -119,7 +122,8 @@ def _newest_fitting(size: Callable[[int], int], among: Sequence[int], room: int)
 
 
 def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
-    """As much of a line's start as fits; all of it where that would be too little to tell."""
+    """Return as much of a line's start as fits; the whole line if the start would say too
+    little."""
     if counter.count(line + "\n") <= max_tokens:
         return line
     low, high = 0, len(line) - 1
@@ -131,7 +135,7 @@ def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
 
 
 def keep_newest_lines(text: str, counter: TokenCounter, max_tokens: int) -> str:
-    """The last lines of a summary that fit: its oldest content goes first."""
+    """Return the last lines of a summary that fit. The oldest content is removed first."""
     kept: list[str] = []
     used = 0
     for line in reversed(text.splitlines()):
@@ -160,7 +164,7 @@ def _keep_newest_words(line: str, counter: TokenCounter, max_tokens: int) -> str
 
 
 def count_part_identifiers(part: Part) -> dict[str, int]:
-    """The identifiers of all that a part says, each with how often it occurs."""
+    """Count the identifiers in all texts of a part."""
     text = extract_text_or_arguments(part) or ""
     return count_identifiers(join_string_values(text) if isinstance(part, ToolCall) else text)
 

@@ -1,7 +1,8 @@
-"""A summary as text: sections under fixed headings, then a list of what is kept to the letter.
+"""The text of a summary: sections with fixed headings, then a list of exact items.
 
-The headings are always the same, so that the next summary, a check and a cut find their way; what
-stands under them is in the user's language. The list is not the model's: `fidelity.py` makes it.
+The headings are always the same, so that the next summary, a check and a cut can find them. The
+text under them is in the user's language. The model does not write the list:
+`needed_and_invented_facts.py` builds it.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ SUMMARY_SECTIONS = (
     "Open questions and tasks",
     "Files and artefacts",
 )
-"""In the order they stand in."""
+"""The sections in their order."""
 MIN_SECTIONS = 3
-"""Headings from which on a reply is taken for a summary by its form alone."""
+"""Minimum number of headings for a reply to be accepted as a summary by its form alone."""
 REQUESTED_SUMMARY_TOKENS = 300
 """Tokens that a model is asked for."""
 MAX_SECTIONS_TOKENS = 500
-"""Tokens that the sections may take."""
+"""Maximum tokens of the sections."""
 DEFAULT_LIST_TOKENS = 500
-"""Tokens that the list may take beside them, however little is replaced."""
+"""Tokens of the list, in addition to the sections, even if little is replaced."""
 MAX_LIST_TOKENS = 4_000
-"""Tokens that it may take, however much is."""
+"""Maximum tokens of the list, however much is replaced."""
 LIST_SHARE_OF_REPLACED = 0.08
-"""Of what is replaced, which the list may take in between."""
+"""Between these limits, the share of the replaced tokens that the list may take."""
 
 VERBATIM_HEADING = "Verbatim:"
 """The heading of the list."""
 OPEN_LINE_PREFIX = "- open: "
-"""How a line of the list begins that is a question or a request, not a row of names."""
+"""Prefix of a line of the list with a question or a request, not with names."""
 ITEM_SEPARATOR = " | "
-"""What stands between two items of one line."""
+"""Separator between two items of one line."""
 MAX_UNCUT_LINE_CHARS = 80
-"""Characters up to which a line is not cut within."""
+"""Maximum characters of a line that is never cut inside."""
 MAX_ITEM_CHARS = 200
-"""Of one item that are kept."""
+"""Maximum characters of one item."""
 
 _SECTION_BY_FOLDED_NAME = {section.casefold(): section for section in SUMMARY_SECTIONS}
 _HEADING = re.compile(
@@ -62,10 +63,10 @@ _EMPTY_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerbatimList:
-    """What is kept to the letter, most likely needed first."""
+    """Items that are kept exactly, the most likely needed first."""
 
     open_questions: tuple[str, ...] = ()
-    """Questions and requests that nobody has answered yet."""
+    """Questions and requests without an answer."""
     items: tuple[str, ...] = ()
     """Names, paths, figures, dates and addresses."""
 
@@ -74,9 +75,9 @@ class VerbatimList:
 
 
 def compute_list_cap(replaced_tokens: int, previous_tokens: int = 0) -> int:
-    """Tokens that a list may take beside a summary that replaces so many.
+    """Return the tokens of the list of a summary that replaces this many tokens.
 
-    What it took `before` it may go on to take: items must not fall out because little was said.
+    The list may keep the size that it had before, so that no items are lost when little was added.
     """
     return min(
         MAX_LIST_TOKENS,
@@ -85,7 +86,7 @@ def compute_list_cap(replaced_tokens: int, previous_tokens: int = 0) -> int:
 
 
 def split_summary(text: str) -> tuple[str, VerbatimList]:
-    """A summary's sections, or whatever stands in their place, and its list."""
+    """Split a summary into its sections, or the text in their place, and its list."""
     lines = text.splitlines()
     if VERBATIM_HEADING not in lines:
         return text, VerbatimList()
@@ -103,12 +104,12 @@ def split_summary(text: str) -> tuple[str, VerbatimList]:
 
 
 def join_summary(sections_text: str, verbatim_list: VerbatimList) -> str:
-    """The inverse of `split`."""
+    """Join what `split_summary` has split."""
     return "\n".join(line for line in (sections_text, format_verbatim_list(verbatim_list)) if line)
 
 
 def format_verbatim_list(verbatim_list: VerbatimList) -> str:
-    """The list as it stands in a summary; nothing where it is empty."""
+    """Return the list as it appears in a summary; empty if it has no items."""
     if not verbatim_list:
         return ""
     lines = [
@@ -121,15 +122,15 @@ def format_verbatim_list(verbatim_list: VerbatimList) -> str:
 
 
 def sanitise_verbatim_item(item: str) -> str:
-    """An item that can stand in the list: of one line, without what separates items."""
+    """Return an item in the form of the list: one line, without the separator."""
     text = " ".join(item.replace("|", "¦").split())
     return text if len(text) <= MAX_ITEM_CHARS else f"{text[: MAX_ITEM_CHARS - 1]}…"
 
 
 def parse_sections(sections_text: str) -> dict[str, list[str]]:
-    """By heading: the lines under it that say something. What stands before the first is lost.
+    """Return the non-empty lines by heading. Text before the first heading is dropped.
 
-    Models write headings as they like: bold, numbered, with a colon or hashes.
+    Models write headings in many ways: bold, numbered, with a colon or hashes.
     """
     found: dict[str, list[str]] = {}
     current: list[str] | None = None
@@ -143,7 +144,7 @@ def parse_sections(sections_text: str) -> dict[str, list[str]]:
 
 
 def format_sections(sections: Mapping[str, list[str]]) -> str:
-    """Sections in their order, those without a line left out."""
+    """Return the sections in their order, without empty ones."""
     lines: list[str] = []
     for name in SUMMARY_SECTIONS:
         if told := sections.get(name):
@@ -154,7 +155,7 @@ def format_sections(sections: Mapping[str, list[str]]) -> str:
 def cut_summary_to_caps(
     text: str, counter: TokenCounter, max_sections_tokens: int | None, max_list_tokens: int | None
 ) -> str:
-    """A summary within its caps: the sections within theirs, the list within its own."""
+    """Cut a summary to its limits: the sections to theirs, and the list to its own."""
     body, listed = split_summary(text)
     if max_sections_tokens is not None:
         body = cut_sections(body, counter, max_sections_tokens)
@@ -164,9 +165,9 @@ def cut_summary_to_caps(
 
 
 def cut_sections(sections_text: str, counter: TokenCounter, max_tokens: int) -> str:
-    """The oldest lines of the longest sections go until the rest fits; headings stay.
+    """Remove the oldest lines of the longest sections until the rest fits. Headings stay.
 
-    Without sections, or where headings alone are too long, the oldest lines go.
+    Without sections, or if the headings alone are too long, the oldest lines are removed.
     """
     if counter.count(sections_text) <= max_tokens:
         return sections_text
@@ -188,7 +189,7 @@ def cut_sections(sections_text: str, counter: TokenCounter, max_tokens: int) -> 
 def cut_verbatim_list(
     verbatim_list: VerbatimList, counter: TokenCounter, max_tokens: int
 ) -> VerbatimList:
-    """As much of a list, from its start, as fits."""
+    """Return as much of a list, from its start, as fits."""
     whole = (
         *((True, each) for each in verbatim_list.open_questions),
         *((False, each) for each in verbatim_list.items),
@@ -209,7 +210,8 @@ def cut_verbatim_list(
 
 
 def find_largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to a limit that fits, where fewer fit if more do."""
+    """Return the largest number up to a limit that fits. If a number fits, smaller ones must also
+    fit."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -218,7 +220,7 @@ def find_largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def format_lines_as_bullets(unsectioned_text: str) -> list[str]:
-    """The lines of a text that has no sections, each as it stands under a heading."""
+    """Return the lines of a text without sections, each in the form of a line under a heading."""
     return [format_bullet(line) for line in unsectioned_text.splitlines() if line.strip()]
 
 
@@ -230,13 +232,13 @@ def iter_lines_of_all_sections(sections: Mapping[str, list[str]]) -> Iterable[st
 def remove_section_lines(
     sections: Mapping[str, list[str]], unwanted_lines: Sequence[str]
 ) -> dict[str, list[str]]:
-    """The sections without some of their lines."""
+    """Return the sections without some of their lines."""
     gone = set(unwanted_lines)
     return {name: [line for line in told if line not in gone] for name, told in sections.items()}
 
 
 def _parse_heading(line: str) -> tuple[str | None, str]:
-    """The section that a line begins, and what else the line says."""
+    """Return the section that a line begins, and the rest of the line."""
     if (match := _HEADING.match(line)) and (
         name := _SECTION_BY_FOLDED_NAME.get(match[1].casefold())
     ):
@@ -249,6 +251,6 @@ def _parse_heading(line: str) -> tuple[str | None, str]:
 
 
 def format_bullet(line: str) -> str:
-    """A line as it stands under a heading, however a model has marked it."""
+    """Return a line in the form of a line under a heading, however a model has marked it."""
     told = re.sub(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+", "", line).strip()
     return f"- {told}"

@@ -1,7 +1,7 @@
-"""What a summary must not lose, what it lost, and what it made up.
+"""Find what a summary must keep, what it lost and what it invented.
 
-No model is asked: names, paths, figures, dates, addresses and open questions are found by their
-form. Those that the summary does not say are carried on beside it, in a list of its own size.
+No model is used: names, paths, figures, dates, addresses and open questions are found by their
+form. Those that the summary does not contain are kept beside it, in a list of its own size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab.text.identifiers import list_string_values
 from trimtab.tokens.counter import TokenCounter
 
 ItemKind = Literal["url", "date", "quantity", "word", "name", "number"]
-"""What an item is by its form; a `word` is an identifier or a path."""
+"""The kind of an item by its form. A `word` is an identifier or a path."""
 
 # Every repetition is bounded, or begins where nothing of its kind stands before it: a text of one
 # letter, or of digits and spaces, must not take the square of its length.
@@ -55,7 +55,7 @@ _IDENTIFIER = re.compile(r"(?<![\w$])(?:[~.]{0,2}/)?[\w$]+(?:[./:\\@#-]+[\w$]+)*
 _NAME = re.compile(r"(?<=[^\W\d_,;:)\"'] )[^\W\d_a-zß-ÿ][\w'’-]+(?: [^\W\d_a-zß-ÿ][\w'’-]+){0,3}")
 _SENTENCE = re.compile(r"(?<=[.!?？。！؟\n])")
 QUESTION_MARKS = ("?", "？", "؟")
-"""How a question ends."""
+"""Characters that end a question."""
 _IDENTIFIER_SIGNS = re.compile(r"[0-9_]|[a-z][A-Z]|[./\\:@#].*[./\\:@#]|^[~.]*/|\.\w{1,5}$")
 _INSTRUCTIONS = re.compile(
     r"(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|any|your)\b"
@@ -83,10 +83,10 @@ _ORDERS = re.compile(
     r"|\bpipe\w*\b.{0,20}\b(?:sh|bash)\b|\|\s*(?:sudo\s)?(?:ba)?sh\b",
     re.IGNORECASE,
 )
-"""What may be an order, or a leave to do something. Users and the agent say such things as well."""
+"""Phrases that may be an order or a permission. Users and the agent also use such phrases."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 MIN_SPOKEN_SHARE = 0.6
-"""Share of the words of an order that one message of the user or the agent must have."""
+"""Minimum share of an order's words that one message of the user or the agent must contain."""
 
 _WEIGHT_BY_PLACE: Mapping[str, float] = {
     "user": 1.5,
@@ -95,9 +95,9 @@ _WEIGHT_BY_PLACE: Mapping[str, float] = {
     "assistant": 2.0,
     "result": 1.0,
 }
-"""How much likelier an item is needed again for having been named there; places multiply."""
+"""How much more likely an item is needed again if it was named in this place. Places multiply."""
 _RESULT_ONLY_WEIGHT = 0.25
-"""The same for what nobody but tools has named."""
+"""The same for items that only tool results contain."""
 _WEIGHT_BY_KIND: Mapping[ItemKind, float] = {
     "url": 1.0,
     "date": 0.5,
@@ -107,38 +107,39 @@ _WEIGHT_BY_KIND: Mapping[ItemKind, float] = {
     "number": 0.3,
 }
 _DIGEST_WEIGHT = 0.5
-"""The same for hashes, ids of 128 bits and moments: machines name them, and many."""
+"""The same for hashes, ids of 128 bits and timestamps: machines write many of them."""
 _IS_DIGEST = re.compile(
     r"(?i)(?=\D*\d)[0-9a-f]{7,}$|[0-9a-f]{8}-[0-9a-f]{4}-|\S*\d{4}-\d\d-\d\dT|\S*:\d+$"
 )
 MAX_NAMING_ARGUMENT_CHARS = 200
-"""Of an argument that names something; a longer one is a body, such as a file's new text."""
+"""Maximum characters of an argument that names something. A longer one is a body, such as a file's
+new text."""
 SUMMARY_FRAME_TOKENS = 48
-"""Of the line before a summary and of the message that it stands in, at most."""
+"""Maximum tokens of the line before a summary and of the message around it."""
 MAX_OPEN_QUESTION_CHARS = 160
-"""Of a question or request that are kept."""
+"""Maximum characters of a question or request."""
 MAX_OPEN_QUESTIONS = 4
-"""Questions and requests that are kept."""
+"""Maximum number of questions and requests."""
 MAX_SCANNED_CHARS = 20_000
-"""Characters of one text that are looked through, half at each end."""
+"""Maximum characters of one text to search, half at each end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeededFacts:
-    """What later turns are likely to ask for."""
+    """Facts that later turns are likely to need."""
 
     open_questions: tuple[str, ...] = ()
-    """The user's questions, and the latest request, that no text of the assistant follows."""
+    """The user's questions, and the latest request, that the assistant has not answered."""
     items: tuple[str, ...] = ()
-    """Names, paths, figures, dates and addresses, most likely needed first."""
+    """Names, paths, figures, dates and addresses, the most likely needed first."""
 
 
 def find_needed_facts(messages: Sequence[Message]) -> NeededFacts:
-    """What messages name that later turns are likely to need.
+    """Find facts in messages that later turns are likely to need.
 
-    What tools were called with counts most, then what was said; what only results hold counts
-    least. What was named late counts more. Of two that are as likely the shorter goes first, for
-    more of its kind fit. docs/summaries.md has what this was measured on.
+    Arguments of tool calls count most, then messages. Items that only results contain count least.
+    Later items count more. Of two equally likely items the shorter comes first, because more of
+    them fit. docs/summaries.md says on which data this was measured.
     """
     places: dict[str, set[str]] = {}
     kinds: dict[str, ItemKind] = {}
@@ -168,7 +169,7 @@ def find_needed_facts(messages: Sequence[Message]) -> NeededFacts:
 
 
 def find_named_items(text: str) -> dict[str, ItemKind]:
-    """What a text names, each once, in order of kind; nothing is found twice."""
+    """Return the items that a text names, each once, ordered by kind."""
     if len(text) > MAX_SCANNED_CHARS:
         text = f"{text[: MAX_SCANNED_CHARS // 2]}\n{text[-MAX_SCANNED_CHARS // 2 :]}"
     found: dict[str, ItemKind] = {}
@@ -195,7 +196,7 @@ def find_named_items(text: str) -> dict[str, ItemKind]:
 
 
 def find_missing_items(items: Iterable[str], text: str) -> list[str]:
-    """Those that a text does not say, whatever their case."""
+    """Return the items that a text does not contain, ignoring case."""
     folded = text.casefold()
     return [item for item in items if not _contains_item(folded, item.casefold())]
 
@@ -209,13 +210,13 @@ def build_verbatim_list(
     max_tokens: int = DEFAULT_LIST_TOKENS,
     visible_text: str = "",
 ) -> VerbatimList:
-    """The list that stands beside a summary: what its sections do not say of what is needed.
+    """Build the list beside a summary: the needed items that its sections do not contain.
 
-    What is still `seen` is not put on it: it comes when that, too, is summarised.
+    Items in `visible_text` are left out until that text is also summarised.
 
-    What the prior list has goes on, as long as there is room. Where there is none, its first half
-    stays as it is, or what is oldest would move back with every summary until it falls off; of the
-    rest one item stays for each new one.
+    The items of the previous list stay as long as there is room. If there is no room, its first
+    half stays unchanged. Otherwise the oldest items would move back with every summary until they
+    are lost. In the rest, one old item stays for each new one.
     """
     need = find_needed_facts(messages)
     known = set(prior_list.items)
@@ -244,9 +245,9 @@ def compute_list_room(
     replaced_tokens: int,
     max_list_tokens: int,
 ) -> int:
-    """Tokens that a list may take, so that the summary stays smaller than what it replaces.
+    """Return the tokens for a list so that the summary stays smaller than what it replaces.
 
-    Half of what the sections save, or as much as the list took before.
+    That is half of what the sections save, or the previous size of the list.
     """
     saved = replaced_tokens - counter.count(sections_text) - SUMMARY_FRAME_TOKENS
     before = counter.count(format_verbatim_list(prior_list))
@@ -262,11 +263,11 @@ def add_verbatim_list(
     list_tokens: int = DEFAULT_LIST_TOKENS,
     visible_text: str = "",
 ) -> str:
-    """A summary's text with the list that belongs beside it, whoever made the text.
+    """Return a summary's text with its list, whoever wrote the text.
 
-    `prior` is the whole summary before it: its list is carried on, and what its sections named. A
-    list that the text brings along is not believed. `seen` is what stands behind the messages and
-    stays.
+    `prior_summary` is the whole previous summary. Its list and the items in its sections are kept.
+    A list in `summary_text` is ignored. `visible_text` is the text after the messages that stays
+    visible.
     """
     body, _ = split_summary(summary_text)
     told, listed = split_summary(prior_summary)
@@ -280,7 +281,8 @@ def add_verbatim_list(
 
 
 def find_invented_items(line: str, normalised_source: str) -> list[str]:
-    """What a line names that its source, folded by `folded`, does not."""
+    """Return items of a line that its source does not contain. `normalise_source` made the
+    source."""
     made_up: list[str] = []
     for item, kind in find_named_items(line).items():
         if kind == "name" or (kind == "word" and not _is_unmistakable(item)):
@@ -296,20 +298,20 @@ def find_invented_items(line: str, normalised_source: str) -> list[str]:
 
 
 def normalise_source(texts: Iterable[str]) -> str:
-    """All that was said, in the form that `find_invented_items` looks things up in."""
+    """Return all texts in the form in which `find_invented_items` searches."""
     return _normalise("\n".join(texts))
 
 
 def is_instruction_line(line: str) -> bool:
-    """Whether a line tells its reader what to do, or lets somebody speak, instead of telling what
-    was said."""
+    """Whether a line gives its reader an instruction or imitates a speaker, instead of
+    reporting."""
     return _INSTRUCTIONS.search(line) is not None
 
 
 def is_order_that_nobody_gave(line: str, spoken_texts: Sequence[str]) -> bool:
-    """Whether a line orders or permits something that neither the user nor the agent spoke of.
+    """Whether a line orders or permits something that neither the user nor the agent mentioned.
 
-    What only a tool's result says is data: it must not become a rule by being summarised.
+    A tool result is only data: a summary must not turn it into a rule.
     """
     if _ORDERS.search(line) is None:
         return False
@@ -323,7 +325,7 @@ def is_order_that_nobody_gave(line: str, spoken_texts: Sequence[str]) -> bool:
 
 
 def list_spoken_texts(messages: Iterable[Message]) -> list[str]:
-    """What users and the agent have said, without what tools gave back."""
+    """Return the texts of users and the agent, without tool results."""
     return [
         text
         for message in messages
@@ -333,17 +335,17 @@ def list_spoken_texts(messages: Iterable[Message]) -> list[str]:
 
 
 def list_message_texts(messages: Iterable[Message]) -> list[str]:
-    """All texts of messages, whole."""
+    """Return all texts of messages in full."""
     return [text for message in messages for _, text in _texts_with_place(message)]
 
 
 def _normalise(text: str) -> str:
-    """Without case, spaces and the signs by which figures are grouped."""
+    """Remove case, spaces and the separators of digits."""
     return re.sub(r"[\s,'’_]", "", text.casefold())
 
 
 def _texts_with_place(message: Message) -> list[tuple[str, str]]:
-    """Each text of a message, with the place it stands in."""
+    """Return each text of a message with its place."""
     told: list[tuple[str, str]] = []
     for part in message.parts:
         match part:
@@ -362,7 +364,7 @@ def _texts_with_place(message: Message) -> list[tuple[str, str]]:
 
 
 def _open_questions(messages: Sequence[Message]) -> tuple[str, ...]:
-    """What the user asked last, if no text of the assistant follows."""
+    """Return the user's last questions if the assistant has not answered."""
     asked: list[str] = []
     for message in reversed(messages):
         if message.role == "assistant" and message.text.strip():
@@ -384,7 +386,7 @@ def _interleave(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_identifier(text: str) -> bool:
-    """Whether it is an identifier or a path, by its form, and neither prose nor a plain number."""
+    """Whether a text has the form of an identifier or a path, not of prose or a plain number."""
     return (
         len(text) >= 4
         and _IDENTIFIER_SIGNS.search(text) is not None
@@ -393,7 +395,7 @@ def _is_identifier(text: str) -> bool:
 
 
 def _is_unmistakable(word: str) -> bool:
-    """Whether nobody writes this in prose: `input/output` and `e.g` are."""
+    """Whether a word is never part of prose. `input/output` and `e.g` may be."""
     return (
         len(word) >= 5 and re.search(r"[0-9_]|[a-z][A-Z]|^[~.]*/|\.[a-z]{2,5}$", word) is not None
     )

@@ -1,7 +1,7 @@
-"""Messages as one text to be read about, not as a chat that a model could go on with.
+"""Messages as one text to read about, not as a chat that a model could continue.
 
-Each message stands under a line that says whose it is, its own lines one space to the right: no
-text can pass for such a line.
+Each message follows a line that names its author. Its own lines are indented by one space, so that
+no text can imitate such a line.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from trimtab.summaries.format import find_largest_fitting
 from trimtab.tokens.counter import TokenCounter
 
 MAX_MESSAGE_CHARS = 1_000
-"""Of one message that are shown, head and tail."""
+"""Maximum characters of one message, head and tail together."""
 MIN_PART_CHARS = 80
-"""Of one part of a message that has very many."""
+"""Minimum characters of one part of a message with very many parts."""
 
 
 def transcribe_messages(
     messages: Sequence[Message], *, max_message_chars: int = MAX_MESSAGE_CHARS
 ) -> list[str]:
-    """One text for each message that says something: calls with arguments, results labelled."""
+    """Return a text for each non-empty message: calls with arguments, results with a label."""
     named = {call.id: call.name for message in messages for call in message.calls}
     told: list[str] = []
     for message in messages:
@@ -38,7 +38,8 @@ def transcribe_messages(
 
 
 def cut_middle(text: str, max_chars: int) -> str:
-    """Head and tail of a text within so many characters, and how much is missing between them."""
+    """Return head and tail of a text in at most `max_chars` characters, with a note of its length
+    between them."""
     if len(text) <= max_chars:
         return text
     words = f" […{len(text)} characters…] "
@@ -50,12 +51,12 @@ def cut_middle(text: str, max_chars: int) -> str:
 
 
 def join_into_chunks(texts: Iterable[str], counter: TokenCounter, max_tokens: int) -> list[str]:
-    """The texts in order, joined to as few pieces as hold no more tokens than that each.
+    """Join texts in order into as few chunks of at most `max_tokens` as possible.
 
-    One that is too long for itself loses its middle.
+    A text that is too long by itself loses its middle.
     """
     if max_tokens <= 0:
-        raise ValueError(f"a piece of {max_tokens} tokens holds nothing; it must be more than 0")
+        raise ValueError(f"invalid max_tokens {max_tokens}: a chunk must have more than 0 tokens")
     pieces: list[list[str]] = []
     used = 0
     for text in texts:

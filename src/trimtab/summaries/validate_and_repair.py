@@ -1,7 +1,7 @@
-"""Whether a model's text may stand for what it was made from, and in which form.
+"""Check whether a model's text may replace the messages that it summarises, and repair it.
 
-What can be put right is put right: lines that name what nobody said, or that give orders, go; what
-is missing is carried in the list. What cannot be is a reason to leave the messages where they are.
+Lines that name invented facts or give orders are removed. Missing items go into the list. If a text
+cannot be repaired, the messages stay as they are.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ from trimtab.summaries.needed_and_invented_facts import (
 from trimtab.tokens.counter import TokenCounter
 
 MAX_WRONG_LINE_SHARE = 0.34
-"""Share of a summary's lines that may be made up; above it none of the rest is believed."""
+"""Maximum share of invented lines in a summary. Above it the whole text is rejected."""
 MIN_NAMED_ITEMS = 3
-"""Of the names, figures and dates in the messages, which a text without our headings must say, or
-all if there are fewer; without any of them it must at least speak of the same."""
+"""Number of names, figures and dates of the messages that a text without our headings must contain,
+or all if there are fewer. Without any it must at least use the same words."""
 MIN_DISTINCT_WORDS = 5
-"""Different words of four letters or more that such a text must have."""
+"""Minimum number of different words of four or more characters in such a text."""
 MIN_SHARED_WORDS_SHARE = 0.5
-"""Share of them that the messages or the prior summary must have, too."""
+"""Minimum share of these words that the messages or the previous summary must also contain."""
 
 _LONG_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{2}|[^\W\d_\u3040-\u30ff\u3400-\u9fff]{4,}")
-"""A word of four letters or more, or two signs of a script that has no spaces."""
+"""A word of four or more characters, or two characters of a script without spaces."""
 
 
 class InvalidSummaryError(ValueError):
-    """A text that may not stand for what it was made from; says why."""
+    """A text that may not replace what it summarises. The message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidatedSummary:
     text: str
-    """The summary as it may stand: sections within their cap, then the list within its own."""
+    """The accepted summary: sections within their limit, then the list within its own."""
     patched: int = 0
-    """Items that the sections do not say and the list carries."""
+    """Items that the sections miss and the list carries."""
     lost: int = 0
-    """Items that neither has room for; they stay recallable."""
+    """Items for which neither has room. They can still be recalled."""
     removed: int = 0
-    """Lines that were taken out: made up, or orders."""
+    """Lines that were removed because they were invented or gave orders."""
     cut: bool = False
-    """True where lines had to go for the cap."""
+    """True if lines were removed because of the limit."""
 
     @property
     def changed(self) -> bool:
-        """Whether the model's text was not good enough as it came."""
+        """Whether the model's text had to be changed."""
         return bool(self.patched or self.removed or self.cut)
 
 
@@ -89,11 +89,13 @@ def validate_summary(
     replaced_tokens: int | None = None,
     visible_text: str = "",
 ) -> ValidatedSummary:
-    """The summary of `prior` and `messages` that a model's text gives; raises
-    `InvalidSummaryError`.
+    """Return the summary of `prior_summary` and `messages` that a model's text gives.
 
-    `replaced` is what both take now, in tokens: the summary must be smaller. `seen` is what stands
-    behind the messages and stays.
+    `replaced_tokens` is their current size, and the summary must be smaller. `visible_text` is the
+    text after the messages that stays visible.
+
+    Raises:
+        InvalidSummaryError: The text may not replace the messages.
     """
     if not text.strip():
         raise InvalidSummaryError("it is empty")
@@ -114,9 +116,8 @@ def validate_summary(
     if replaced_tokens is not None:
         if (size := counter.count(body)) >= replaced_tokens - SUMMARY_FRAME_TOKENS:
             raise InvalidSummaryError(
-                f"it is not smaller: its {size} tokens and {SUMMARY_FRAME_TOKENS} for the words "
-                "around it "
-                f"would stand for {replaced_tokens}"
+                f"it is not smaller: it has {size} tokens, its frame has {SUMMARY_FRAME_TOKENS}, "
+                f"and the replaced messages have {replaced_tokens}"
             )
         list_tokens = compute_list_room(
             body, split_summary(prior_summary)[1], counter, replaced_tokens, list_tokens
@@ -129,8 +130,8 @@ def validate_summary(
     )
     if verdict.lost and not headed:
         raise InvalidSummaryError(
-            f"it has {len(sections)} of the sections, and {verdict.lost} names, figures or dates "
-            "are neither in it nor in its list"
+            f"it has {len(sections)} of the sections, and {verdict.lost} names, figures or "
+            "dates are missing in its text and in its list"
         )
     return verdict
 
@@ -144,11 +145,13 @@ def validate_result_summary(
     list_tokens: int = DEFAULT_LIST_TOKENS,
     max_total_tokens: int,
 ) -> ValidatedSummary:
-    """The summary of one tool result that a model's text gives, line by line; raises
-    `InvalidSummaryError`.
+    """Return the summary of one tool result that a model's text gives, line by line.
 
-    `most` is what the result would take if it were cut, in tokens: the summary, with its list and
-    the line before it, must not take more.
+    `max_total_tokens` is the size of the result if it were cut. The summary, with its list and the
+    line before it, must not take more.
+
+    Raises:
+        InvalidSummaryError: The text may not replace the result.
     """
     body, _ = split_summary(text)
     lines = format_lines_as_bullets(body)
@@ -162,7 +165,7 @@ def validate_result_summary(
     if not kept:
         size = counter.count(right[0])
         raise InvalidSummaryError(
-            f"its first line takes {size} tokens, and {max(0, room)} are left for it"
+            f"its first line has {size} tokens, but only {max(0, room)} are allowed"
         )
     body = "\n".join(kept)
     left = max(0, max_total_tokens - SUMMARY_FRAME_TOKENS - counter.count(body) - 1)
@@ -175,8 +178,10 @@ def validate_result_summary(
 def _require_coverage(
     text: str, source_texts: Sequence[str], messages: Sequence[Message], section_count: int
 ) -> None:
-    """Whether a text without our headings tells of what was said. One that goes on with the
-    conversation, or declines to write, does not."""
+    """Raise an error if a text without our headings does not report the messages.
+
+    A text that continues the conversation or declines to write does not.
+    """
     items = find_needed_facts(messages).items
     if items and len(items) - len(find_missing_items(items, text)) >= min(
         MIN_NAMED_ITEMS, len(items)
@@ -191,20 +196,21 @@ def _require_coverage(
         or len(used & source) < MIN_SHARED_WORDS_SHARE * len(used)
     ):
         raise InvalidSummaryError(
-            f"it has {section_count} of the sections, at least {MIN_SECTIONS} are due, and it "
-            "tells too "
-            "little of the messages to be taken without them"
+            f"it has {section_count} of the sections and needs at least {MIN_SECTIONS}; "
+            "without them it says too little of the messages"
         )
 
 
 def remove_instruction_lines(text: str) -> str:
-    """A summary that its user answers for, without lines that give orders or let somebody speak;
-    raises `InvalidSummaryError` where too many do."""
+    """Remove lines that give orders or imitate a speaker from a summary that the user wrote.
+
+    Raise `InvalidSummaryError` if there are too many of them.
+    """
     body, carried = split_summary(text)
     lines = body.splitlines()
     wrong = [line for line in lines if is_instruction_line(line)]
     if len(wrong) > MAX_WRONG_LINE_SHARE * sum(bool(line.strip()) for line in lines):
-        raise InvalidSummaryError(f"{len(wrong)} of its lines give orders or let somebody speak")
+        raise InvalidSummaryError(f"{len(wrong)} of its lines give orders or imitate a speaker")
     if not wrong:
         return text
     return join_summary("\n".join(line for line in lines if line not in wrong), carried)
@@ -213,9 +219,9 @@ def remove_instruction_lines(text: str) -> str:
 def _find_wrong_lines(
     lines: Sequence[str], source_texts: Iterable[str], spoken_texts: Sequence[str] | None
 ) -> list[str]:
-    """Lines that name what nobody said, or give orders; with too many of them none is believed.
+    """Return lines that name invented facts or give orders. Raise an error if there are too many.
 
-    With `spoken_texts`, what the user and the agent said, orders of nobody else stay.
+    With `spoken_texts`, orders are kept only if the user or the agent gave them.
     """
     source = normalise_source(source_texts)
     wrong = [
@@ -226,7 +232,9 @@ def _find_wrong_lines(
         or (spoken_texts is not None and is_order_that_nobody_gave(line, spoken_texts))
     ]
     if len(wrong) > MAX_WRONG_LINE_SHARE * len(lines):
-        raise InvalidSummaryError(f"{len(wrong)} of its {len(lines)} lines name what nobody said")
+        raise InvalidSummaryError(
+            f"{len(wrong)} of its {len(lines)} lines invent facts or give orders"
+        )
     return wrong
 
 

@@ -1,7 +1,7 @@
-"""What users' own tests need: a store in memory, a scripted provider, and strict simulators.
+"""Tools for your own tests: a store in memory, a scripted provider, and strict simulators.
 
-The simulated provider and the simulated Telegram need the extra `testing`, the simulated Discord
-needs the extra `discord`. The rest needs nothing.
+The simulated provider and the simulated Telegram need the extra `testing`. The simulated Discord
+needs the extra `discord`. Everything else needs nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: some need an extra of their own."""
+    """Import a name at its first use, because some names need an extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab.testing' has no attribute {name!r}")
     return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -1,6 +1,6 @@
-"""Pictures and documents of a request, looked at by nobody's code but this, as providers do.
+"""Check the images and documents of a request as providers do, independently of Trimtab's code.
 
-A PNG is unpacked, so that one whose header is fine and whose pixels are not is found as well.
+A PNG is unpacked, so that wrong pixels after a valid header are also found.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from trimtab.testing.request_counter import list_array_objects
 JsonObject = Mapping[str, Any]
 IMAGE_MEDIA_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 MAX_IMAGE_BYTES = 5_242_880
-"""Bytes of a picture that Anthropic takes."""
+"""Maximum size of an image for Anthropic, in bytes."""
 MAX_IMAGE_SIDE_PX = 8_000
-"""Pixels of a side that it takes."""
+"""Maximum length of a side for Anthropic, in pixels."""
 MANY_IMAGES = 20
-"""Pictures of a request above which it takes less."""
+"""Number of images in a request above which Anthropic's limits are lower."""
 MAX_SIDE_OF_MANY_PX = 2_000
 MAX_IMAGES = 600
-"""Pictures of a request that Anthropic takes."""
+"""Maximum number of images in a request to Anthropic."""
 MAX_IMAGES_OF_SMALL_WINDOWS = 100
 """The same for models with a window of 200,000 tokens."""
 SMALL_WINDOW_TOKENS = 200_000
 MAX_OPENAI_IMAGES = 1_500
-"""Pictures of a request that OpenAI takes."""
+"""Maximum number of images in a request to OpenAI."""
 MAX_OPENAI_IMAGE_MB = 50.0
-"""Megabytes of all of them, as OpenAI counts."""
+"""Maximum size of all images together in megabytes, as OpenAI counts."""
 OPENAI_IMAGE_SIZE_FACTOR = 1.026
-"""By which OpenAI's count of pictures was seen to exceed their base64."""
+"""Measured ratio of OpenAI's size of images to their size in base64."""
 _UNSUPPORTED = "You uploaded an unsupported image. Please make sure your image "
 _BYTES_A_PIXEL = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaRefusal:
-    """What a provider says of a picture or a document."""
+    """The error of a provider about an image or a document."""
 
     message: str
-    """Its words."""
+    """The message."""
     param: str | None = None
-    """Where it stands, in OpenAI's form."""
+    """The place in the request, in OpenAI's form."""
     code: str | None = None
     """OpenAI's code."""
 
 
 def find_media_error(request: JsonObject, dialect: str) -> MediaRefusal | None:
-    """What is wrong with the first picture or document that is; None where all is well."""
+    """Return the first error in an image or a document. None if there is none."""
     if dialect == "anthropic":
         told = next(_anthropic(request), None)
         return None if told is None else MediaRefusal(message=told)
@@ -210,7 +210,7 @@ def _detect_image_type(data: bytes) -> str | None:
 
 
 def _decode_image_size(data: bytes, kind: str | None) -> tuple[int, int] | None:
-    """Width and height, where a decoder would come to an end with it."""
+    """Return width and height. None if a decoder would fail."""
     match kind:
         case "image/png":
             sides = _decode_png_size(data)
@@ -226,7 +226,7 @@ def _decode_image_size(data: bytes, kind: str | None) -> tuple[int, int] | None:
 
 
 def _decode_png_size(data: bytes) -> tuple[int, int] | None:
-    """Of a PNG whose chunks and pixels are all there."""
+    """Return the size of a PNG. None if its chunks or pixels are incomplete."""
     at, pixels, header = 8, b"", b""
     while data[at + 4 : at + 8] != b"IEND":
         length = int.from_bytes(data[at : at + 4], "big")

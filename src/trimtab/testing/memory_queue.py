@@ -1,4 +1,4 @@
-"""A queue in memory, for tests: the one of one machine, on a database that no file holds."""
+"""A queue in memory for tests: the queue of one machine on a database without a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class MemoryDatabase:
-    """A `Database` in memory; each step is done at once, in the thread that asks."""
+    """A `Database` in memory. Each step runs at once, in the calling thread."""
 
     def __init__(self) -> None:
         self.on_foreign_write: list[Callable[[], None]] = []
@@ -44,10 +44,10 @@ class MemoryDatabase:
         return work(self._connection)
 
     async def check_writable(self) -> None:
-        """It always is."""
+        """Do nothing, because memory is always writable."""
 
     async def close(self) -> None:
-        """Nothing is held; what waits stays, so that a test can open it again."""
+        """Do nothing. What is in the queue stays, so that a test can open it again."""
 
     def _in_transaction(self, work: Callable[[Connection], T]) -> T:
         self._connection.execute("BEGIN")
@@ -62,7 +62,7 @@ class MemoryDatabase:
 
 
 class _LogsOfStore:
-    """The logs of any store, looked at from outside."""
+    """The logs of any store, read from outside."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class _LogsOfStore:
 
 
 class MemoryQueue(SqliteMessageQueue):
-    """Keeps every promise but the one to outlive the process."""
+    """A queue that keeps every promise except to survive the process."""
 
     def __init__(
         self,
@@ -94,4 +94,4 @@ class MemoryQueue(SqliteMessageQueue):
     ) -> None:
         super().__init__(MemoryDatabase(), _LogsOfStore(store), on_posted, clock=clock)
         self.store = store
-        """Whose sessions it is for."""
+        """The store of the sessions."""

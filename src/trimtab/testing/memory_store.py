@@ -1,4 +1,4 @@
-"""A store in memory, for tests: the same promises and errors, and nothing outlives it."""
+"""A store in memory for tests: it has the same guarantees and errors, but keeps nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from trimtab.window.checkpoint import Snapshot
 @dataclass(slots=True, kw_only=True)
 class _Log:
     lines: list[str] = field(default_factory=list[str])
-    """Events as `dump` makes them: what cannot be stored fails here as well."""
+    """Events in their stored form, so that an event that cannot be stored also fails here."""
     snapshots: dict[int, Snapshot] = field(default_factory=dict[int, Snapshot])
-    """By position."""
+    """Snapshots by position."""
     keys: dict[str, int] = field(default_factory=dict[str, int])
     """Positions of messages by their idempotency keys."""
     epoch: int = 0
-    """The newest claimed turn's."""
+    """The epoch of the newest claimed turn."""
     parent: str | None = None
     """The session that it was last forked from."""
 
@@ -51,7 +51,10 @@ class _Log:
 
 
 class MemoryStore:
-    """Logs in a dictionary. Nothing here waits, so each method is done in one step."""
+    """A `Store` in memory, for tests. Its sessions are lost when the process ends.
+
+    No method waits, so each one is done in one step.
+    """
 
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
@@ -109,7 +112,7 @@ class MemoryStore:
             event = change(load_event_line(line))
             if event.seq != seq:
                 raise ValueError(
-                    f"event {seq} was changed into one at {event.seq}; it must stay there"
+                    f"event {seq} was changed into one at {event.seq}; it must keep its position"
                 )
             new.add(event, dump_event_line(event))
         for event, line in zip(events, lines, strict=True):
@@ -130,10 +133,10 @@ class MemoryStore:
         return [_describe_session(name, self._logs[name]) for name in names]
 
     async def release(self, session: str) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is locked."""
 
     async def close(self) -> None:
-        """Nothing is held; what was stored stays, so that a test can open it again."""
+        """Do nothing. The sessions stay, so that a test can open them again."""
 
     def _require_log(self, session: str) -> _Log:
         if session not in self._logs:
@@ -142,14 +145,16 @@ class MemoryStore:
 
 
 def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[str]:
-    """The lines of events that may be appended."""
+    """Return the stored form of events that may be appended."""
     position = len(log.lines)
     if events and events[0].seq != position + 1:
         raise PositionTaken(session, events[0].seq, position)
     keys = dict(log.keys)
     for seq, event in enumerate(events, position + 1):
         if event.seq != seq:
-            raise ValueError(f"event {event.seq} of a batch stands where {seq} belongs")
+            raise ValueError(
+                f"event {event.seq} of a batch is out of order: event {seq} is expected here"
+            )
         if isinstance(event.body, MessageAdded) and event.body.key is not None:
             if event.body.key in keys:
                 raise DuplicateIdempotencyKey(session, event.body.key, keys[event.body.key])

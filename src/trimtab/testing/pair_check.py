@@ -1,7 +1,7 @@
-"""Calls and results of a request, checked by nobody's code but this.
+"""Check the tool calls and results of a request, independently of Trimtab's code.
 
-Every call has just one result, results stand behind their calls, and none stands anywhere else.
-Anthropic and Chat want them at once; Responses anywhere behind.
+Every call has exactly one result, after the call, and there are no other results. Anthropic and
+Chat Completions require the results directly after the call, Responses anywhere after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PairEvent = tuple[str, tuple[str, ...]]
 
 
 def find_pairing_error(request: JsonObject, dialect: str) -> str | None:
-    """What is wrong with the first pair that is; None where all is well."""
+    """Return the first error in the pairs of calls and results. None if there is none."""
     look = {
         "anthropic": _anthropic_pairs,
         "openai_chat": _chat_pairs,
@@ -28,19 +28,19 @@ def find_pairing_error(request: JsonObject, dialect: str) -> str | None:
         if kind == "result":
             for call_id in ids:
                 if call_id not in waiting:
-                    return f"a result of {call_id} where no call of that id is open"
+                    return f"a result of {call_id}, but no call of that id is open"
                 waiting.remove(call_id)
             continue
         if waiting and dialect != "openai_responses":
-            return f"no result behind the call {waiting[0]}"
+            return f"no result after the call {waiting[0]}"
         waiting += ids
         if len(set(waiting)) != len(waiting):
-            return f"one id for two calls that are open: {sorted(waiting)}"
-    return f"no result behind the call {waiting[0]}" if waiting else None
+            return f"two open calls have the same id: {sorted(waiting)}"
+    return f"no result after the call {waiting[0]}" if waiting else None
 
 
 def _anthropic_pairs(request: JsonObject) -> Iterator[PairEvent]:
-    """Neighbours of one role are one message to the API."""
+    """Return the pairs. The API reads adjacent messages of one role as one message."""
     role, run = None, list[Any]()
     for message in [*list_array_objects(request["messages"]), {"role": None, "content": ()}]:
         if message.get("role") != role:

@@ -1,4 +1,4 @@
-"""What a scripted model says, in no wire's form."""
+"""The replies of a scripted model, independent of a wire format."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ class ScriptedCall:
     """A tool call that the model makes."""
 
     name: str
-    """The tool's."""
+    """The name of the tool."""
     arguments: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
-    """An object; or a text, sent as it is even where it is not JSON."""
+    """The arguments: an object, or a text that is sent unchanged even if it is not JSON."""
     id: str | None = None
-    """None for one that is made up."""
+    """The id of the call. If it is None, an id is made up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedReply:
-    """One reply: thinking, then text, then calls, as far as they are there."""
+    """One reply: thinking, then text, then tool calls. Each part is optional."""
 
     text: str = ""
-    """What it says."""
+    """The text of the reply."""
     calls: tuple[ScriptedCall, ...] = ()
-    """Made in parallel."""
+    """The tool calls, made in parallel."""
     thinking: str | None = None
-    """Signed thinking, a reasoning item or `reasoning_content`, as the dialect has it."""
+    """The thinking: signed thinking, a reasoning item or `reasoning_content`, depending on the
+    dialect."""
     redacted: bool = False
-    """Whether Anthropic hides the thinking from us, too."""
+    """Whether Anthropic also hides the thinking from the caller."""
     stop: str | None = None
-    """Why it stopped, in the provider's word; None for what follows from the rest."""
+    """Why the model stopped, in the provider's word. None means what follows from the other
+    fields."""
     usage: Usage | None = None
-    """What is reported; None for what is counted."""
+    """The reported usage. If it is None, the tokens are counted."""
 
 
 class SeededIds:
-    """Ids that no other server or provider hands out, and the same ones for the same seed."""
+    """Unique ids. The same seed gives the same ids."""
 
     def __init__(self, seed: str) -> None:
         self.seed = seed
@@ -53,33 +55,33 @@ class SeededIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyMetadata:
-    """What a reply carries beside its answer."""
+    """The parts of a reply in addition to its answer."""
 
     model: str
-    """As the request named it."""
+    """The model's name as in the request."""
     ids: SeededIds
-    """Where ids come from."""
+    """The source of ids."""
     usage: Usage
-    """What is reported."""
+    """The reported usage."""
     thinking_tokens: int = 0
-    """Output tokens that went into thinking, included in the usage."""
+    """Output tokens used for thinking, included in the usage."""
     hour_cache_tokens: int = 0
     """Tokens written to the cache for an hour, included in the usage's writes."""
     created: int = 0
     """Seconds since the epoch."""
     previous_signature: str = ""
-    """The seal of the thinking that the request ended with; empty for none."""
+    """The signature of the thinking that the request ended with. Empty if there was none."""
     encrypts_reasoning: bool = True
     """Whether reasoning comes with its encrypted content."""
     request: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What was asked: some of it is repeated in the reply."""
+    """The request. Some of it is repeated in the reply."""
     applied_edits: Sequence[Mapping[str, Any]] | None = None
-    """Edits that the provider made itself; None where none were asked for."""
+    """Edits that the provider made itself. None if the request did not ask for edits."""
     compacted_tokens: int = 0
-    """Tokens that were read for a compaction; 0 where none was made."""
+    """Tokens that were read for a compaction. 0 if there was none."""
 
 
 def split_for_streaming(text: str, max_pieces: int = 8) -> list[str]:
-    """A text as a stream carries it; one empty piece for an empty one."""
+    """Split a text as a stream does. An empty text gives one empty piece."""
     size = max(8, -(-len(text) // max_pieces))
     return [text[at : at + size] for at in range(0, len(text), size)] or [""]

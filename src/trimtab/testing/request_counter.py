@@ -1,14 +1,17 @@
-"""A request taken apart into what a provider counts and caches: blocks in their order, with tokens.
+"""Split a request into the blocks that a provider counts and caches, in order, with tokens.
 
-A request's size is the sum of the counts of every text that is sent (content, tool names, call
-ids, arguments, system prompt, tool definitions as compact JSON) and of frames: 3 tokens that prime
-the reply; 4 for a message, a system block or a Responses item; 1 more for a name; 8 for a tool call
-and 6 for a result; once a request has tools, 346 in Anthropic's format and 12 in OpenAI's.
+The size of a request is the sum of its texts and its framing. The texts are content, tool names,
+call ids, arguments, the system prompt, and tool definitions as compact JSON. The framing is:
 
-Messages, names and OpenAI's tools are as OpenAI's cookbook counts them, calls and results what the
-published harmony format puts around them, and 346 is the most that Anthropic lists for a current
-model. Nothing is larger than what `trimtab.tokens.counter` assumes for the same: what is over
-its window is so because of its texts.
+- 3 tokens to prime the reply
+- 4 for a message, a system block or a Responses item, and 1 more for a name
+- 8 for a tool call and 6 for a result
+- once if the request has tools: 346 in Anthropic's format and 12 in OpenAI's
+
+Messages, names and OpenAI's tools are counted as in OpenAI's cookbook. Calls and results are
+counted with the framing of the published harmony format. 346 is the largest number that Anthropic
+lists for a current model. No number is larger than what `trimtab.tokens.counter` assumes, so a
+request exceeds its window only because of its texts.
 """
 
 from __future__ import annotations
@@ -39,17 +42,17 @@ class RequestBlock:
     """A block of a request."""
 
     section: str
-    """`tools`, `system` or `messages`: what a change of parameters invalidates."""
+    """`tools`, `system` or `messages`. A change of parameters invalidates certain sections."""
     text: str
-    """All that tells it from another one, marks and ways to write the same left out."""
+    """The text that identifies the block, without cache marks and in a normalised form."""
     tokens: int
-    """Its size, with the frame around it."""
+    """The size in tokens, including framing."""
     cache_ttl: str | None = None
-    """How long the prefix up to its end is to be kept: `5m`, `1h`, `30m`; None for unmarked."""
+    """How long to keep the prefix up to its end: `5m`, `1h`, `30m`. None if it is unmarked."""
 
 
 class RequestCounter:
-    """Counts requests by a tokenizer; a text that is sent again is counted once."""
+    """Counts requests with a tokenizer. A text that is sent again is counted only once."""
 
     def __init__(self, count_tokens: CountTokens, *, scale: float = 1.0) -> None:
         self._count = count_tokens
@@ -58,7 +61,7 @@ class RequestCounter:
         self._held = 0
 
     def count_text(self, text: str) -> int:
-        """Tokens of a text by the tokenizer alone."""
+        """Return the tokens of a text by the tokenizer alone."""
         known = self._known.get(text)
         if known is None:
             if self._held > _MAX_CACHED_CHARS:
@@ -69,15 +72,15 @@ class RequestCounter:
         return known
 
     def scale_tokens(self, tokens: int) -> int:
-        """A sum of tokens, heavier by the factor and rounded up."""
+        """Multiply a sum of tokens by the factor and round it up."""
         return tokens if self._heavier == 1.0 else math.ceil(tokens * self._heavier - 1e-9)
 
     def total_tokens(self, blocks: Sequence[RequestBlock]) -> int:
-        """What the provider reports as the request's input."""
+        """Return the number that the provider reports as the request's input."""
         return self.scale_tokens(PRIMING_TOKENS + sum(piece.tokens for piece in blocks))
 
     def split_blocks(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
-        """The request's blocks in the order in which a cache sees them."""
+        """Return the blocks of the request in the order in which a cache reads them."""
         found = self._tools(request, dialect)
         match dialect:
             case "anthropic":
@@ -226,7 +229,7 @@ class RequestCounter:
 
 
 def read_cache_ttl(block: JsonObject) -> str | None:
-    """How long a block's mark asks to keep the prefix; None where it has none."""
+    """Return how long a block's mark asks to keep the prefix. None if it has no mark."""
     for key, usual in (("cache_control", "5m"), ("prompt_cache_breakpoint", "30m")):
         if isinstance(block.get(key), dict):
             return str(block[key].get("ttl") or usual)
@@ -234,7 +237,7 @@ def read_cache_ttl(block: JsonObject) -> str | None:
 
 
 def _mark_last_block(blocks: list[RequestBlock], control: Any) -> list[RequestBlock]:
-    """A mark of the whole request stands on its last block."""
+    """Put a mark of the whole request on its last block."""
     if control and blocks:
         last = blocks[-1]
         mark = read_cache_ttl({"cache_control": control})
@@ -249,7 +252,7 @@ def _mark_last_block(blocks: list[RequestBlock], control: Any) -> list[RequestBl
 
 
 def list_array_objects(json_array: Any) -> list[dict[str, Any]]:
-    """The objects of a JSON array; empty for anything else."""
+    """Return the objects of a JSON array. Anything else gives an empty list."""
     if not isinstance(json_array, list):
         return []
     return [
@@ -262,5 +265,5 @@ def _is_object(value: Any) -> bool:
 
 
 def dump_compact_json(value: Any) -> str:
-    """JSON without spaces, keys in the order given."""
+    """Return JSON without spaces, with the keys in the given order."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""A provider that says what a test tells it to, without any network."""
+"""A provider for tests that returns scripted replies without any network."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from trimtab.tokens.counter import make_piecewise_counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenReply:
-    """A reply that breaks off."""
+    """A reply that fails before it is complete."""
 
     reply: ScriptedReply
-    """What would have been said."""
+    """The reply that would have been sent."""
     failure: ProviderFailureDetails
-    """What is raised instead of the rest."""
+    """The failure that is raised instead of the rest."""
     events_before_failure: int = 3
-    """How many of a stream's events come before; without a stream none do."""
+    """Number of stream events before the failure. Without a stream, no events are sent."""
 
 
 ScriptedFailure: TypeAlias = "ProviderFailureDetails | BrokenReply | Exception"
@@ -41,7 +41,11 @@ ReplySource: TypeAlias = "ReplyLike | Callable[[Mapping[str, Any]], ReplyLike]"
 
 
 class InvalidRequestSent(TrimtabError, AssertionError):
-    """A request that the real API would refuse."""
+    """A test sent a request that the real API would refuse.
+
+    Attributes:
+        violations: The rules that the request breaks.
+    """
 
     def __init__(self, request_number: int, violations: Sequence[str]) -> None:
         self.violations = tuple(violations)
@@ -52,24 +56,32 @@ class InvalidRequestSent(TrimtabError, AssertionError):
 
 
 class ScriptExhausted(TrimtabError, AssertionError):
-    """More requests than replies."""
+    """A test sent more requests than the script has replies."""
 
     def __init__(self, reply_count: int) -> None:
         super().__init__(
-            f"request {reply_count + 1} came, and the script has {reply_count} replies; script "
-            "another "
-            "one, or find out who called"
+            f"request {reply_count + 1} arrived, but the script has only {reply_count} replies; "
+            "add a reply, or find the unexpected call"
         )
 
 
 class ScriptedProvider:
-    """A `Provider` for tests. Each request takes the next of the replies:
+    """A `Provider` for tests. Each request gets the next scripted reply.
 
-    a text, a `ScriptedCall` or several, an `ScriptedReply` with all of it, a
-    `ProviderFailureDetails` or an exception to be raised, a `BrokenReply` stream, or a function
-    of the request that returns one of these.
-    Requests are
-    checked as the API would check them; one that it would refuse raises `InvalidRequestSent`.
+    A reply is one of these:
+
+    - a text, a `ScriptedCall` or several, or a `ScriptedReply` with all parts
+    - a `ProviderFailureDetails` or an exception, which is raised
+    - a `BrokenReply`, which fails in the middle of a stream
+    - a function that gets the request and returns one of these
+
+    Requests are checked as the real API would check them. A request that it would refuse raises
+    `InvalidRequestSent`. A request after the last reply raises `ScriptExhausted`.
+
+    Args:
+        dialect: `anthropic`, `openai_chat` or `openai_responses`.
+        replies: The replies, in order.
+        seed: Part of every id. The same seed gives the same ids.
     """
 
     def __init__(
@@ -81,26 +93,33 @@ class ScriptedProvider:
         self._ids = SeededIds(seed)
         self._counters: dict[str, RequestCounter] = {}
         self.requests: list[dict[str, Any]] = []
-        """Copies of all requests, in order; those that failed or were refused included."""
+        """Copies of all requests, in order, including those that failed or were refused."""
         self.closed = False
         """Whether `close` was called."""
 
     @property
     def dialect(self) -> str:
-        """The wire format it speaks."""
+        """The wire format of the provider."""
         return self._dialect.name
 
     @property
     def replies_left(self) -> int:
-        """How many replies nobody has asked for yet."""
+        """The number of replies that no request has used yet."""
         return max(0, len(self._replies) - len(self.requests))
 
     def add_replies(self, *replies: ReplySource) -> None:
-        """Append to the script."""
+        """Append replies to the script."""
         self._replies += replies
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """The next reply: a stream's events where `stream` is set, else one whole body."""
+        """Yield the next reply: the events of a stream if the request sets `stream`, otherwise one
+        body.
+
+        Raises:
+            InvalidRequestSent: The real API would refuse the request.
+            ScriptExhausted: The script has no replies left.
+            ProviderError: The reply is a failure.
+        """
         number = len(self.requests)
         self.requests.append(copy.deepcopy(dict(request)))
         self._check(request, number + 1)
@@ -122,7 +141,7 @@ class ScriptedProvider:
             raise ProviderError(reply.failure)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Set `closed`. Nothing needs to be released."""
         self.closed = True
 
     def _check(self, request: Mapping[str, Any], number: int) -> None:
@@ -142,7 +161,7 @@ class ScriptedProvider:
         return ReplyMetadata(model=model, ids=self._ids, usage=usage, request=request)
 
     def _usage(self, answer: ScriptedReply, request: Mapping[str, Any], model: str) -> Usage:
-        """As Trimtab itself estimates it, so that a test learns nothing about the model."""
+        """Estimate the usage as Trimtab does, so that a test learns nothing new about the model."""
         if model not in self._counters:
             self._counters[model] = RequestCounter(
                 make_piecewise_counter(resolve_model_info(model).tokenizer).count

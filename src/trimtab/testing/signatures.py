@@ -1,4 +1,4 @@
-"""Signatures of thinking: who made it, that it is unchanged, and what it went on from."""
+"""Signatures of thinking. They prove who wrote it, that it is unchanged, and what preceded it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _NO_PREVIOUS = bytes(8)
 
 
 def sign_thinking(text: str, previous_signature: str) -> str:
-    """A signature of a thought that goes on from the one with another seal, or from none."""
+    """Return the signature of a thought that follows the thought with `previous_signature`, if
+    any."""
     before = _digest(previous_signature)
     return base64.b64encode(before + _proof(text, before)).decode()
 
 
 def find_signature_fault(text: str, signature: str, previous_signature: str) -> str | None:
-    """What is wrong with a seal behind another: `forged`, `cut`, or None."""
+    """Return what is wrong with a signature that follows another: `forged`, `cut`, or None."""
     try:
         raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):

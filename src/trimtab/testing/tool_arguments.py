@@ -1,4 +1,4 @@
-"""Arguments that a tool's JSON schema accepts, the same for the same number."""
+"""Make arguments that a tool's JSON Schema accepts. The same number gives the same arguments."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MAX_DEPTH = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedTool:
-    """A tool that the request offers, as far as a call needs it."""
+    """A tool that the request offers, with what a call needs."""
 
     name: str
-    """As it is called."""
+    """The name of the tool."""
     schema: Mapping[str, Any]
-    """Of its arguments."""
+    """The JSON Schema of its arguments."""
 
 
 def list_callable_tools(tools: Sequence[Mapping[str, Any]]) -> list[OfferedTool]:
-    """The caller's own functions, of any dialect. What a provider runs, and tools that take free
-    text, are never called."""
+    """Return the caller's own functions, in any dialect. Tools that the provider runs and tools
+    that take free text are never called."""
     found: list[OfferedTool] = []
     for tool in tools:
         body: Mapping[str, Any] = tool.get("function") or tool
@@ -37,7 +37,7 @@ def list_callable_tools(tools: Sequence[Mapping[str, Any]]) -> list[OfferedTool]
 def build_tool_call(
     tools: Sequence[OfferedTool], seed: int, name: str | None = None
 ) -> ScriptedCall:
-    """A call of one of the tools, taken in turn, or of the one named."""
+    """Return a call of one of the tools, taken in turn, or of the named tool."""
     named = [tool for tool in tools if name is None or tool.name == name]
     if not named:
         raise ValueError(f"no tool {name!r} among {', '.join(tool.name for tool in tools)}")
@@ -49,7 +49,7 @@ def build_tool_call(
 
 
 def generate_schema_value(schema: Mapping[str, Any], seed: int, depth: int = 0) -> Any:
-    """A value that a simple schema accepts."""
+    """Return a value that a simple schema accepts."""
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
@@ -101,7 +101,7 @@ def _string(schema: Mapping[str, Any], seed: int) -> str:
 
 
 def dump_tool_arguments(arguments: Mapping[str, Any] | str) -> str:
-    """Arguments as a model writes them."""
+    """Format arguments as a model writes them."""
     if isinstance(arguments, str):
         return arguments
     return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

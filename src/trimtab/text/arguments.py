@@ -1,4 +1,4 @@
-"""How a wrong argument is refused: by its name, the value and what is right."""
+"""How an invalid argument is reported: its name, its value and what is valid."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def describe_wrong_value(name: str, value: Any, expected: str) -> str:
-    """What an error says of a value that it cannot take."""
+    """Return the error text for an invalid value."""
     return f"{name} is {short(value)}; it must be {expected}"
 
 
 def check_token_count(name: str, value: Any, *, minimum: int | None = 1) -> None:
-    """Refuse what is no number of tokens, or less than the least; None is not set."""
+    """Raise unless the value is None or a number of tokens of at least the minimum."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int):
@@ -20,7 +20,5 @@ def check_token_count(name: str, value: Any, *, minimum: int | None = 1) -> None
             describe_wrong_value(name, value, "a whole number of tokens, such as 32_000")
         )
     if minimum is not None and value < minimum:
-        right = (
-            "0 (not set) or more" if minimum == 0 else "more than 0, or None where it is not set"
-        )
+        right = "0 (not set) or more" if minimum == 0 else "more than 0, or None if it is not set"
         raise ValueError(describe_wrong_value(name, value, right))

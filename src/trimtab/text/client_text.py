@@ -1,10 +1,10 @@
-"""Which texts of a user message a client program wrote, and not the person.
+"""Which texts of a user message were written by a client program, and not by the person.
 
-Coding agents put reminders, echoes of commands and notices of their own into user messages. They
-are known by their exact forms, and only a text that is made of nothing else counts: where a word
-may be the person's, the text is the person's. Their words inside of a client's frame (a message
-sent while the agent works, the arguments of a command) are theirs too. A form that is not known
-here costs a few tokens; a person's word taken for a client's could cost the word.
+Coding agents put reminders, echoes of commands and their own notices into user messages. Their
+exact forms are known, and a text counts only if it consists of nothing else. If a word may be the
+person's, the text is the person's. The person's words inside a client's frame also count as the
+person's: a message sent while the agent works, the arguments of a command. An unknown form costs a
+few tokens. A person's text that is taken for a client's could lose that text.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CLIENT_TAGS = (
 _CLIENT_OPENING_TAG = re.compile(
     rf"<({'|'.join(_CLIENT_TAGS)}|external_[\w.-]{{1,60}})(?: [^<>\n]{{1,300}})?>"
 )
-"""An opening that is a client's whatever it holds; some carry attributes."""
+"""An opening tag that only clients write, whatever it contains. Some have attributes."""
 
 _OTHER_SESSION_PREFIX = re.compile(r"Another Claude session sent a message[\w ]{0,40}:\s{1,9}(?=<)")
 _SHARED_TAG_PREFIXES = {
@@ -73,8 +73,7 @@ _SHARED_TAG_PREFIXES = {
     "entries": re.compile(r"<path>[^<>\n]{1,500}</path>\s<type>directory</type>\s(?=<entries>)"),
     "file": re.compile(r"(?=<file>\n\d{5}\| )"),
 }
-"""Tags that people use as well, and what tells a client's: what stands before them, or their
-first words."""
+"""Tags that people also use, and the text before or after them that only a client writes."""
 
 _CLIENT_SENTENCE = re.compile(
     r"\[Request interrupted by user(?: for tool use)?\]"
@@ -83,12 +82,12 @@ _CLIENT_SENTENCE = re.compile(
     r" user explicitly asks you to\."
     r"|\[Image: (?:source|original)[^\]\n]{1,500}\]"
 )
-"""What a client says in one sentence, alone or among tags."""
+"""A sentence that a client writes, alone or among tags."""
 
 _NOTIFICATION_FOLLOW_UP = re.compile(
     r"(?:Read the output file to retrieve the result|Full transcript available at): [^\n]{1,500}"
 )
-"""What follows a notification; alone, it may be a hint that a person gives."""
+"""A text that follows a notification. Alone, it may be a hint from a person."""
 
 _WHOLE_CLIENT_TEXT = re.compile(
     # opencode
@@ -106,7 +105,7 @@ _WHOLE_CLIENT_TEXT = re.compile(
     r"|Tool loaded\."
     r"|<image(?: name=[^<>\n]{1,200})?>|</image>"
 )
-"""What is a client's only if it is all there is."""
+"""A text that is a client's only if there is nothing else."""
 
 _CLIENT_TEXT_OPENING = re.compile(
     r"Base directory for this skill: [^\n]{1,500}\n\s*\n"
@@ -117,7 +116,7 @@ _CLIENT_TEXT_OPENING = re.compile(
     r"|Another language model started to solve this problem and produced a summary of its"
     r" thinking process\."
 )
-"""Beginnings of texts that a client wrote to their end, which has no form."""
+"""The beginning of a text that the client wrote to its end, which has no fixed form."""
 
 _CONTINUATION_OPENING = (
     "This session is being continued from a previous conversation that ran out of context."
@@ -128,20 +127,20 @@ _CONTINUATION_LAST_LINE = re.compile(
     r"|recent messages are preserved verbatim\.",
     re.IGNORECASE,
 )
-"""The last line of a continuation: what stands behind it is somebody's own."""
+"""The last line of a continuation. A text after it is somebody's own."""
 
 _PERSON_MESSAGE_INTRO = re.compile(
     r"\s{0,99}The user sent (?:a new message while you were working|the following message):"
 )
-"""How a reminder begins that carries what a person typed while the agent worked."""
+"""The beginning of a reminder that contains what a person typed while the agent worked."""
 
 _NON_SPACE = re.compile(r"\S")
 _ORIGINAL_PROMPT_MARK = "Original prompt:"
-"""Behind it a hook's refusal repeats what the person typed."""
+"""After this mark, a hook's refusal repeats what the person typed."""
 
 
 def is_wholly_client_generated(user_text: str) -> bool:
-    """Whether a text part of a user message holds nothing but what the client program put there."""
+    """Whether a text part of a user message contains only text from the client program."""
     user_text = user_text.strip()
     if _WHOLE_CLIENT_TEXT.fullmatch(user_text):
         return True
@@ -158,7 +157,7 @@ def is_wholly_client_generated(user_text: str) -> bool:
 
 
 def _is_client_text_to_the_end(text: str, at: int) -> bool:
-    """Whether from here on all is the client's, by how it begins."""
+    """Whether everything from here on is the client's, by its beginning."""
     if text.startswith(_CONTINUATION_OPENING, at):
         last = text[text.rfind("\n") + 1 :]
         return _CONTINUATION_LAST_LINE.fullmatch(last) is not None
@@ -169,7 +168,8 @@ def _is_client_text_to_the_end(text: str, at: int) -> bool:
 
 
 def _find_client_unit_end(text: str, at: int) -> int | None:
-    """Where what a client says at a place ends; None if it is not a client's, or has no end."""
+    """Return the end of the client's text at an offset; None if it is not a client's or has no
+    end."""
     sentence = _CLIENT_SENTENCE.match(text, at) or (
         _NOTIFICATION_FOLLOW_UP.match(text, at) if at else None
     )
@@ -198,9 +198,10 @@ def _frames_words_of_person(text: str, opened: re.Match[str], end: int) -> bool:
 
 
 def _find_closing_tag_end(text: str, at: int, tag: str) -> int | None:
-    """Where a tag that is open at a place is closed: the same tag may be inside, closed as well.
+    """Return the end of a tag that is open at an offset. The same tag may be nested in it.
 
-    A reminder may also speak of the tag and not close it. Then its one closing is at the very end.
+    A reminder may also mention the tag without closing it. Then the only closing tag is at the very
+    end.
     """
     depth, closings = 1, 0
     for found in re.compile(rf"<(/?){re.escape(tag)}(?: [^<>\n]{{1,300}})?>").finditer(text, at):

@@ -1,9 +1,9 @@
-"""Lines of an output that say that something went wrong.
+"""Lines of an output that report an error.
 
-What a build, a test run or a log says about a failure is what a model needs of it most, and it
-often stands in the middle. The words are those that compilers, test runners, shells and runtimes
-use. A line that says that there was no error is none, and neither is a name such as
-`error_handler.py`, nor a line of code that deals with errors: most long outputs are files.
+A model needs the error lines of a build, a test run or a log most, and they are often in the
+middle. The words are those of compilers, test runners, shells and runtimes. A line that says that
+there was no error does not count. Neither does a name such as `error_handler.py`, nor a line of
+code that handles errors: most long outputs are files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 MAX_SCANNED_LINE_CHARS = 4000
-"""Characters of a line that are looked at: what is longer is data."""
+"""How many characters of a line are examined. A longer line is data."""
 
 _ERROR_HINTS = (
     "error",
@@ -44,7 +44,7 @@ _ERROR_HINTS = (
     "✖",
     "❌",
 )
-"""One of them, in small letters, is in every line that the expression finds: looking for them
+"""Every line that the expression finds contains one of these, in lower case. Searching for them
 first is many times faster."""
 
 _ERROR_PATTERN = re.compile(
@@ -72,7 +72,7 @@ _NO_ERROR_PATTERN = re.compile(
     r"(?:0(?![\d.])|(?:none|null|nil|false)\b|\[\]|\{\}|\"\"|'')",
     re.IGNORECASE,
 )
-"""What says that there was none; it is blotted out before the line is judged."""
+"""Phrases that say that there was no error. They are removed before the line is judged."""
 
 
 _SOURCE_CODE_PATTERN = re.compile(
@@ -82,13 +82,13 @@ _SOURCE_CODE_PATTERN = re.compile(
     r"|public|private|assert\w*|return(?! code)|from \S+ import)\b)"
     r"|%[vwsdq]\b|[{;(]\s*$|\w\(\s*[\"'`]| := |, error\)|\berr (?:!= nil|error)\b"
 )
-"""What code looks like: that it deals with errors does not mean that one happened."""
+"""What code looks like. Code that handles errors does not mean that an error happened."""
 
 
 def find_possible_error_line_starts(text: str) -> list[int]:
-    """Where the lines begin that may name an error, ascending.
+    """Return the offsets of lines that may name an error, in ascending order.
 
-    The text is gone through once for each hint: a line that holds none costs nothing of its own.
+    The text is searched once for each hint, so a line without hints costs nothing.
     """
     small = text.replace("\u0130", "i").lower()  # the one letter that becomes two
     begins: set[int] = set()
@@ -102,7 +102,7 @@ def find_possible_error_line_starts(text: str) -> list[int]:
 
 
 def find_error_offset(line: str) -> int | None:
-    """Where a line names an error; None if it names none."""
+    """Return the offset at which a line names an error, or None."""
     line = line[:MAX_SCANNED_LINE_CHARS]
     found = _ERROR_PATTERN.search(line)
     if found is not None and _NO_ERROR_PATTERN.search(line):

@@ -1,8 +1,8 @@
-"""Identifiers and paths: the words that tools and code are called by.
+"""Identifiers and paths: the names that tools and code use.
 
-A word is a run of letters, digits and underscores, joined by `.`, `/`, `-` or `:`, of five
-characters or more, with a letter and with a digit, an underscore, a joint or a capital that follows
-a small letter; plain prose has hardly any.
+A word is a run of letters, digits and underscores, joined by `.`, `/`, `-` or `:`. It has five
+characters or more, at least one of them alphabetic. It also has a digit, an underscore, a joining
+character, or a capital in its middle. Plain prose has hardly any.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ _IDENTIFIER_CANDIDATE = re.compile(r"[A-Za-z0-9_$]+(?:[./:\\-]+[A-Za-z0-9_$]+)*"
 _LINES_OF_IDENTIFIERS = re.compile(
     r"^(?=.{5})(?=.*?[A-Za-z]).*?(?:[0-9_./:\\-]|[a-z][A-Z]).*$", re.MULTILINE
 )
-"""Of runs of such characters, one a line: those that are no plain word and no plain number."""
+"""Of such runs of characters, one per line: those that are not a plain word or number."""
 _IDENTIFIER_CHARACTER = re.compile(r"[A-Za-z0-9_$./:\\-]")
 _HANDLE_OR_RECALL_TOOL = re.compile(r"(?i)\bm\d+(?:\.\d+|-m\d+)?\b|recall|search_history")
-"""What asks for something hidden: in a placeholder only our own may stand."""
+"""A text that asks for hidden content. In a placeholder only our own may appear."""
 _RECALL_OFFER = re.compile(r"(?i)\brecall\s+m\d+(?:\.\d+|-m\d+)?|\bm\d+(?:\.\d+|-m\d+)\b")
 
 
 def count_identifiers(text: str) -> dict[str, int]:
-    """The identifiers of a text in order of appearance, each with how often it occurs."""
+    """Count the identifiers of a text, in order of appearance."""
     counts = Counter(_IDENTIFIER_CANDIDATE.findall(text))
     return {word: counts[word] for word in _LINES_OF_IDENTIFIERS.findall("\n".join(counts))}
 
 
 class RankedIdentifiers:
-    """The identifiers of one text, most frequent first: read once, asked often."""
+    """The identifiers of one text, most frequent first. They are read once and used often."""
 
     __slots__ = ("_ranked", "counts")
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         self.counts = counts
-        """In order of appearance: how often each occurs."""
+        """How often each occurs, in order of appearance."""
         self._ranked: list[str] | None = None
 
     def list_top(self, limit: int, shown_text: str = "") -> list[str]:
-        """Those that occur most often, without the ones that a text shows: at most `limit`, and 20
-        characters for each of them on the whole."""
+        """Return the most frequent identifiers that a text does not show.
+
+        At most `limit`, and on average 20 characters each.
+        """
         if limit <= 0:
             return []
         if self._ranked is None:
@@ -62,7 +64,7 @@ class RankedIdentifiers:
 
 
 def _contains_word(text: str, word: str) -> bool:
-    """Whether an identifier stands in a text, not only as a part of a longer one."""
+    """Whether an identifier is in a text, and not only as a part of a longer one."""
     at = text.find(word)
     while at >= 0:
         end = at + len(word)
@@ -76,12 +78,12 @@ def _contains_word(text: str, word: str) -> bool:
 
 
 def replace_recall_offers(quoted_line: str) -> str:
-    """A line that is quoted, without what looks like our offer to show something hidden."""
+    """Return a quoted line without anything that looks like our offer to show hidden content."""
     return _RECALL_OFFER.sub("…", quoted_line)
 
 
 def slice_without_splitting_identifiers(text: str, start: int, end: int) -> str:
-    """The text between two places, with the words that they fall into."""
+    """Return the text between two offsets, extended to whole words."""
     while (
         0 < start < len(text)
         and _IDENTIFIER_CHARACTER.match(text[start - 1])
@@ -98,12 +100,12 @@ def slice_without_splitting_identifiers(text: str, start: int, end: int) -> str:
 
 
 def join_string_values(arguments_json: str) -> str:
-    """All string values of a call's arguments, as the tool would see them."""
+    """Join all string values of a call's arguments, as the tool would see them."""
     return "\n".join(list_string_values(arguments_json))
 
 
 def list_string_values(arguments_json: str) -> list[str]:
-    """The same, each for itself."""
+    """List all string values of a call's arguments."""
     try:
         return list(_iter_string_values(json.loads(arguments_json)))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What a terminal would show of a text: without escape codes, and without what was overwritten.
+"""What a terminal would show of a text: no escape codes, and no overwritten text.
 
-A program that colours its output or draws a progress bar writes for a screen. A model reads the
-letters, and pays for each of them.
+A program that colours its output or draws a progress bar writes for a screen. A model reads every
+character, and pays for it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _ESCAPE_CODE = re.compile(
     r"|\x1b[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles, links and other strings
     r"|\x1b[ -/]*[0-~]?"  # all others, and what was cut off before its end
 )
-"""A code never goes over the end of a line, so that lines stay what they are."""
+"""An escape code never crosses the end of a line, so the lines stay the same."""
 
 
 def render_as_terminal(text: str) -> str:
-    """A text as a screen would show it, line for line; the ends of lines stay."""
+    """Return a text as a screen would show it, line by line. Line ends stay."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPE_CODE.sub("", text)
     if "\r" not in text:
@@ -34,7 +34,7 @@ def render_as_terminal(text: str) -> str:
 
 
 def _text_after_last_return(line: str, end: str) -> str:
-    """What stands on a line after the cursor went back to its start, the last time.
+    """Return the text of a line after its last carriage return.
 
     A return at the end overwrites nothing: with the newline it is the end of the line.
     """
@@ -44,24 +44,24 @@ def _text_after_last_return(line: str, end: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayedCharacterMap:
-    """Where the shown characters of a line stand in it as it was written."""
+    """Maps the shown characters of a line to their offsets in the original."""
 
     overwritten_chars: int
-    """Characters that are no codes before the first that is shown."""
+    """How many characters, without codes, precede the first shown character."""
     chars_before_stretch: array[int]
-    """For each stretch without codes, how many such characters stand before it."""
+    """For each stretch without codes, how many such characters precede it."""
     stretch_offsets: array[int]
-    """Where each of these stretches begins."""
+    """The offset of each of these stretches."""
 
     def find_source_offset(self, displayed_index: int) -> int:
-        """Where the shown character with this number begins."""
+        """Return the offset of the shown character with this number."""
         wanted = self.overwritten_chars + displayed_index
         stretch = bisect_right(self.chars_before_stretch, wanted) - 1
         return self.stretch_offsets[stretch] + wanted - self.chars_before_stretch[stretch]
 
 
 def map_displayed_characters(line: str) -> DisplayedCharacterMap:
-    """The places of a line that is given without its newline."""
+    """Build the map of a line, which is passed without its newline."""
     first, passed, begins = 0, array("q", [0]), array("q", [0])
     for code in _ESCAPE_CODE.finditer(line):
         begin, end = code.span()

@@ -1,4 +1,4 @@
-"""Texts as UTF-8 can say them: half of a surrogate pair, which JSON can name, it cannot."""
+"""Makes texts valid UTF-8. JSON can name half of a surrogate pair, UTF-8 cannot."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, cast
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text with a replacement character for each half of a pair that stands alone."""
+    """Replace each lone half of a surrogate pair by a replacement character."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def replace_lone_surrogates_in_json(json_value: Any) -> Any:
-    """A JSON value with all its texts so."""
+    """Do the same in all texts of a JSON value."""
     if isinstance(json_value, str):
         return replace_lone_surrogates(json_value)
     if isinstance(json_value, Mapping):

@@ -1,1 +1,1 @@
-"""How large things are."""
+"""Sizes of texts, messages and requests."""

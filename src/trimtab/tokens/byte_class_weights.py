@@ -6,7 +6,7 @@ family.
 """
 
 WEIGHT_UNITS_PER_TOKEN = 100
-"""Parts of a token that the weights are counted in."""
+"""Number of weight units in one token."""
 
 WEIGHTS_BY_FAMILY: dict[str, bytes] = {
     "cl100k_base": bytes.fromhex(
@@ -190,4 +190,4 @@ WEIGHTS_BY_FAMILY: dict[str, bytes] = {
         "19 11 6f 80 2c 6a 4a 05 0a 28 3c 60 4f 5d fa 40"
     ),
 }
-"""In units of a token, by family."""
+"""Weights in units of a token, by family."""

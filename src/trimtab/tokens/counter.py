@@ -1,8 +1,8 @@
-"""Sizes: how many tokens a text, a part or a request takes, and what can be promised about it.
+"""Estimate how many tokens a text, a part or a request takes, and an upper bound for it.
 
-Nobody outside a provider knows the exact figure before a call, so there are two numbers. A counter
-gives the estimate; `compute_input_upper_bound` adds what was measured to be missing in one case of
-a thousand.
+Only the provider knows the exact number before a call, so there are two numbers. A counter gives
+the estimate. `compute_input_upper_bound` adds a margin that was too small in one measured case of a
+thousand.
 """
 
 from __future__ import annotations
@@ -38,60 +38,61 @@ from trimtab.tokens.odd_text import (
 from trimtab.tokens.pictures import remove_picture_detail
 
 CHARS_OF_OTHER_PARTS = 4_000
-"""Characters that a picture, a file or an opaque block counts for where only a guess is needed."""
+"""Characters to assume for a picture, a file or an opaque block if only a rough estimate is
+needed."""
 MESSAGE_OVERHEAD_TOKENS = 4
-"""Tokens around one message: OpenAI documents 3 and 1 for a name; ChatML templates take 4 to 5."""
+"""Tokens around one message. OpenAI documents 3, and 1 for a name; ChatML templates take 4 to 5."""
 
 CALL_OVERHEAD_TOKENS = 12
-"""Tokens around one tool call, its message's included, beside its name, id and arguments."""
+"""Tokens around one tool call, including its message, in addition to name, id and arguments."""
 
 RESULT_OVERHEAD_TOKENS = 10
-"""Tokens around one tool result, its message's included, beside its id and content."""
+"""Tokens around one tool result, including its message, in addition to id and content."""
 
 TOOLS_OVERHEAD_TOKENS = 500
-"""Tokens a provider adds once a request has tools: Anthropic documents 313 to 346 for Claude 4, and
-templates of open models have instructions of their own."""
+"""Tokens that a provider adds if a request has tools. Anthropic documents 313 to 346 for Claude 4,
+and templates of open models contain their own instructions."""
 OPENAI_TOOLS_OVERHEAD_TOKENS = 24
-"""The same at OpenAI, whose cookbook counts 12."""
+"""The same at OpenAI. Its cookbook counts 12."""
 _OPENAI_COUNTERS = ("piecewise/o200k_base", "piecewise/cl100k_base")
 
 EMPTY_MESSAGE_SIZE = Size(bytes=12, tokens=12)
-"""Of a message that says nothing: a few words stand for it on the wire."""
+"""Size of an empty message. On the wire a few words replace it."""
 
 MAX_LEARNED_RATIO = 4.0
-"""A learned ratio beyond this is taken for a fault in the report, not for a fact about the text."""
+"""A learned ratio above this value is treated as an error in the report, not as a fact."""
 
 
 TEXT_WIRE_FACTOR = 2
-"""Bytes that a byte of text may take in a request: quotes and line ends are escaped, and some
-clients escape all that is not ASCII."""
+"""Bytes that one byte of text may take in a request. Quotes and line ends are escaped, and some
+clients escape all non-ASCII characters."""
 MESSAGE_WIRE_BYTES = 200
 """Bytes of the keys and brackets around a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounter:
-    """A way to count tokens, and how far it may be trusted."""
+    """A function that counts tokens, and the margins of its estimate."""
 
     name: str
-    """Recorded with every size it takes: sizes of different counters are never added."""
+    """Name that is recorded with every size. Sizes of different counters are never added."""
     count: Callable[[str], int]
-    """Tokens of a text, without any overhead; pure, never negative, 0 for the empty text."""
+    """Returns the tokens of a text without overhead: pure, never negative, 0 for the empty text."""
     anchored_margin: float
-    """Share of the whole request to add where the last call's usage is known."""
+    """Share of the whole request to add if the usage of the last call is known."""
     unanchored_margin: float
-    """Share of the whole request to add where no usage is known."""
+    """Share of the whole request to add if no usage is known."""
     single_message_margin: float
-    """Share to add to the estimate of one message taken alone."""
+    """Share to add to the estimate of a single message."""
     tokenizer: Callable[[str], int] | None = None
-    """The caller's own function that it counts by; None for an estimate."""
+    """The caller's own tokenizer function; None for an estimate."""
     picture_rule: str = ""
-    """The rule by which pictures are priced, see `estimate_picture_tokens`; empty where it is not
-    known."""
+    """The rule for the price of pictures, see `estimate_picture_tokens`; empty if it is unknown."""
 
 
 def estimate_tokens_by_bytes(text: str) -> int:
-    """A quarter of the UTF-8 bytes, rounded up: the plain heuristic of the `layered` preset."""
+    """Return a quarter of the UTF-8 bytes, rounded up: the simple heuristic of the `layered`
+    preset."""
     return (_count_utf8_bytes(text) + 3) // 4
 
 
@@ -102,24 +103,25 @@ BYTES_4_COUNTER = TokenCounter(
     unanchored_margin=3.0,
     single_message_margin=3.25,
 )
-"""Simple and the same for every model, and blind to what it counts: without usage its bound is a
-token for each byte. With usage its margin is that of recorded coding conversations."""
+"""A simple counter that is the same for every model and every kind of text. Without usage its upper
+bound is one token a byte. With usage its margin is that of recorded coding conversations."""
 
 
 PIECEWISE_NAME_PREFIX = "piecewise"
-"""What the names of estimators begin with; the family, a version and the rule follow."""
+"""Prefix of the names of estimators. The family, a version and the rule follow."""
 
 EXACT_NAME_PREFIX = "exact/"
-"""What the names of exact counters begin with."""
+"""Prefix of the names of exact counters."""
 
 
 def make_exact_counter(
     name: str, tokenizer: Callable[[str], int], picture_rule: str = ""
 ) -> TokenCounter:
-    """A tokenizer of the user's own, such as `lambda text: len(encoding.encode(text))`.
+    """Return a counter for the user's own tokenizer, such as `lambda text:
+    len(encoding.encode(text))`.
 
-    The hundredth that is left covers what a provider puts around the texts. It is given only texts
-    that UTF-8 can say, for that is how they are sent.
+    A margin of one percent stays for what a provider puts around the texts. The tokenizer gets only
+    texts that are valid in UTF-8, because that is how they are sent.
     """
 
     def count(text: str) -> int:
@@ -137,10 +139,10 @@ def make_exact_counter(
 
 
 def make_piecewise_counter(tokenizer_family: str | None, picture_rule: str = "") -> TokenCounter:
-    """The estimator fitted to a tokenizer family, see `WEIGHTS_BY_FAMILY` for those there are.
+    """Return the estimator for a tokenizer family. `WEIGHTS_BY_FAMILY` lists the families.
 
-    For None and for a family it does not know it takes the maximum over all families. `pictures`
-    is the rule by which pictures are priced.
+    For None and for an unknown family it uses the maximum of all families. `picture_rule` is the
+    rule for the price of pictures.
     """
     known = tokenizer_family in WEIGHTS_BY_FAMILY and tokenizer_family != "max"
     name = tokenizer_family if known and tokenizer_family else "max"
@@ -176,7 +178,7 @@ def make_piecewise_counter(tokenizer_family: str | None, picture_rule: str = "")
 
 
 def make_counter_from_name(counter_name: str) -> TokenCounter:
-    """The estimator that a name in a log stands for, as it is today."""
+    """Return today's version of the estimator that a log names."""
     kind, family, _, pictures = (*counter_name.split("/", 3), "", "", "")[:4]
     return (
         make_piecewise_counter(family, pictures)
@@ -207,14 +209,15 @@ def _make_byte_classes() -> bytes:
 
 
 BYTE_CLASSES = _make_byte_classes()
-"""Every byte's class: 1 common lower-case letter, 2 upper case, 3 digit, 4 other ASCII, 5 line end,
-6 tab, 7 space, 8 continuation, then by first byte 9 two-byte Latin, Greek, Hebrew and Arabic,
-10 Cyrillic, 11 other three-byte, 12 kana and Han, 13 Hangul, 14 four-byte; 15 rare lower-case
-letter, of which random strings have more than words do. 0 is the start of the text."""
+"""The class of each byte: 1 common lower-case letter, 2 upper case, 3 digit, 4 other ASCII, 5 line
+end, 6 tab, 7 space, 8 continuation. By first byte: 9 two-byte Latin, Greek, Hebrew and Arabic, 10
+Cyrillic, 11 other three-byte, 12 kana and Han, 13 Hangul, 14 four-byte. Class 15 is a rare
+lower-case letter, which is more common in random strings than in words. 0 is the start of the
+text."""
 
 
 def encode_utf8_as_sent(text: str) -> bytes:
-    """A text in UTF-8, as it is sent: half of a surrogate pair is replaced."""
+    """Encode a text in UTF-8 as it is sent. Half of a surrogate pair is replaced."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -222,20 +225,20 @@ def encode_utf8_as_sent(text: str) -> bytes:
 
 
 def encode_byte_class_pairs(utf8_bytes: bytes) -> bytes:
-    """For each byte, the class of the byte before it times 16 plus its own.
+    """Return, for each byte, the class of the byte before it times 16 plus its own class.
 
-    A token rarely ends within a run of one class and often between two, so neighbours say most of
-    what can be known without a vocabulary. The shift pairs all of them in one step.
+    A token rarely ends within a run of one class and often ends between two. So neighbours tell
+    most of what can be known without a vocabulary. The shift computes all pairs in one step.
     """
     classes = int.from_bytes(utf8_bytes.translate(BYTE_CLASSES), "big")
     return (classes | classes >> 4).to_bytes(len(utf8_bytes), "big")
 
 
 def measure_part(part: Part, counter: TokenCounter) -> Size:
-    """Bytes and tokens of one part, with the overhead of the block and the message around it.
+    """Return bytes and tokens of one part, including the overhead of its block and message.
 
-    Every part pays for a message of its own: a message of many parts is a few tokens too large,
-    and a part that is masked, truncated or moved keeps its overhead without anyone's help.
+    Every part is counted as a message of its own, so a message of many parts is a few tokens too
+    large. In return, a part that is masked, truncated or moved keeps its overhead.
     """
     match part:
         case Text():
@@ -260,8 +263,8 @@ def measure_part(part: Part, counter: TokenCounter) -> Size:
 
 
 def get_text_tokens(part: Part, size: Size, counter: TokenCounter) -> int:
-    """Tokens of what a part says, from its size where that tells: a result of one text is not
-    counted again."""
+    """Return the tokens of a part's text. A result of one text is not counted again if its size is
+    known."""
     if isinstance(part, ToolResult) and part.extra is None and len(part.content) == 1:
         (said,) = part.content
         if isinstance(said, Text) and said.extra is None:
@@ -271,7 +274,7 @@ def get_text_tokens(part: Part, size: Size, counter: TokenCounter) -> int:
 
 
 def estimate_message_tokens(message: Message) -> int:
-    """About how many tokens a message takes, by its characters alone."""
+    """Estimate the tokens of a message from its characters alone."""
     chars = 0
     for part in message.parts:
         match part:
@@ -285,7 +288,8 @@ def estimate_message_tokens(message: Message) -> int:
 
 
 def measure_message_parts(message: Message, counter: TokenCounter) -> tuple[Size, ...]:
-    """One size for each part, or one for none; the message's own extra keys are in the first."""
+    """Return one size for each part, or one for a message without parts. The first includes the
+    message's own extra keys."""
     sizes = tuple(measure_part(part, counter) for part in message.parts) or (EMPTY_MESSAGE_SIZE,)
     if message.extra is None:
         return sizes
@@ -294,28 +298,28 @@ def measure_message_parts(message: Message, counter: TokenCounter) -> tuple[Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSize:
-    """The pictures and files that one part holds."""
+    """Size of the pictures and files in one part."""
 
     tokens: int
-    """Estimated, with the blocks around them."""
+    """Estimated tokens, including the blocks around them."""
     bytes: int
-    """Bytes of all of them as they are sent, which is base64; 0 for what the provider fetches."""
+    """Bytes of all of them as they are sent, in Base64; 0 for media that the provider fetches."""
     pictures: int
-    """How many of them are pictures."""
+    """Number of pictures."""
     largest_picture_bytes: int
     """Bytes of the largest picture as it is sent."""
     longest_side_px: int
-    """Pixels of the longest side of any picture; 0 where none can be read."""
+    """Pixels of the longest side of any picture; 0 if no size can be read."""
 
 
 def list_media(part: Part) -> list[Media]:
-    """The pictures and files that a part is or holds."""
+    """Return the pictures and files that a part is or contains."""
     held = part.content if isinstance(part, ToolResult) else (part,)
     return [inner for inner in held if isinstance(inner, Media)]
 
 
 def measure_media(part: Part, counter: TokenCounter) -> MediaSize | None:
-    """The size of the pictures and files in a part; None where it holds none."""
+    """Return the size of the pictures and files in a part; None if there are none."""
     held = list_media(part)
     if not held:
         return None
@@ -331,31 +335,33 @@ def measure_media(part: Part, counter: TokenCounter) -> MediaSize | None:
 
 
 def estimate_request_bytes(text_bytes: int, messages: int, media_bytes: int) -> int:
-    """Bytes of a request, seldom fewer than are sent: texts may have to be escaped."""
+    """Estimate the bytes of a request. It is rarely too low, because it assumes that texts are
+    escaped."""
     return TEXT_WIRE_FACTOR * text_bytes + MESSAGE_WIRE_BYTES * messages + media_bytes
 
 
 def with_recomputed_size(edit: Edit, part: Part, counter: TokenCounter) -> Edit:
-    """The edit of a part with the size that a counter gives to what stands in."""
+    """Return the edit with the size of its replacement, as a counter measures it."""
     return replace(edit, size=measure_part(apply_edit_to_part(part, edit), counter))
 
 
 def count_tokens_inserted_by_edit(edit: Edit, part: Part, counter: TokenCounter) -> int:
-    """Tokens of the words that an edit puts into a part: all that is seen of it, or the sign of
-    what was cut."""
+    """Return the tokens that an edit adds to a part: the whole replacement, or the truncation
+    indicator."""
     if edit.op == "truncate" and not edit.pieces and isinstance(part, Text | ToolResult):
         return counter.count(edit.text) + 2
     return edit.size.tokens
 
 
 def measure_json(value: Any, counter: TokenCounter) -> Size:
-    """Size of a JSON value as it is written on the wire: an opaque block, a tool definition."""
+    """Return the size of a JSON value as it is sent, such as an opaque block or a tool
+    definition."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     return Size(bytes=_count_utf8_bytes(text), tokens=counter.count(text) + MESSAGE_OVERHEAD_TOKENS)
 
 
 def measure_schema_params(extra_request_params: Mapping[str, Any], counter: TokenCounter) -> Size:
-    """Size of the parameters that a provider reads: a schema that the reply must have."""
+    """Return the size of request parameters that a model reads, such as a schema for the reply."""
     size = Size(bytes=0, tokens=0)
     for value in extra_request_params.values():
         if isinstance(value, Mapping | list | tuple):
@@ -364,7 +370,7 @@ def measure_schema_params(extra_request_params: Mapping[str, Any], counter: Toke
 
 
 def tools_overhead_tokens(counter: TokenCounter) -> int:
-    """Tokens that the provider adds once a request has tools."""
+    """Return the tokens that the provider adds if a request has tools."""
     is_openai = counter.name.startswith(_OPENAI_COUNTERS)
     return OPENAI_TOOLS_OVERHEAD_TOKENS if is_openai else TOOLS_OVERHEAD_TOKENS
 
@@ -375,7 +381,8 @@ def measure_request_head(
     counter: TokenCounter,
     params: Mapping[str, Any] | None = None,
 ) -> Size:
-    """Size of all that stands before the messages, with what a provider adds for having tools."""
+    """Return the size of everything before the messages, including what a provider adds for
+    tools."""
     # The 3 tokens that prime the reply belong to every request, so they are in its head.
     size = Size(bytes=0, tokens=3 + (tools_overhead_tokens(counter) if tools else 0))
     for message in system:
@@ -393,21 +400,24 @@ def compute_input_upper_bound(
     reported_tokens: int | None = None,
     learned_ratio: float = 1.0,
 ) -> int:
-    """Tokens that a request will not exceed, but for about one in a thousand.
+    """Return an upper bound of a request's tokens. About one request in a thousand exceeds it.
 
-    `usage` is the input the provider reported for the anchor: the newest call whose request is a
-    prefix of this one. `new` is the estimate of what came behind it, or of the whole request where
-    there is no anchor (None: the first call, or the first after an edit). `ratio` is reported
-    over estimated tokens as learned from earlier calls; below 1 it is not believed.
+    The anchor is the newest call whose request is a prefix of this one. New content counts by
+    whichever margin is smaller, so a short message after a long history costs little.
 
-    Measured by benchmarks/token_estimates.py on text that the weights were not fitted to, worst of
-    o200k, cl100k and tekken: 99.9 % of 3,722 requests replayed from recorded conversations, with
-    usage as an exact tokenizer counts it, were missed by at most 3.1 % when anchored, 5.3 % when
-    not; contexts mixed from 32 kinds of text by 7.8 %; single texts by 32 %. Six other families
-    were measured before odd text was looked for, which only raises an estimate: 16.2 % and 115 % at
-    most, and the margins are theirs. The overheads around the texts were taken as known. What is
-    new counts by whichever margin is smaller, so a short message behind a long history costs
-    little. Text of any kind that fills the window has the bound of `odd_text`, see
+    `new_tokens` is the estimate of what follows the anchor, or of the whole request without an
+    anchor. `reported_tokens` is the input that the provider reported for the anchor; None without
+    an anchor. `learned_ratio` is reported over estimated tokens in earlier calls. It counts as 1 if
+    it is lower.
+
+    benchmarks/token_estimates.py measured this on text to which the weights were not fitted. The
+    figures are the worst of o200k, cl100k and tekken, with usage as an exact tokenizer counts it.
+    3,722 requests were replayed from recorded conversations. For 99.9 % of them the estimate was
+    too low by at most 3.1 % with an anchor and 5.3 % without one. Contexts mixed from 32 kinds of
+    text were too low by 7.8 %, and single texts by 32 %. Six other families were measured before
+    the search for odd text was added, which only raises an estimate. They were too low by at most
+    16.2 % and 115 %, and the margins are theirs. The overheads around the texts were assumed to be
+    known. Text of any kind that fills the window has the bound of `odd_text`, see
     benchmarks/text_kinds.py.
     """
     scaled = new_tokens * min(max(learned_ratio, 1.0), MAX_LEARNED_RATIO)
@@ -436,11 +446,12 @@ def _measure_result(part: ToolResult, counter: TokenCounter) -> Size:
 
 
 _UNSENT_EXTRA_KEYS = UNSENT_EXTRA_KEYS | {"cache_control"}
-"""Extra keys that are no text for a model."""
+"""Extra keys that contain no text for a model."""
 
 
 def _measure_extra(extra: Mapping[str, Any], counter: TokenCounter) -> Size:
-    """Keys that only the origin dialect knows: some hold text (reasoning), most are empty."""
+    """Measure keys that only the origin dialect knows. Some contain text (reasoning); most are
+    empty."""
     told = {key: value for key, value in extra.items() if value and key not in _UNSENT_EXTRA_KEYS}
     if not told:
         return Size(bytes=0, tokens=0)
@@ -448,7 +459,7 @@ def _measure_extra(extra: Mapping[str, Any], counter: TokenCounter) -> Size:
 
 
 def add_sizes(first: Size, second: Size) -> Size:
-    """Two sizes together."""
+    """Return the sum of two sizes."""
     return Size(bytes=first.bytes + second.bytes, tokens=first.tokens + second.tokens)
 
 
@@ -457,7 +468,7 @@ def _count_utf8_bytes(text: str) -> int:
 
 
 def measure_text_message(text: str, counter: TokenCounter) -> Size:
-    """Of a text that is a message of its own; nothing for an empty one."""
+    """Return the size of a text that is a message of its own; zero for an empty text."""
     if not text:
         return Size(bytes=0, tokens=0)
     return measure_message_parts(make_text_message("user", text), counter)[0]

@@ -1,6 +1,6 @@
-"""What an image, a recording or a document costs, from the providers' documents.
+"""Estimate the tokens of images, recordings and documents, as the providers document them.
 
-A picture's dimensions are read from the first bytes of its payload; nothing is decoded further.
+A picture's dimensions are read from the first bytes of its payload. Nothing else is decoded.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from trimtab.log.message import Media
 from trimtab.tokens.pictures import estimate_picture_tokens, read_picture_detail
 
 MIN_AUDIO_TOKENS = 1_600
-"""At least, for any recording: 50 seconds."""
+"""Minimum tokens of any recording: 50 seconds."""
 
 MIN_DOCUMENT_TOKENS = 3_000
-"""At least, for any document: one page as text and as a picture."""
+"""Minimum tokens of any document: one page as text and as a picture."""
 
 DOCUMENT_BYTES_PER_TOKEN = 8
-"""Payload of a PDF for each token: too few for many pages of bare text, too many for scans."""
+"""Payload bytes of a PDF for each token. The estimate is too low for many pages of plain text and
+too high for scans."""
 
 AUDIO_BYTES_PER_TOKEN = 60
-"""Gemini hears 32 tokens a second, and 16 kbit/s speech takes 2,000 bytes for one."""
+"""Gemini counts 32 tokens a second of audio, and a second of 16 kbit/s speech takes 2,000 bytes."""
 
 VIDEO_BYTES_PER_TOKEN = 100
-"""Gemini sees about 300 tokens a second; below 240 kbit/s a video costs more than this says."""
+"""Gemini counts about 300 tokens a second of video. A video below 240 kbit/s costs more than this
+estimate."""
 
 MAX_DESCRIBED_URL_CHARS = 200
-"""Of an address that says what a picture is."""
+"""Maximum characters of a URL in a description of a picture."""
 
 _HEADER_BASE64_CHARS = 4 * 1024
 _JPEG_HEADER_BASE64_CHARS = 128 * 1024
@@ -38,7 +40,7 @@ _JPEG_HEADER_BASE64_CHARS = 128 * 1024
 def estimate_media_tokens(
     part: Media, count_tokens: Callable[[str], int], picture_rule: str = ""
 ) -> int:
-    """Tokens of a media part, without the block around it; of a picture by a rule."""
+    """Return the tokens of a media part without the block around it. Pictures follow a rule."""
     data = part.data or ""
     if part.mime is not None and part.mime.startswith("text/") and data:
         return count_tokens(data)
@@ -57,7 +59,7 @@ def estimate_media_tokens(
 
 
 def describe_media(part: Media) -> str:
-    """What a picture or a file is, in words: its kind, type, bytes and pixels."""
+    """Describe a picture or a file in words: its kind, type, bytes and pixels."""
     mime = part.mime or ""
     told = [mime if mime.startswith(f"{part.kind}/") else f"{part.kind} {mime}".rstrip()]
     if part.data is not None:
@@ -71,12 +73,12 @@ def describe_media(part: Media) -> str:
 
 
 def count_decoded_bytes(base64_text: str) -> int:
-    """Bytes that a base64 text stands for."""
+    """Return the number of bytes that a Base64 text encodes."""
     return len(base64_text) * 3 // 4 - base64_text[-2:].count("=")
 
 
 def read_base64_image_dimensions(base64_image: str) -> tuple[int, int] | None:
-    """Width and height of a base64 PNG, GIF, WebP or JPEG; None where they cannot be read."""
+    """Return width and height of a Base64 PNG, GIF, WebP or JPEG; None if they cannot be read."""
     # A camera's preview and colour profile may stand before the frame header of a JPEG.
     return read_image_dimensions(
         _decode_base64_prefix(base64_image[:_HEADER_BASE64_CHARS])

@@ -1,9 +1,9 @@
-"""Text that the token estimate is weak on, and what it costs at most.
+"""Find text for which the token estimate is too low, and its maximum cost.
 
-The estimate knows classes of neighbouring bytes, no vocabulary. It holds for text whose letters
-make up words: prose, code, logs, JSON. Letters in no order, scripts that a tokenizer has no words
-of, and rows of signs cost up to one token a byte, and look much the same to it. Each slice of a
-text is therefore sampled for what text of a usual kind does not show.
+The estimate uses classes of neighbouring bytes and has no vocabulary. It is right for text that
+consists of words: prose, code, logs, JSON. Random letters, scripts for which a tokenizer has no
+words, and rows of signs cost up to one token a byte, but look similar to the estimate. So each
+slice of a text is sampled for signs of such unusual text.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SLICE_BYTES = 4_096
 """Bytes that are judged together."""
 
 CHARACTER_BLOCKS = (*range(2, 1024), *range(0x1F000 >> 6, 0x1FC00 >> 6))
-"""Numbers of the blocks of 64 characters that `BLOCK_COSTS_BY_FAMILY` tells of, in its order. All
-others take a token for each byte."""
+"""Numbers of the blocks of 64 characters that `BLOCK_COSTS_BY_FAMILY` covers, in its order. All
+other blocks cost one token a byte."""
 
 _SPACE, _LINE, _SIGN, _CONTROL, _BEYOND = b"_", b"\n", b".", b"\x01", b"~"
-"""What `FOLD_TABLE` makes of spaces and digits, of line ends and tabs, of signs, of control
-characters and of bytes beyond ASCII."""
+"""The bytes to which `FOLD_TABLE` maps spaces and digits, line ends and tabs, signs, control
+characters, and non-ASCII bytes."""
 
 
 def _make_fold_table() -> bytes:
@@ -50,42 +50,44 @@ def _make_fold_table() -> bytes:
 
 
 FOLD_TABLE = _make_fold_table()
-"""Every byte as one of 31: a letter of either case, or what kind of byte it is."""
+"""Maps every byte to one of 31: `a` to `z` without case, or the kind of byte."""
 
 _LETTERS = ascii_lowercase.encode()
 _NON_LETTERS_BESIDE = tuple(each.decode() for each in (_SPACE, _LINE, _SIGN))
-"""What stands for `_` in a trigram."""
+"""The bytes for which `_` stands in a trigram."""
 _FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS = 64, 256
-"""Trigrams that are looked at in each slice, and in one that may be odd."""
+"""Number of trigrams to sample in each slice, and in a slice that may be odd."""
 _MIN_ODD_TRIGRAMS = 5
-"""Odd ones among the first for which a slice is looked at closely; fewer if few of them tell."""
+"""Number of odd trigrams in the first sample that starts a closer look; fewer if few trigrams are
+informative."""
 _MIN_JUDGED_BYTES = 64
-"""Bytes below which a text is too short to tell."""
+"""Texts with fewer bytes are too short to judge."""
 _MAX_USUAL_LETTER_SHARE = 0.93
-"""The share of letters that no usual text has."""
+"""Normal text has a smaller share of alphabetic characters than this."""
 _MIN_NUMBER_TABLE_SHARE, _NUMBER_TABLE_FACTOR = 0.97, 1.2
-"""The share of what is no letter in tables of numbers, and what those cost more than estimated."""
+"""Minimum share of non-alphabetic characters in tables of numbers, and the factor by which such
+tables cost more than estimated."""
 _MIN_CLOSE_LOOK_BYTES, _VOWELS, _CAPITALS = 256, b"aeiouAEIOU", ascii_uppercase.encode()
-"""Bytes below which text that reads like words is not looked at more closely."""
+"""Text below this number of bytes that looks like words is not examined further."""
 _MIN_RUN_SHARE, _TOKENS_PER_CHARACTER_BESIDE_RUN = 0.97, 3.0
-"""The share of one character in a row of it, and tokens of each other character there."""
+"""Minimum share of one character in a run, and the tokens of each other character in it."""
 _TAB_BYTE = 9
-"""A tab."""
+"""The byte of a tab."""
 _UNMEASURED_RUN_FACTOR = 1.25
-"""How much more a row may cost for a tokenizer that was not measured."""
+"""How much more a run may cost for a tokenizer that was not measured."""
 _MAX_PATTERN_TRIGRAMS = 48
-"""Different trigrams in a slice; fewer are a pattern that repeats."""
+"""A slice with at most this number of different trigrams is a repeated pattern."""
 
 
 def trigram_has_adjacent_letters(folded_trigram: str) -> bool:
-    """Whether a folded trigram says something: it has two letters side by side in ASCII text."""
+    """Whether a folded trigram is informative: two adjacent alphabetic ASCII characters."""
     one, two, three = (each in ascii_lowercase for each in folded_trigram)
     return two and (one or three) and "~" not in folded_trigram and "\x01" not in folded_trigram
 
 
 @cache
 def _load_word_trigrams() -> frozenset[bytes]:
-    """Folded trigrams of usual text."""
+    """Return the folded trigrams of usual text."""
     known = {
         one + two + three
         for word in USUAL_TRIGRAMS.split()
@@ -99,7 +101,7 @@ def _load_word_trigrams() -> frozenset[bytes]:
 
 @cache
 def _load_usual_trigrams() -> frozenset[bytes]:
-    """The same, and all that say nothing."""
+    """Return the folded trigrams of usual text, and all that are not informative."""
     others = (*_NON_LETTERS_BESIDE, "\x01", "~")
     every = (*ascii_lowercase, *others)
     known = {one + two + three for one in every for two in others for three in every}
@@ -116,12 +118,14 @@ _NO_LETTER = (0, _DIGIT, _OTHER, _END, _TAB, _BLANK)
 _WORD_START_PAIRS = bytes(
     pair >> 4 in _NO_LETTER and pair & 15 in _ANY_LETTER for pair in range(256)
 )
-"""1 for the pairs of classes, see `counter.BYTE_CLASSES`, in which a word begins."""
+"""1 for pairs of classes (see `counter.BYTE_CLASSES`) in which a word begins."""
 
 
 def raise_weights_for_wordless_text(family_weights: bytes) -> bytes:
-    """What a pair of classes costs at most if the text has no words: the weights of a family,
-    raised to what was measured of letters and signs that were drawn."""
+    """Return the maximum weight of each pair of classes in a text without words.
+
+    It is the family's weight, raised to the value that was measured for random letters and signs.
+    """
     table = bytearray(family_weights)
 
     def raise_to(most: int, befores: Iterable[int], afters: Iterable[int]) -> None:
@@ -144,8 +148,10 @@ def raise_weights_for_wordless_text(family_weights: bytes) -> bytes:
 
 
 def sum_bytes(byte_values: bytes) -> int:
-    """The sum of all bytes: the lower half of Adler-32 is one more than it, modulo 65,521, which
-    256 bytes cannot reach, and takes a tenth of the time of `sum`."""
+    """Return the sum of all bytes, ten times as fast as `sum`.
+
+    The lower half of Adler-32 is this sum plus one, modulo 65,521, which 256 bytes cannot reach.
+    """
     size = len(byte_values)
     if size <= 256:
         return (adler32(byte_values) & 0xFFFF) - 1
@@ -153,23 +159,23 @@ def sum_bytes(byte_values: bytes) -> int:
 
 
 class TokenizerProfile(NamedTuple):
-    """What is known of a family of tokenizers."""
+    """Costs of a family of tokenizers."""
 
     block_costs: str
-    """Tokens of characters alone, see `BLOCK_COSTS_BY_FAMILY`."""
+    """Tokens of single characters, see `BLOCK_COSTS_BY_FAMILY`."""
     unknown_blocks: frozenset[int]
-    """Numbers of the blocks of characters that it has no words of."""
+    """Numbers of the character blocks for which the family has no words."""
     wordless_weights: bytes
     """Weights of text without words."""
     run_costs: str
-    """What rows of one character cost, see `RUN_COSTS_BY_FAMILY`."""
+    """Costs of runs of one character, see `RUN_COSTS_BY_FAMILY`."""
     run_cost_factor: float
-    """What to multiply that by."""
+    """Factor for the costs of runs."""
 
 
 @cache
 def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
-    """The family's, or the largest of any."""
+    """Return the family's profile, or the most expensive of all families."""
     characters = BLOCK_COSTS_BY_FAMILY[
         tokenizer_family if tokenizer_family in BLOCK_COSTS_BY_FAMILY else "max"
     ]
@@ -193,23 +199,24 @@ def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
 
 @cache
 def _make_spread_getter(size: int, number: int) -> Callable[[bytes], tuple[bytes, ...]]:
-    """Where to look for trigrams: spread evenly, but in step with no pattern in the text."""
+    """Return a function that samples trigrams, spread evenly but not in step with a pattern in the
+    text."""
     step = (size - 2) / number
     at = [int(step * n + n * n * 0.618 % 1 * step) for n in range(number)]
     return _make_trigram_getter(at)
 
 
 def _make_trigram_getter(places: Iterable[int]) -> Callable[[bytes], tuple[bytes, ...]]:
-    """What takes the trigrams at these places, in one step."""
+    """Return a function that reads the trigrams at these positions in one step."""
     taken: Any = itemgetter(*(slice(at, at + 3) for at in places))
     return taken
 
 
 def _sample_trigrams(piece: bytes, number: int) -> bytes:
-    """So many trigrams of a slice, side by side.
+    """Return this number of trigrams of a slice, joined.
 
-    Of a slice that is shorter than others the last eighth may be left out, so that the places are
-    worked out for a few lengths alone.
+    For a shorter slice the last eighth may be left out, so that positions are computed only for a
+    few lengths.
     """
     unit = len(piece).bit_length() - 4
     return b"".join(_make_spread_getter(len(piece) >> unit << unit, number)(piece))
@@ -218,9 +225,9 @@ def _sample_trigrams(piece: bytes, number: int) -> bytes:
 def raise_estimate_for_odd_text(
     text_slice: bytes, class_pairs: bytes, estimate: float, profile: TokenizerProfile
 ) -> float:
-    """The estimate of a slice, raised as far as the slice is odd; tokens.
+    """Return the tokens of a slice: the estimate, raised as far as the slice is odd.
 
-    `codes` are the pairs of classes that `tokens.pairs` makes of it.
+    `class_pairs` are the pairs of classes of the slice, see `counter.encode_byte_class_pairs`.
     """
     size = len(text_slice)
     if size < _MIN_JUDGED_BYTES:
@@ -240,7 +247,7 @@ def raise_estimate_for_odd_text(
 
 
 def _looks_like_words(piece: bytes) -> bool:
-    """Whether a few bytes look like words at a glance: vowels, spaces, and few capitals."""
+    """Whether a few bytes look like words at a glance: vowels, spaces and few capitals."""
     size = len(piece)
     letters = size - len(piece.lower().translate(None, _LETTERS))
     vowels = size - len(piece.translate(None, _VOWELS))
@@ -255,7 +262,8 @@ def _looks_like_words(piece: bytes) -> bool:
 
 
 def _count_run_tokens(piece: bytes, estimate: float, kind: TokenizerProfile) -> float | None:
-    """Tokens of a slice that is a row of one character, but for very little; None of any other."""
+    """Return the tokens of a slice that is almost only one repeated character; None for other
+    slices."""
     middle = piece[len(piece) // 2]
     if middle < 128:
         same, beside = piece.count(middle), len(piece)
@@ -284,11 +292,11 @@ _SAMPLE_SPLITTERS = {
     number: _make_trigram_getter(range(0, 3 * number, 3))
     for number in (_FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS)
 }
-"""The trigrams of a sample."""
+"""Functions that split a sample into its trigrams."""
 
 
 def _looks_usual(piece: bytes, codes: bytes) -> bool:
-    """Whether a sample shows words, and nothing else."""
+    """Whether a sample consists only of words."""
     size = len(piece)
     if piece.count(b" ") > 0.2 * size and codes.translate(_WORD_START_PAIRS).count(1) > 0.2 * size:
         return False  # words of two or three letters are short for any usual text
@@ -308,7 +316,7 @@ def _looks_usual(piece: bytes, codes: bytes) -> bool:
 def _count_missing_ascii_tokens(
     piece: bytes, codes: bytes, rate: float, kind: TokenizerProfile
 ) -> float:
-    """Tokens that an estimate of so many a byte leaves out for what is ASCII."""
+    """Return the tokens of ASCII text that an estimate of `rate` tokens a byte misses."""
     folded = piece.translate(FOLD_TABLE)
     size = len(piece) - folded.count(_BEYOND)
     control = folded.count(_CONTROL)
@@ -352,7 +360,8 @@ def _count_missing_ascii_tokens(
 
 
 def _rate_odd_letters(sample: bytes, size: int) -> float:
-    """How far a folded sample is from words: 0 for usual text, 1 or more for no words at all."""
+    """Rate how far a folded sample is from words: 0 for usual text, 1 or more for no words at
+    all."""
     looked = _SAMPLE_SPLITTERS[_CLOSE_SAMPLE_TRIGRAMS](sample)
     few = set(looked)
     if len(few) <= _MAX_PATTERN_TRIGRAMS:
@@ -368,25 +377,25 @@ def _rate_odd_letters(sample: bytes, size: int) -> float:
 _ONE_TOKEN_SIGN_SET = frozenset(SINGLE_PIECE_SIGNS)
 _BEYOND_ASCII = bytes(range(128, 256))
 _ASCII_NON_LETTERS = bytes(each for each in range(128) if not chr(each).isalpha())
-"""ASCII that is no letter: it does not end a run of other characters."""
+"""ASCII characters that are not alphabetic. They do not end a run of other characters."""
 _ASCII_TO_ZERO_TABLE = bytes(0 if each < 128 else each for each in range(256))
-"""ASCII letters as zeros: they do."""
+"""Maps ASCII to zeros. Alphabetic ASCII characters end a run."""
 _NON_BREAKING_BYTES = bytes(each for each in range(256) if each > 127 or chr(each).isalnum())
-"""All but what stands between words in ASCII."""
+"""All bytes except those that separate words in ASCII."""
 _PART_CHARS, _PARTS_PER_SLICE = 50, 20
-"""Characters that are looked at side by side, and how often in a slice."""
+"""Number of adjacent characters to examine, and how often in a slice."""
 _FIRST_PAIRS = 200
-"""Pairs of neighbours that are looked at first."""
+"""Number of pairs of neighbours to examine first."""
 _MIN_WORD_SCRIPT_PAIRS = 20_000
-"""Pairs that the characters of a text could make, if those are words and no letters."""
+"""Minimum number of possible pairs of a text's characters if each is a word, as in Chinese."""
 _MIN_JUDGED_PAIRS = 64
-"""Pairs of characters below which nothing is said about their order."""
+"""Below this number of pairs the order of characters is not judged."""
 _REPEAT_PROBE_CHARS = 40
-"""Characters that stand often in a slice only if it repeats itself."""
+"""Length of a probe that occurs often in a slice only if the slice repeats itself."""
 
 
 def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerProfile) -> float:
-    """Tokens that an estimate of so many a byte leaves out for characters beyond ASCII."""
+    """Return the tokens of non-ASCII text that an estimate of `rate` tokens a byte misses."""
     runs = piece.translate(_ASCII_TO_ZERO_TABLE, _ASCII_NON_LETTERS)
     for zeros in (8, 4, 2, 2):
         runs = runs.replace(bytes(zeros), b"\0")
@@ -414,12 +423,12 @@ def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerPr
 
 
 def _pick_spread_characters(beyond: str) -> str:
-    """Some characters of all places."""
+    """Return characters from all parts of a text."""
     return beyond[:: len(beyond) // _FIRST_PAIRS + 1]
 
 
 def _looks_ordered(beyond: str) -> bool:
-    """Whether the first pairs are those of words: few different ones of many characters."""
+    """Whether the first pairs look like words: few different pairs of many characters."""
     some = beyond[: 2 * _FIRST_PAIRS]
     if len(some) < 2 * _FIRST_PAIRS:
         return len(some) < _MIN_JUDGED_PAIRS
@@ -430,7 +439,7 @@ def _looks_ordered(beyond: str) -> bool:
 
 
 def _is_shuffled(beyond: str, looked: str, single: Counter[str]) -> bool:
-    """Whether characters follow each other in no order, or in a short pattern."""
+    """Whether characters follow each other without order, or in a short pattern."""
     unit = _find_repeated_unit(beyond)
     if not unit:
         return not _pairs_show_order(looked, single)
@@ -440,7 +449,7 @@ def _is_shuffled(beyond: str, looked: str, single: Counter[str]) -> bool:
 
 
 def _find_repeated_unit(text: str) -> str:
-    """The unit of which a text is a repetition, or nothing."""
+    """Return the unit that a text repeats; empty if there is none."""
     start, size = len(text) // 4, min(_REPEAT_PROBE_CHARS, len(text) // 6)
     unit = text[start : start + size]
     again = text.find(unit, start + 1)
@@ -450,7 +459,7 @@ def _find_repeated_unit(text: str) -> str:
 
 
 def _join_spread_parts(text: str) -> str:
-    """Parts of a text, or all of a short one."""
+    """Return parts of a text, or the whole text if it is short."""
     if len(text) <= _PART_CHARS * _PARTS_PER_SLICE:
         return text
     step = (len(text) - _PART_CHARS) // (_PARTS_PER_SLICE - 1)
@@ -458,7 +467,8 @@ def _join_spread_parts(text: str) -> str:
 
 
 def _count_character_tokens(character: str, kind: TokenizerProfile) -> tuple[int, bool]:
-    """Tokens of a character without neighbours, and whether the family has words of its like."""
+    """Return the tokens of a single character, and whether the family has words with such
+    characters."""
     number = ord(character) >> 6
     if number < 2:
         return 0, True
@@ -475,10 +485,10 @@ def _count_character_tokens(character: str, kind: TokenizerProfile) -> tuple[int
 
 
 def _pairs_show_order(text: str, single: Counter[str]) -> bool:
-    """Whether two pairs of neighbours are the same more often than they would be by chance.
+    """Whether two pairs of neighbours are equal more often than by chance.
 
-    In words some pairs come much more often than their characters do: of any two pairs, many more
-    are the same than of two that were drawn.
+    In words some pairs are much more common than their characters would suggest. So two pairs are
+    equal more often than two random pairs.
     """
     even = len(text) & ~1
     pairs = Counter(
@@ -498,5 +508,5 @@ def _pairs_show_order(text: str, single: Counter[str]) -> bool:
 
 
 def _view_character_pairs(text: str) -> memoryview[int]:
-    """Characters by two, as numbers."""
+    """Return the characters two by two, as numbers."""
     return memoryview(text.encode("utf-32-le")).cast("B").cast("Q")

@@ -1,17 +1,17 @@
-"""What a picture costs, by the rule that its model's provider documents.
+"""The tokens of a picture, by the rule that its model's provider documents.
 
-A rule is a short text, so that it can stand in a catalog and in the name of a counter:
+A rule is a short text, so that a catalog and the name of a counter can contain it:
 
-    squares:EDGE:MOST             Anthropic: squares of 28 pixels, scaled to an edge and a number
-    tiles:BASE:TILE               OpenAI: tiles of 512 pixels; with detail `low`, the base alone
-    patches:RATE:MOST             OpenAI: patches of 32 pixels, scaled to a number, times a rate
-    patches:RATE:MOST:WHOLE:AUTO  the same for models that know detail `original`: how many patches
-                                  that keeps, and whether `auto` is `high` or `original`
-    crops                         Gemini up to 2.5: tiles of at most 768 pixels
-    flat:TOKENS                   Gemini from 3 on: the same for any picture
-    ""                            not known: the largest of the usual ones
+- `squares:EDGE:MOST` (Anthropic): squares of 28 pixels, scaled to an edge and a number.
+- `tiles:BASE:TILE` (OpenAI): tiles of 512 pixels. With detail `low`, the base alone.
+- `patches:RATE:MOST` (OpenAI): patches of 32 pixels, scaled to a number, times a rate.
+- `patches:RATE:MOST:WHOLE:AUTO`: the same for models that know detail `original`. It adds how many
+  patches that detail keeps, and whether `auto` is `high` or `original`.
+- `crops` (Gemini up to 2.5): tiles of at most 768 pixels.
+- `flat:TOKENS` (Gemini from 3 on): the same for any picture.
+- the empty text: unknown, the largest of the usual rules.
 
-A picture of unknown size takes the most that its rule can give.
+A picture of unknown size takes the maximum of its rule.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from functools import cache
 from typing import Any, cast
 
 PixelSize = tuple[int, int]
-"""Width and height, pixels."""
+"""Width and height in pixels."""
 PictureTokenFunction = Callable[[PixelSize | None, str], int]
-"""Tokens of a picture of a size, or of none that is known, with a detail."""
+"""Returns the tokens of a picture for its size, or None if unknown, and its detail."""
 
 FALLBACK_PICTURE_RULES = ("squares:2576:4784", "tiles:85:170", "patches:2.46:1536", "crops")
-"""Rules of which an unknown model has the largest. The tiles of gpt-4o-mini, 33 times as dear as
-others, are left out: they are the rule of one model, which has a name."""
+"""Rules for an unknown model: the largest result counts. The tiles of gpt-4o-mini, 33 times as
+expensive as others, are left out, because only that one model has them."""
 
 SQUARE_EDGE_PX, PATCH_EDGE_PX, TILE_EDGE_PX, MAX_CROP_EDGE_PX, TOKENS_PER_CROP = (
     28,
@@ -38,11 +38,11 @@ SQUARE_EDGE_PX, PATCH_EDGE_PX, TILE_EDGE_PX, MAX_CROP_EDGE_PX, TOKENS_PER_CROP =
     258,
 )
 UNKNOWN_SIZE_CROPS = 16
-"""Of a picture whose size is not known: 3,072 pixels squared."""
+"""Number of crops of a picture of unknown size: 3,072 pixels squared."""
 
 
 def read_picture_detail(wire_extra: Mapping[str, Any] | None) -> str:
-    """The detail that a picture is sent with: `auto` where none is named."""
+    """Return the detail that a picture is sent with; `auto` if none is named."""
     told: Any = wire_extra or {}
     nested: Any = told.get("image_url")
     nested = cast("dict[str, Any]", nested) if isinstance(nested, dict) else {}
@@ -51,7 +51,7 @@ def read_picture_detail(wire_extra: Mapping[str, Any] | None) -> str:
 
 
 def remove_picture_detail(wire_extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What else stands beside a picture."""
+    """Return the other keys beside a picture."""
     told = {key: value for key, value in (wire_extra or {}).items() if key != "detail"}
     nested: Any = told.get("image_url")
     if isinstance(nested, dict) and not cast("dict[str, Any]", nested).keys() - {"detail"}:
@@ -62,7 +62,7 @@ def remove_picture_detail(wire_extra: Mapping[str, Any] | None) -> dict[str, Any
 def estimate_picture_tokens(
     picture_rule: str, pixel_size: PixelSize | None, detail: str = "auto"
 ) -> int:
-    """Tokens of a picture; raises `ValueError` for a rule that there is not."""
+    """Return the tokens of a picture. Raise `ValueError` for an unknown rule."""
     if pixel_size is not None and min(pixel_size) <= 0:
         pixel_size = None
     return _parse_picture_rule(picture_rule)(pixel_size, detail)
@@ -100,12 +100,12 @@ def _parse_picture_rule(rule: str) -> PictureTokenFunction:
 
 
 def _count_covering_squares(sides: PixelSize, unit: int) -> int:
-    """Squares of a unit that cover a picture."""
+    """Return the number of squares of a unit that cover a picture."""
     return math.ceil(sides[0] / unit) * math.ceil(sides[1] / unit)
 
 
 def _scale_to_edge(sides: PixelSize, edge: int) -> PixelSize:
-    """Scaled down, if need be, so that the longer side has at most so many pixels."""
+    """Scale a picture down, if necessary, so that its longer side has at most `edge` pixels."""
     scale = min(1.0, edge / max(sides))
     return max(1, round(sides[0] * scale)), max(1, round(sides[1] * scale))
 
@@ -163,8 +163,11 @@ def _make_patches_rule(
 
 
 def _count_patches_within(sides: PixelSize, most: int) -> int:
-    """Patches of a picture that is scaled down to at most so many: to their area first, then to a
-    whole number of them along the side where that takes off more."""
+    """Return the patches of a picture that is scaled down to at most `most` patches.
+
+    It is scaled first to their area, then to a whole number of patches along the side that loses
+    more.
+    """
     if _count_covering_squares(sides, PATCH_EDGE_PX) <= most:
         return _count_covering_squares(sides, PATCH_EDGE_PX)
     width, height = sides

@@ -1,7 +1,7 @@
-"""What a row of one character costs; written by benchmarks/fit_runs.py."""
+"""The cost of a run of one character; written by benchmarks/fit_runs.py."""
 
 FIRST_RUN_CHARACTER = 32
-"""The character that the first figure is of."""
+"""The character of the first figure."""
 
 RUN_COSTS_BY_FAMILY = {
     "o200k_base": (
@@ -25,4 +25,4 @@ RUN_COSTS_BY_FAMILY = {
         "hhhhhpphphppphhpppphpphhpphphpphhhhhdhhhhhhhhhhhhhhhhhhphhhhhhpp"
     ),
 }
-"""By family: eighths of a token for one character of a row, `a` for one."""
+"""By family: eighths of a token for one character of a run; `a` is one eighth."""

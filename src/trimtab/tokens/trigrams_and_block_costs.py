@@ -1,4 +1,4 @@
-"""Common trigrams and what characters cost alone; written by
+"""Common trigrams and the costs of single characters; written by
 benchmarks/fit_vocabulary.py, not by hand."""
 
 USUAL_TRIGRAMS = (
@@ -75,8 +75,8 @@ USUAL_TRIGRAMS = (
     "zbi zdanr ze_acdiklnorst zgj zho zi_acejklmnopstv zkeo zlaiy zmei znaei zo_bnrv zpei "
     "zra zt_e zu_jn zvo zy_ zza"
 )
-"""Of Latin letters in text of usual kinds: two letters, then all that follow; `_` is
-whatever is no letter."""
+"""Trigrams of the Latin alphabet in usual text: two characters, then all that may follow
+them. `_` is any other character."""
 
 SINGLE_PIECE_SIGNS = (
     "\u2010\u2011\u2013\u2014\u2015\u2018\u2019\u201c\u201d\u201e"
@@ -150,7 +150,6 @@ BLOCK_COSTS_BY_FAMILY: dict[str, str] = {
         "33333333332233434444444444ddddddddddddddddddddddd4dddddddd4444"
     ),
 }
-"""For each block of 64 characters that `odd_text.CHARACTER_BLOCKS` names, the most
-tokens that one of them takes alone: `1` to `4`, or `a` to `d` if the family knows
-words of them, so that text of a usual kind takes less. "max" is the largest of any
-family."""
+"""The maximum tokens of a single character, for each block of 64 characters that
+`odd_text.CHARACTER_BLOCKS` names: `1` to `4`, or `a` to `d` if the family knows
+words of them, so that usual text takes less. "max" is the largest of any family."""

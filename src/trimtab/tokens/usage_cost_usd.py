@@ -1,4 +1,4 @@
-"""What usage costs, at the catalog's list prices."""
+"""The cost of usage at the catalog's list prices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trimtab.log.event import Usage
 SOFT_WINDOW_PRICE_FACTOR = 2
 """How many times as much the input costs above the soft window."""
 HOUR_CACHE_WRITE_PRICE = 2.0
-"""What Anthropic takes for a token that is cached for an hour, as a ratio of a fresh one."""
+"""Price of a token that Anthropic caches for an hour, relative to a fresh token."""
 CATALOG_PRICE_KEYS = ("input_price", "output_price", "cache_read", "cache_write")
-"""What of a model's catalog entry says what it costs."""
+"""The keys of a model's catalog entry that name its prices."""
 _SECONDS_PER_DAY = 86_400
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
@@ -22,10 +22,10 @@ _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 def compute_cost_usd(
     usage: Usage, model_info: Mapping[str, Any], *, at: float = 0.0
 ) -> float | None:
-    """US dollars of one call at the catalog's list prices; None where it has none.
+    """Return the US dollars of one call at the catalog's list prices; None if there are no prices.
 
-    `at` is when the call was made, in seconds since the epoch: a price that changes on a date is
-    that of the call's own day, whenever it is asked for.
+    `at` is the time of the call in seconds since the epoch. If a price changes on a date, the price
+    of the call's own day is used.
     """
     prices = resolve_prices_at(model_info, at)
     price: float | None = prices.get("input_price")
@@ -46,13 +46,13 @@ def compute_cost_usd(
 
 
 def resolve_prices_at(model_info: Mapping[str, Any], at: float) -> Mapping[str, Any]:
-    """A catalog entry with the prices of a day; `at` is in seconds since the epoch."""
+    """Return a catalog entry with the prices of a day. `at` is in seconds since the epoch."""
     changes = model_info.get("price_changes")
     return {**model_info, **merge_price_changes(changes, at)} if changes else model_info
 
 
 def merge_price_changes(price_changes: Iterable[Mapping[str, Any]], at: float) -> dict[str, Any]:
-    """What all changes up to a moment, the earliest first, leave in force."""
+    """Merge all price changes up to a moment, the earliest first."""
     prices: dict[str, Any] = {}
     for change in price_changes:
         if count_days_to_date(change["from_date"]) * _SECONDS_PER_DAY <= at:
@@ -61,15 +61,16 @@ def merge_price_changes(price_changes: Iterable[Mapping[str, Any]], at: float) -
 
 
 def count_days_to_date(iso_date: str) -> int:
-    """Days from 1970-01-01 to a date such as `2026-12-01`. Raises `ValueError` for no date.
+    """Return the days from 1970-01-01 to a date such as `2026-12-01`. Raise `ValueError` if it is
+    not a date.
 
-    Written out because the clock's own module is not for the pure folders.
+    It is computed here because pure folders must not import the `datetime` module.
     """
     found = _ISO_DATE.fullmatch(iso_date)
     year, month, day = map(int, found.groups()) if found else (0, 0, 0)
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(month, is_leap=is_leap):
-        raise ValueError(f"{iso_date!r} is no date; it looks like 2026-12-01")
+        raise ValueError(f"invalid date {iso_date!r}: write it like 2026-12-01")
     before = year - 1
     leap_days = before // 4 - before // 100 + before // 400 - 477
     in_year = _DAYS_BEFORE_MONTH[month - 1] + (1 if is_leap and month > 2 else 0)

@@ -1,14 +1,13 @@
-"""What a window starts from: a snapshot, the events it names, and the events since.
+"""The start of a window: a snapshot, the events that it names, and all later events.
 
-A snapshot is a fold's state at a position, by name: it says which events are still needed and
-copies none. It holds numbers and positions, never what was said. Whoever opens a session reads the
-newest one, the events it names and those after it, whatever the length of the log. It can be thrown
-away: the log gives the same window.
+A snapshot is the state of a fold at a position. It names the events that are still needed and
+copies none of them. It holds numbers and positions, never text of the conversation. To open a
+session, read its newest snapshot, the events that it names and those after it, whatever the length
+of the log. A snapshot can be deleted, because the log gives the same window.
 
-At a checkpoint a window lets go of what is hidden, and is taken up again from what it kept. A
-snapshot names the groups that are kept (all that is seen), the edits they are seen under and the
-totals of what left memory. From it and the events it names the same window comes to be as from the
-whole log: the same requests, the same decisions.
+At a checkpoint a window removes hidden content from memory and continues from the rest. A snapshot
+names the visible groups, their edits, and the totals of what left memory. Together with the named
+events it gives the same window as the whole log: the same requests and the same decisions.
 """
 
 from __future__ import annotations
@@ -35,31 +34,35 @@ from trimtab.log.events_undone_by_rewinds import select_events_in_force
 from trimtab.window.entries_rounds_groups import Entry, Group
 
 SNAPSHOT_VERSION = 5
-"""Of the stored shape. Unlike an event's, an old one is not upgraded: it is left unused."""
+"""Version of the stored format. Unlike an event, an old snapshot is not upgraded but ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     seq: int
-    """The last event that it folds."""
+    """The last event that the snapshot includes."""
     spans: tuple[tuple[int, int], ...] = ()
-    """First and last positions of the events at or before `seq` that the window still needs."""
+    """First and last positions of the events up to `seq` that the window still needs."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """All else the window knows, as plain JSON: totals, positions, learned limits."""
+    """The rest of the window's state as plain JSON: totals, positions, learned limits."""
 
     def named_positions(self) -> list[int]:
-        """The positions of `spans`, one by one."""
+        """Return the positions of `spans`, one by one."""
         return [seq for first, last in self.spans for seq in range(first, last + 1)]
 
 
 def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
-    """One flat mapping of plain JSON values."""
+    """Return the snapshot as one flat mapping of plain JSON values."""
     spans = [list(span) for span in snapshot.spans]
     return {"v": SNAPSHOT_VERSION, "seq": snapshot.seq, "spans": spans, **snapshot.state}
 
 
 def snapshot_from_json(data: Mapping[str, Any]) -> Snapshot | None:
-    """The inverse; None for an older shape, which is left unused. A newer one is refused."""
+    """Return the snapshot of `snapshot_to_json`'s output; None for an older format, which is
+    ignored.
+
+    Raise `NewerSnapshotError` for a newer format.
+    """
     version = data.get("v")
     if not isinstance(version, int) or version < SNAPSHOT_VERSION:
         return None
@@ -74,36 +77,38 @@ def snapshot_from_json(data: Mapping[str, Any]) -> Snapshot | None:
 
 
 MAX_REMEMBERED_REWINDS = 256
-"""Newest rewinds that are remembered."""
+"""Number of newest rewinds to remember."""
 
 
 class Base:
-    """What the fold starts from, and what it must remember that is not in the conversation."""
+    """The start of the fold, and what it must remember outside the conversation."""
 
     def __init__(self) -> None:
         self.snapshot = Snapshot(seq=0)
-        """Where the fold starts; hidden messages before it are no longer in memory."""
+        """The start of the fold. Hidden messages before it are no longer in memory."""
         self.snapshot_events: dict[int, Event] = {}
         """The events that the snapshot names, by position."""
         self.events_since_snapshot: list[Event] = []
         """Messages, edits, pins and rewinds since the snapshot."""
         self.erased_ranges: list[tuple[int, int, int | None, int]] = []
-        """Erased ranges: first and last position, part or None for all, and the event's own."""
+        """Erased ranges: first and last position, part or None for all, and the position of the
+        erasure."""
         self.rewinds: list[tuple[int, int]] = []
-        """The position of each rewind, and where it went back to."""
+        """The position and the target of each rewind."""
         self.seq_by_idempotency_key: dict[str, int] = {}
-        """By the sender's idempotency key: the position of the message that came with it."""
+        """By the sender's idempotency key: the position of the message."""
         self.sizes_are_recounted = False
-        """True if sizes that the events carry were taken with another counter."""
+        """True if another counter measured the sizes in the events."""
         self.refold_count = 1
-        """Rises whenever the messages are folded anew: what points into the window is void."""
+        """Rises whenever the messages are folded again. References into the window are then
+        invalid."""
         self.evicted_totals: dict[str, tuple[int, int]] = {}
         """By kind of edit: hidden messages that left memory, and their tokens."""
         self.last_evicted_seq = 0
         """The last position that left memory."""
 
     def copy(self) -> Base:
-        """The same, to be recorded into without this one."""
+        """Return a copy that can record events independently."""
         twin = copy(self)
         twin.snapshot_events = dict(self.snapshot_events)
         twin.events_since_snapshot = [*self.events_since_snapshot]
@@ -118,17 +123,18 @@ class Base:
         self.remember_key(event)
 
     def remember_key(self, event: Event) -> None:
-        """Remember where the message stands that came with an idempotency key."""
+        """Remember the position of a message with an idempotency key."""
         if isinstance(event.body, MessageAdded) and event.body.key is not None:
             self.seq_by_idempotency_key[event.body.key] = event.seq
 
     def change_events(self, change: Callable[[Event], Event]) -> None:
-        """Put other events in the place of those that are kept: an erase scrubs them."""
+        """Replace the kept events by changed ones. An erasure removes content this way."""
         self.events_since_snapshot = [change(event) for event in self.events_since_snapshot]
         self.snapshot_events = {seq: change(event) for seq, event in self.snapshot_events.items()}
 
     def begin_refold(self, seq: int) -> list[Event]:
-        """The events since the snapshot that are in force at a position, to be folded anew."""
+        """Return the events since the snapshot that are in force at a position, to fold them
+        again."""
         self.refold_count += 1
         events = select_events_in_force(self.events_since_snapshot, seq)
         for event in events:
@@ -136,7 +142,7 @@ class Base:
         return events
 
     def start_from(self, snapshot: Snapshot, events: Mapping[int, Event]) -> None:
-        """Make a snapshot, with the events that it names, the start of the fold."""
+        """Start the fold from a snapshot and the events that it names."""
         self.snapshot, self.snapshot_events = snapshot, dict(events)
         self.events_since_snapshot, self.seq_by_idempotency_key = [], {}
         state = snapshot.state
@@ -144,21 +150,21 @@ class Base:
         self.last_evicted_seq = state["gone_last"]
 
     def find_erasing_event(self, seq: int, part: int | None) -> int | None:
-        """The event that destroyed a part, or any part of the message if none is named."""
+        """Return the event that erased a part, or any part of the message if `part` is None."""
         for first, last, erased, event in self.erased_ranges:
             if first <= seq <= last and (erased is None or part in (None, erased)):
                 return event
         return None
 
     def was_evicted(self, seq: int) -> bool:
-        """Whether a message that is not here may have stood at the position."""
+        """Whether the position may belong to a message that is no longer in memory."""
         undone = any(to < seq < at for at, to in self.rewinds)
         return 0 < seq <= self.snapshot.seq and (seq <= self.last_evicted_seq or undone)
 
     def require_targets_in_memory(
         self, body: EventBody, entries: Mapping[int, Entry], groups: Sequence[Group]
     ) -> None:
-        """Raise HistoryNotInMemory for an event that names what left memory."""
+        """Raise HistoryNotInMemory if an event names something that is no longer in memory."""
         match body:
             case Rewind() if body.to < self.snapshot.seq:
                 raise HistoryNotInMemory(body.to)
@@ -179,7 +185,8 @@ class Base:
     def _require_groups_in_memory(
         self, groups: Sequence[Group], first_seq: int, last_seq: int
     ) -> None:
-        """An erase may take what held a group together: then it is grouped anew, from its start."""
+        """Raise HistoryNotInMemory if an erasure may split a group that must then be grouped from
+        its start."""
         for group in groups:
             if group.first > min(last_seq, self.snapshot.seq):
                 return
@@ -189,13 +196,14 @@ class Base:
     def collect_refold_source(
         self, events_since_base: Iterable[Event]
     ) -> tuple[Snapshot | None, list[Event]]:
-        """What a window can be folded from again: the snapshot, if there is one, and in order the
-        events that it names and those since."""
+        """Return what a window can be folded from again: the snapshot, if any, and the events in
+        order."""
         base = self.snapshot if self.snapshot.seq else None
         return base, [*self.snapshot_events.values(), *events_since_base]
 
     def to_state(self, leaving: Sequence[Group]) -> dict[str, Any]:
-        """What the next snapshot keeps of it, under the keys that are stored, if groups leave."""
+        """Return the state for the next snapshot, under the stored keys, if these groups leave
+        memory."""
         gone = dict(self.evicted_totals)
         for group in leaving:
             op = group.hidden.op if group.hidden is not None else ""
@@ -212,7 +220,7 @@ class Base:
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, events: Iterable[Event]) -> Base:
-        """The inverse, with the events that the snapshot names."""
+        """Return the base of a snapshot and the events that it names."""
         base, state = cls(), snapshot.state
         base.start_from(snapshot, {e.seq: e for e in events if e.seq <= snapshot.seq})
         base.sizes_are_recounted = state["recounted"]
@@ -222,7 +230,7 @@ class Base:
 
 
 def build_snapshot(seq: int, positions: set[int], state: Mapping[str, Any]) -> Snapshot:
-    """A snapshot of a state at a position, which needs the events at some positions."""
+    """Return a snapshot of a state at a position that needs the events at some positions."""
     return Snapshot(
         seq=seq, spans=_to_spans(positions), state=json.loads(dump_canonical_json(state))
     )

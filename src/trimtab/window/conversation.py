@@ -1,7 +1,7 @@
 """The messages as the model sees them: entries in rounds, rounds in groups, and running totals.
 
-`Conversation` is the part of the window that messages, edits and pins change. It is folded anew,
-from the window's base on, whenever one of these is undone or destroyed.
+`Conversation` is the part of the window that messages, edits and pins change. It is folded again
+from the window's base whenever one of these is undone or erased.
 """
 
 from __future__ import annotations
@@ -58,65 +58,65 @@ from trimtab.window.entries_rounds_groups import (
 from trimtab.window.user_words import CompactionUserWords, UserWordsList, may_be_written_by_person
 
 MAX_REMEMBERED_HIDINGS = 64
-"""Edits of whole groups whose groups are remembered."""
+"""Number of newest edits for which the hidden groups are remembered."""
 MAX_REMEMBERED_FRONT_SIZES = 16
-"""Sizes of summaries and notices that are remembered."""
+"""Number of sizes of summaries and notices to remember."""
 SPLIT_LOOPS_RENDERER = 4
-"""The renderer from which on a loop with signed thinking may lose its early rounds, and a turn does
-not begin with what a client program says."""
+"""The renderer version from which a loop with signed thinking may lose its early rounds, and a
+message of a client program no longer begins a turn."""
 
 
 class SummaryNoticeUserWordsTokens(NamedTuple):
-    """Tokens of what stands before the messages."""
+    """Tokens of the text before the messages."""
 
     summary: int
-    """Of the summary."""
+    """Tokens of the summary."""
     notice: int
-    """Of the notice that messages were dropped."""
+    """Tokens of the notice that messages were dropped."""
     words: int
-    """Of the user's earlier words."""
+    """Tokens of the list of the user's words."""
 
 
 class SummaryNoticeUserWordsState(NamedTuple):
-    """Which summary, notice and list of the user's words stand before the messages."""
+    """The summary, the notice and the list of the user's words before the messages."""
 
     summary_seq: int
-    """The position of the summary's event."""
+    """Position of the summary's event."""
     dropped_messages: int
-    """How many messages the notice tells of."""
+    """Number of messages in the notice."""
     user_word_blocks: int
-    """How many blocks the list of the user's words has."""
+    """Number of blocks in the list of the user's words."""
 
 
 class Conversation:
-    """The messages in memory, what of them is seen, and how large that is."""
+    """The messages in memory, which of them are visible, and their sizes."""
 
     def __init__(  # noqa: PLR0915 - one statement for each thing it knows
         self, settings: Settings, counter: TokenCounter, *, sizes_are_recounted: bool = False
     ) -> None:
         self.settings = settings
-        """What says how messages are grouped and how texts before them read."""
+        """The settings that decide how messages are grouped and how the texts before them read."""
         self.counter = counter
-        """What measures them."""
+        """The counter that measures them."""
         self._sizes_are_recounted = sizes_are_recounted
         self.derived_cache: dict[str, object] = {}
-        """What others keep beside the fold; anything here can be made again from the rest."""
+        """Values that other modules keep with the fold. All of them can be computed again."""
         self.groups_hidden_by: dict[int, list[Group]] = {}
         """By position of one of the newest edits: the groups that it hid."""
         self.entries: dict[int, Entry] = {}
-        """By position: all messages in memory."""
+        """All messages in memory, by position."""
         self.rounds: list[Round] = []
         self.groups: list[Group] = []
         self.visible_groups: dict[int, Group] = {}
-        """By index: the groups that are not hidden, oldest first."""
+        """The groups that are not hidden, by index, oldest first."""
         self.results: dict[tuple[int, int], ToolResultView] = {}
         """Results that are neither masked nor hidden, oldest first."""
         self.bytes = 0
-        """Of all visible messages, with notice and summary."""
+        """Bytes of all visible messages, including notice and summary."""
         self.tokens = 0
-        """Of all visible messages, with notice and summary."""
+        """Tokens of all visible messages, including notice and summary."""
         self.visible_messages = 0
-        """Visible messages, without notice and summary."""
+        """Number of visible messages, without notice and summary."""
         self.newest_user_entry: Entry | None = None
         """The message that began the turn."""
         self.turn_start_group = -1
@@ -124,45 +124,46 @@ class Conversation:
         self.turn_bytes = 0
         self.turn_tokens = 0
         self.turn_results = TurnResultKeys([], [], 0)
-        """All results since the newest user message, hidden or not."""
+        """All results since the newest user message, including hidden ones."""
         self.last_reply_id: str | None = None
         """The provider's id of the newest reply."""
         self.last_reply_seq = 0
-        """The position of that reply."""
+        """Position of that reply."""
         self.last_assistant_seq = 0
-        """The position of the newest message of the model."""
+        """Position of the newest message of the model."""
         self.last_reveal_seq = 0
-        """The position of what was last revealed."""
+        """Position of the newest reveal."""
         self.summary: Edit | None = None
         """The summary in force."""
         self.summary_seq = 0
-        """The position of the summary's event."""
+        """Position of the summary's event."""
         self.user_words = UserWordsList()
-        """What users said in messages that are hidden, as the model goes on seeing it."""
+        """The user's words in hidden messages, as the model still sees them."""
         self.dropped_groups = DroppedGroups()
-        """What drops have hidden."""
+        """The groups that drops have hidden."""
         self.evicted_message_count = 0
-        """Hidden messages that left memory."""
+        """Number of hidden messages that left memory."""
         self.front_size = Size(bytes=0, tokens=0)
-        """Of the user's words, summary and notice, which stand before the first kept message."""
+        """Size of the list of the user's words, summary and notice before the first kept
+        message."""
         self.summary_and_notice_size = Size(bytes=0, tokens=0)
-        """Of summary and notice alone."""
+        """Size of summary and notice alone."""
         self.visible_media: dict[tuple[int, int], MediaSize] = {}
-        """By message and part: the pictures and files that are shown."""
+        """The visible pictures and files, by message and part."""
         self.media_bytes = 0
-        """Bytes of all of those as they are sent."""
+        """Bytes of all visible pictures and files as they are sent."""
         self.visible_wire_ids: set[str] = set()
-        """Ids of the calls that are visible, as they are sent."""
+        """Ids of the visible calls as they are sent."""
 
     # Reading
 
     @property
     def total_messages(self) -> int:
-        """Messages in force, hidden ones included."""
+        """Number of messages in force, including hidden ones."""
         return len(self.entries) + self.evicted_message_count
 
     def open_calls(self) -> list[CallResultPair]:
-        """Calls of the last round that have no result yet."""
+        """Return the calls of the last round that have no result yet."""
         if not self.rounds or not self.rounds[-1].unanswered_calls:
             return []
         return [pairing for pairing in self.rounds[-1].calls if pairing.result is None]
@@ -172,16 +173,17 @@ class Conversation:
         return group.index in (len(self.groups) - 1, self.turn_start_group)
 
     def groups_between(self, first_seq: int, last_seq: int) -> list[Group]:
-        """Groups that lie wholly within the positions."""
+        """Return the groups that lie completely between two positions."""
         return find_groups_within(self.groups, first_seq, last_seq)
 
     def visible_groups_between(self, first_seq: int, last_seq: int) -> list[Group]:
-        """Those of them that are not hidden, at the cost of what is visible."""
+        """Return the visible groups between two positions, at a cost that depends only on visible
+        groups."""
         visible = self.visible_groups.values()
         return [group for group in visible if first_seq <= group.first and group.last <= last_seq]
 
     def dropped_notice(self) -> str:
-        """What tells the model that messages were dropped; empty where none were."""
+        """Return the notice that messages were dropped; empty if none were."""
         text = (
             format_dropped_messages_notice(self.dropped_groups.message_count)
             if self.dropped_groups
@@ -191,34 +193,34 @@ class Conversation:
         return add_recall_handle(text, handle) if text and self.settings.recall else text
 
     def framed_summary(self, summary: Edit | None) -> str:
-        """A summary as the model reads it; empty where there is none."""
+        """Return a summary as the model reads it; empty if there is none."""
         if summary is None or not summary.text:
             return ""
         handle = summary.handle if self.settings.recall else ""
         return frame_summary_for_model(summary.text, handle, self.settings.renderer)
 
     def visible_media_tokens(self) -> int:
-        """Estimated tokens of the pictures and files that are shown."""
+        """Return the estimated tokens of the visible pictures and files."""
         return sum(size.tokens for size in self.visible_media.values())
 
     def count_visible_pictures(self) -> int:
-        """How many pictures are shown."""
+        """Return the number of visible pictures."""
         return sum(size.pictures for size in self.visible_media.values())
 
     def request_bytes(self) -> int:
-        """Bytes of the request that would be sent now."""
+        """Return the bytes of a request that would be sent now."""
         return estimate_request_bytes(
             self.settings.head.bytes + self.bytes, self.visible_messages, self.media_bytes
         )
 
     def front_state(self) -> SummaryNoticeUserWordsState:
-        """What stands before the messages, to be compared with later."""
+        """Return the state of the texts before the messages, for a later comparison."""
         return SummaryNoticeUserWordsState(
             self.summary_seq, self.dropped_groups.message_count, len(self.user_words.blocks)
         )
 
     def new_front_tokens(self, before: SummaryNoticeUserWordsState) -> SummaryNoticeUserWordsTokens:
-        """Tokens of what stands before the messages now and did not before something was hidden."""
+        """Return the tokens of the texts before the messages that are new since `before`."""
         sizes = self.user_words.measure_blocks(self.counter, show_handles=self.settings.recall)
         notice = measure_text_message(self.dropped_notice(), self.counter).tokens
         summary = self.summary_and_notice_size.tokens - notice
@@ -231,7 +233,7 @@ class Conversation:
     # Changing
 
     def copy(self) -> Conversation:
-        """The same conversation, to be changed without this one."""
+        """Return a copy of the conversation that can change independently."""
         twin = copy(self)
         twin.derived_cache, twin.groups_hidden_by = {}, {}
         twin.groups = [copy_group(group) for group in self.groups]
@@ -250,7 +252,8 @@ class Conversation:
         return twin
 
     def fold(self, event: Event) -> None:
-        """Take a message, an edit or a pin once more: a fold anew learns nothing about calls."""
+        """Fold a message, an edit or a pin again. Such a repeated fold learns nothing about
+        calls."""
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
                 self.add_message(event, body)
@@ -267,7 +270,7 @@ class Conversation:
                 pass
 
     def add_message(self, event: Event, body: MessageAdded | ToolResultRepair) -> Entry:
-        """Put a message at the end: into the round that is open, or into one of its own."""
+        """Add a message at the end: to the open round, or to a new one."""
         if body.message.role == "assistant":
             self.last_assistant_seq = event.seq
         last = self.rounds[-1] if self.rounds else None
@@ -279,7 +282,7 @@ class Conversation:
         return entry
 
     def edit_part(self, seq: int, edit: Edit, part: int) -> Entry | None:
-        """Show a part under an edit, or as it was said. Returns its message, if it is here."""
+        """Show a part with an edit, or in full. Return its message if it is in memory."""
         entry = self.entries.get(edit.first)
         if entry is None or part >= len(entry.message.parts):
             return None
@@ -303,7 +306,7 @@ class Conversation:
         return entry
 
     def hide(self, seq: int, edit: Edit) -> None:
-        """Hide the groups that a drop or a summary covers, but for those that must stay."""
+        """Hide the groups that a drop or a summary covers, except those that must stay."""
         if len(self.groups_hidden_by) >= MAX_REMEMBERED_HIDINGS:
             self.groups_hidden_by.clear()
         for group in self.visible_groups_between(edit.first, edit.last):
@@ -319,7 +322,7 @@ class Conversation:
         self.recount_front()
 
     def hide_group(self, seq: int, edit: Edit, group: Group) -> None:
-        """Hide one group, if it is not hidden."""
+        """Hide one group if it is not hidden."""
         if group.hidden is not None:
             return  # what was dropped is in no later summary: the notice goes on counting it
         self._add_to_totals(group, -group.bytes, -group.tokens)
@@ -335,9 +338,9 @@ class Conversation:
             self.dropped_groups.add(group)
 
     def reveal(self, seq: int, edit: Edit) -> list[int]:
-        """Show what was named: its parts as they were said, and with it all of its group.
+        """Show the named parts in full, and their whole group.
 
-        Returns the position of the message of each part that was asked to be shown as it was said.
+        Return the position of the message of each part that was requested in full.
         """
         shown: list[int] = []
         groups = find_groups_overlapping(self.groups, edit.first, edit.last)
@@ -369,7 +372,7 @@ class Conversation:
         return shown
 
     def pin(self, body: Pin) -> None:
-        """Keep messages from being hidden, or no longer."""
+        """Pin messages, so that no policy hides them, or unpin them."""
         newest = next(reversed(self.entries), 0)
         for seq in range(body.first, min(body.last, newest) + 1):
             entry = self.entries.get(seq)
@@ -378,18 +381,18 @@ class Conversation:
                 entry.round.group.pinned += 1 if body.pinned else -1
 
     def use_settings(self, settings: Settings, counter: TokenCounter) -> None:
-        """Go on with settings that change neither sizes nor what belongs together."""
+        """Use settings that change neither sizes nor grouping."""
         self.settings, self.counter = settings, counter
         self.user_words.clear_rendered()
         self.recount_front()
 
     def clear_rendered(self) -> None:
-        """Let go of what the prompt keeps of its last rendering."""
+        """Clear the cached renderings."""
         for round in self.rounds:
             round.rendered = None
 
     def recount_front(self) -> None:
-        """Measure what stands before the messages, and put it into the totals."""
+        """Measure the texts before the messages, and add them to the totals."""
         before = self.front_size
         listed = self.user_words.measure_all_blocks(self.counter, show_handles=self.settings.recall)
         told = self.measure_summary_and_notice(
@@ -400,11 +403,11 @@ class Conversation:
         self.tokens += self.front_size.tokens - before.tokens
 
     def measure_summary_and_notice(self, summary: str, notice: str) -> Size:
-        """Size of what stands before the first kept message, both as the model reads them."""
+        """Return the size of summary and notice, both as the model reads them."""
         return add_sizes(self._measure_front_text(summary), self._measure_front_text(notice))
 
     def _measure_front_text(self, text: str) -> Size:
-        """Counted once, however many plans of one decision ask for it."""
+        """Measure a text once, however many plans of one decision ask for it."""
         known = cast("dict[str, Size]", self.derived_cache.setdefault("front_sizes", {}))
         if text not in known:
             if len(known) >= MAX_REMEMBERED_FRONT_SIZES:
@@ -415,11 +418,11 @@ class Conversation:
     # Letting go of what is hidden, and taking up what was kept
 
     def groups_to_evict(self) -> list[Group]:
-        """Groups that leave memory at a checkpoint."""
+        """Return the groups that leave memory at a checkpoint."""
         return [group for group in self.groups if not self._is_kept(group)]
 
     def positions_in_use(self) -> set[int]:
-        """Positions of the events that the same conversation is made from again."""
+        """Return the positions of the events that are needed to build the conversation again."""
         kept = [group for group in self.groups if self._is_kept(group)]
         named = {entry.seq for group in kept for entry in group.entries()}
         named.update(by for group in kept for e in group.entries() for by in e.edited_by.values())
@@ -430,7 +433,7 @@ class Conversation:
         return named
 
     def to_state(self) -> dict[str, Any]:
-        """What a snapshot keeps of it, under the keys that are stored."""
+        """Return the state for a snapshot, under the stored keys."""
         kept = [group for group in self.groups if self._is_kept(group)]
         entries = [entry for group in kept for entry in group.entries()]
         drops = [
@@ -457,7 +460,8 @@ class Conversation:
         return state
 
     def restore(self, state: Mapping[str, Any], events: Mapping[int, Event]) -> None:
-        """Take up, in an empty conversation, what a snapshot kept, with the events it names."""
+        """Restore the state of a snapshot, with the events that it names, in an empty
+        conversation."""
         if not state:
             return
         hidden = {seq for seq, _ in state["hidden"]}
@@ -520,7 +524,7 @@ class Conversation:
     def _put_message(
         self, seq: int, body: MessageAdded | ToolResultRepair, round: Round, at: float
     ) -> Entry:
-        """Put a message into a round, and count and pair what it holds."""
+        """Add a message to a round, count it and pair its calls and results."""
         message = body.message
         counter = body.counter if isinstance(body, MessageAdded) else ""
         fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
@@ -548,7 +552,7 @@ class Conversation:
         return entry
 
     def _begins_turn(self, message: Message) -> bool:
-        """Whether a turn begins with it: what a client program adds on its own begins none."""
+        """Whether a message begins a turn. Messages that a client program adds by itself do not."""
         if self.settings.renderer < SPLIT_LOOPS_RENDERER or self.newest_user_entry is None:
             return True
         return may_be_written_by_person(message)
@@ -574,7 +578,8 @@ class Conversation:
         return self._new_round(group, thinking=thinking)
 
     def _joins_group(self, group: Group, *, thinking: bool) -> bool:
-        """Whether an assistant's next message, with signed thinking or without, belongs there."""
+        """Whether an assistant's next message, with or without signed thinking, belongs to the
+        group."""
         return group.continues_with(
             next_has_thinking=thinking, whole_loops=self.settings.renderer < SPLIT_LOOPS_RENDERER
         )
@@ -593,7 +598,7 @@ class Conversation:
         return round
 
     def _unique_wire_id(self, call_id: str) -> str:
-        """The id itself, or one made from it where a visible call has it."""
+        """Return the id, or a new one made from it if a visible call already has it."""
         wire_id, n = call_id, 1
         while wire_id in self.visible_wire_ids:
             n += 1
@@ -602,7 +607,7 @@ class Conversation:
         return wire_id
 
     def _reassign_wire_ids(self, group: Group) -> None:
-        """Calls that are seen again get other ids where theirs were given away meanwhile."""
+        """Give revealed calls other ids if theirs were used in the meantime."""
         for round in group.rounds:
             round.rendered = None
             for call in round.calls:
@@ -611,7 +616,7 @@ class Conversation:
                 self.visible_wire_ids.add(call.wire_id)
 
     def _recount_media(self, entry: Entry, part: int | None = None) -> None:
-        """Count what a part of a message, or all of it, shows of pictures and files."""
+        """Count the visible pictures and files of a part, or of the whole message."""
         for index in range(len(entry.message.parts)) if part is None else (part,):
             said = entry.message.parts[index]
             if not list_media(said):
@@ -641,14 +646,14 @@ class Conversation:
 
 
 def settings_change_grouping(previous_settings: Settings, current_settings: Settings) -> bool:
-    """Whether messages hold together otherwise from now on."""
+    """Whether messages are grouped differently from now on."""
     return (previous_settings.renderer < SPLIT_LOOPS_RENDERER) is not (
         current_settings.renderer < SPLIT_LOOPS_RENDERER
     )
 
 
 def _changed_wire_ids(groups: list[Group]) -> list[list[Any]]:
-    """Ids that are sent other than their providers gave them: round, index there, id."""
+    """List the ids that are not sent as their providers gave them: round, index there, id."""
     return [
         [round.entries[0].seq, index, call.wire_id]
         for group in groups
@@ -659,7 +664,7 @@ def _changed_wire_ids(groups: list[Group]) -> list[list[Any]]:
 
 
 def _restore_user_words(blocks: list[Any], events: Mapping[int, Event]) -> UserWordsList:
-    """The list of the user's words from its blocks: places, and what is left out."""
+    """Restore the list of the user's words from its blocks: references, and what is left out."""
     words = UserWordsList()
     for places, left_out in blocks:
         listed = [UserPartReference(*place) for place in places]

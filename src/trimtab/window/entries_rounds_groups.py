@@ -1,9 +1,9 @@
-"""How a conversation holds together: entries in rounds, rounds in groups.
+"""The structure of a conversation: entries in rounds, rounds in groups.
 
-An *entry* is one message of the log. A *round* is a message of its own, or an assistant's calls
-with all their results and whatever was said while they were open. A *group* is what is hidden
-whole: one round, a round with signed thinking and those after it that have none of their own, or
-a reply that its provider paused and what it went on with.
+An *entry* is one message of the log. A *round* is a single message, or an assistant's calls with
+all their results and all messages that arrived while they were open. A *group* is the unit that is
+hidden as a whole. It is one round, or a round with signed thinking and the following rounds without
+thinking of their own, or a reply that its provider paused and its continuation.
 """
 
 from __future__ import annotations
@@ -25,56 +25,56 @@ class Entry:
     seq: int
     """Position of the message's event in the log."""
     message: Message
-    """What was said, whole."""
+    """The complete message."""
     sizes: tuple[Size, ...]
-    """Of each part as it was said."""
+    """Size of each part in full."""
     round: Round
-    """The round it stands in."""
+    """The round that contains it."""
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])
-    """By part index: the truncate or mask that the part is seen under."""
+    """By part index: the truncate or mask edit that is in force for the part."""
     edited_by: dict[int, int] = field(default_factory=dict[int, int])
     """By part index: the position of that edit's event."""
     unpaired_results: tuple[int, ...] = ()
-    """Indexes of results that answer no open call; they are shown as text."""
+    """Indexes of results that answer no open call. They are shown as text."""
     pinned: bool = False
-    """True keeps its group from being hidden by any policy."""
+    """True if no policy may hide its group."""
     revealed: int = 0
-    """The position of the newest event that asked for it to be seen again."""
+    """Position of the newest event that revealed it."""
     is_repair: bool = False
-    """True for a result that nobody gave: it stands in for one that never came."""
+    """True for a substitute result of a call that never got one."""
     paused: bool = False
-    """True for a reply that goes on in the next one."""
+    """True for a reply that continues in the next one."""
     at: float = 0.0
-    """When it was said, in seconds since the epoch."""
+    """Time of the message, in seconds since the epoch."""
 
     def shown_size(self, part: int) -> Size:
-        """The part's size as the model sees it."""
+        """Return the part's size as the model sees it."""
         edit = self.edits.get(part)
         return self.sizes[part] if edit is None else edit.size
 
     @property
     def bytes(self) -> int:
-        """Of all parts as the model sees them."""
+        """Bytes of all parts as the model sees them."""
         return sum(self.shown_size(i).bytes for i in range(len(self.sizes)))
 
     @property
     def tokens(self) -> int:
-        """Of all parts as the model sees them."""
+        """Tokens of all parts as the model sees them."""
         return sum(self.shown_size(i).tokens for i in range(len(self.sizes)))
 
 
 @dataclass(slots=True)
 class CallResultPair:
-    """A tool call and, once it is there, its result."""
+    """A tool call and its result, if it has one."""
 
     id: str
-    """The id as the provider gave it; it may stand for another call elsewhere in the log."""
+    """The provider's id. Another call elsewhere in the log may have the same id."""
     wire_id: str
     """The id as it is sent: unique in the session."""
     name: str
     """The tool's name."""
     result: ToolResultView | None = None
-    """What answers it."""
+    """The result that answers the call."""
 
 
 @dataclass(slots=True)
@@ -84,11 +84,11 @@ class ToolResultView:
     entry: Entry
     """The message that carries it."""
     part: int
-    """Its index there."""
+    """Index of the part in that message."""
     tool: str
-    """The name of the tool that gave it."""
+    """Name of the tool that returned it."""
     call: CallResultPair
-    """The call it answers."""
+    """The call that it answers."""
 
     @property
     def seq(self) -> int:
@@ -100,40 +100,40 @@ class ToolResultView:
 
     @property
     def handle(self) -> str:
-        """By what its whole text is recalled."""
+        """The handle by which its whole text can be recalled."""
         return f"m{self.entry.seq}.{self.part}"
 
     @property
     def size(self) -> Size:
-        """As the model sees it now."""
+        """Size as the model sees it now."""
         return self.entry.shown_size(self.part)
 
     @property
     def edit(self) -> Edit | None:
-        """The truncate or mask it is seen under."""
+        """The truncate or mask edit in force."""
         return self.entry.edits.get(self.part)
 
 
 @dataclass(slots=True)
 class Round:
     group: Group
-    """The group it is hidden with."""
+    """The group with which it is hidden."""
     entries: list[Entry] = field(default_factory=list[Entry])
-    """In the order of the log."""
+    """Messages in the order of the log."""
     calls: list[CallResultPair] = field(default_factory=list[CallResultPair])
-    """In the order the assistant made them."""
+    """Calls in the order in which the assistant made them."""
     unanswered_calls: int = 0
-    """Calls without a result."""
+    """Number of calls without a result."""
     rendered: Any = None
-    """What the prompt keeps of its last rendering; cleared by whatever changes the round."""
+    """The cached rendering. Every change of the round clears it."""
 
     @property
     def paused(self) -> bool:
-        """Whether its last word is a reply that goes on in the next one."""
+        """Whether it ends with a reply that continues in the next one."""
         return bool(self.entries) and self.entries[-1].paused
 
     def find_unanswered_call(self, call_id: str) -> CallResultPair | None:
-        """The first call of that id that still waits."""
+        """Return the first call with this id that has no result."""
         if self.unanswered_calls:
             for pairing in self.calls:
                 if pairing.result is None and pairing.id == call_id:
@@ -144,27 +144,27 @@ class Round:
 @dataclass(slots=True)
 class Group:
     index: int
-    """Its place among all groups of the session."""
+    """Its index among all groups of the session."""
     rounds: list[Round] = field(default_factory=list[Round])
     """At least one."""
     bytes: int = 0
-    """Of its messages as the model sees them, were it not hidden."""
+    """Bytes of its messages as the model sees them if the group is visible."""
     tokens: int = 0
-    """Of its messages as the model sees them, were it not hidden."""
+    """Tokens of its messages as the model sees them if the group is visible."""
     message_count: int = 0
-    """How many it holds."""
+    """Number of messages."""
     has_thinking: bool = False
-    """True where it holds signed thinking, so that its rounds stand or fall together."""
+    """True if it contains signed thinking, so that its rounds stay together."""
     has_instructions: bool = False
-    """True where it holds a system or developer message, which no policy hides."""
+    """True if it contains a system or developer message, which no policy hides."""
     pinned: int = 0
-    """How many of its messages are pinned."""
+    """Number of pinned messages."""
     revealed: int = 0
-    """The position at which one of them was last revealed."""
+    """Position at which one of them was last revealed."""
     hidden: Edit | None = None
     """The drop or summary that hides it."""
     hidden_by: int = 0
-    """The position of that edit's event."""
+    """Position of that edit's event."""
 
     @property
     def first(self) -> int:
@@ -177,11 +177,12 @@ class Group:
         return self.rounds[-1].entries[-1].seq
 
     def continues_with(self, *, next_has_thinking: bool, whole_loops: bool) -> bool:
-        """Whether an assistant's next message, with signed thinking or without, belongs here.
+        """Whether an assistant's next message, with or without signed thinking, belongs to this
+        group.
 
-        A provider refuses a loop that does not begin with the thinking it began with. So a round
-        without any goes with the one before it; one with thinking of its own can do without those
-        before it. Older renderers keep a loop `whole`.
+        A provider refuses a loop that does not begin with its original thinking. So a round without
+        thinking stays with the round before it. A round with its own thinking does not need the
+        rounds before it. Older renderers keep whole loops together (`whole_loops`).
         """
         last = self.rounds[-1]
         if last.paused or not last.calls:
@@ -207,7 +208,7 @@ class Group:
 
 
 def copy_group(group: Group) -> Group:
-    """The same group, to be changed without this one; messages and edits never change."""
+    """Return a copy of the group that can change independently. Messages and edits are shared."""
     twin = replace(group, rounds=[])
     for round in group.rounds:
         made = replace(round, group=twin, entries=[], calls=[])
@@ -226,26 +227,27 @@ def copy_group(group: Group) -> Group:
 
 
 def find_groups_within(groups: Sequence[Group], first_seq: int, last_seq: int) -> list[Group]:
-    """Groups that lie wholly between two positions."""
+    """Return the groups that lie completely between two positions."""
     start = bisect_left(groups, first_seq, key=lambda group: group.first)
     return list(takewhile(lambda group: group.last <= last_seq, islice(groups, start, None)))
 
 
 def find_groups_overlapping(groups: Sequence[Group], first_seq: int, last_seq: int) -> list[Group]:
-    """Groups that reach between two positions."""
+    """Return the groups that lie at least partly between two positions."""
     start = bisect_left(groups, first_seq, key=lambda group: group.last)
     return list(takewhile(lambda group: group.first <= last_seq, islice(groups, start, None)))
 
 
 ResultKey = tuple[int, int]
-"""A result's message and its part there."""
+"""A result's message and its part index."""
 
 MAX_RESULTS_PER_END = 1_000
-"""Results at each end of a turn that are told apart; nobody keeps more of them."""
+"""Maximum number of results to track at each end of a turn. No policy keeps more."""
 
 
 class TurnResultKeys:
-    """The results since the newest user message, hidden or not: both ends, and how many."""
+    """The results since the newest user message, including hidden ones: both ends, and the
+    number."""
 
     def __init__(self, first: list[ResultKey], last: list[ResultKey], count: int) -> None:
         self.first = first
@@ -259,16 +261,16 @@ class TurnResultKeys:
             self.first.append(key)
 
     def copy(self) -> TurnResultKeys:
-        """The same, to be added to without these."""
+        """Return a copy that can grow independently."""
         return TurnResultKeys([*self.first], [*self.last], self.count)
 
     def since(self, seq: int) -> TurnResultKeys:
-        """Those from a position on."""
+        """Return the results from a position on."""
         rest = [key for key in self.last if key[0] >= seq]
         return TurnResultKeys(rest[:MAX_RESULTS_PER_END], rest, len(rest))
 
     def keys_at_ends(self, first_count: int, last_count: int) -> set[ResultKey]:
-        """The first and the last so many."""
+        """Return this number of first and last results."""
         return {*self.first[:first_count], *(list(self.last)[-last_count:] if last_count else ())}
 
 
@@ -284,7 +286,7 @@ class DroppedGroups:
         return self.message_count > 0
 
     def copy(self, groups: Sequence[Group]) -> DroppedGroups:
-        """The same among copies of all groups."""
+        """Return the same state for copies of all groups."""
         twin = copy(self)
         twin._groups = {index: groups[index] for index in self._groups}  # noqa: SLF001 - its own class
         return twin
@@ -296,7 +298,8 @@ class DroppedGroups:
         self.message_count += group.message_count
 
     def totals_after_eviction(self, evicted_groups: list[Group]) -> tuple[int, int, int]:
-        """The count, first and last of those that left memory, once these have left it, too."""
+        """Return the count, first and last position of evicted groups after these groups also leave
+        memory."""
         messages, first, last = self._gone
         firsts = [group.first for group in evicted_groups] + ([first] if messages else [])
         lasts = [group.last for group in evicted_groups]
@@ -315,8 +318,10 @@ class DroppedGroups:
 
 
 def has_signed_thinking(message: Message) -> bool:
-    """Whether signed thinking is in it, or was before it was erased: how rounds hold together must
-    not change with what is destroyed."""
+    """Whether a message contains signed thinking, or contained it before it was erased.
+
+    An erasure must not change how rounds are grouped.
+    """
     if message.extra is not None and MODEL_FAMILY_KEY in message.extra:
         return True
     return any(type(part) is OpaqueBlock and part.thinking for part in message.parts)
@@ -325,7 +330,8 @@ def has_signed_thinking(message: Message) -> bool:
 def pair_calls_with_results(
     entry: Entry, make_unique_id: Callable[[str], str]
 ) -> tuple[bool, list[ToolResultView]]:
-    """Pair a message's calls and results: whether it says more than results, and its answers."""
+    """Pair a message's calls and results. Return whether it contains more than results, and its
+    answers."""
     round = entry.round
     spoken = not entry.message.parts
     answers: list[ToolResultView] = []

@@ -1,9 +1,9 @@
-"""What calls and their outcomes taught: usage, limits, the cache, how far estimates are off.
+"""What calls and their outcomes taught: usage, limits, cache behaviour and estimation errors.
 
-`Accounting` is the part of the window that knows this. How far a provider's prompt cache may be
-relied on is read from what it reports. So is a server that cuts a request off in silence: Ollama
-answers a request beyond its `num_ctx` with 200, having dropped the start of it. All that tells is a
-count of input far below what was sent.
+`Accounting` is the part of the window that keeps this. The provider's reports show how reliable its
+prompt cache is. They also show a server that truncates requests silently: Ollama answers a request
+beyond its `num_ctx` with status 200 after it dropped the start. The only sign is an input count far
+below what was sent.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from trimtab.window.server_side_editing import list_server_side_edits, tells_all
 from trimtab.window.summary_attempt_stats import SummaryAttemptStats
 
 DEFAULT_WINDOW_TOKENS = 128_000
-"""Tokens, for a model that nobody knows."""
+"""Context window of an unknown model, in tokens."""
 
 
 def resolve_token_limit_and_source(
     settings: Settings, learned_limit: int | None
 ) -> tuple[int, str]:
-    """The limit and what set it. A limit that the provider taught is never exceeded knowingly."""
+    """Return the limit and its source. A limit learned from the provider is never exceeded
+    knowingly."""
     for name in ("max_input_tokens", "context_window"):
         value: int | None = settings.limits.get(name)
         if value:
@@ -60,7 +61,7 @@ def resolve_token_limit_and_source(
 
 
 MISS_RATE_WINDOW_CALLS = 20
-"""Calls over which the rate forgets."""
+"""Number of calls over which the miss rate is averaged. Older calls count less."""
 
 
 NO_CACHE_MISS_REASONS = (
@@ -69,40 +70,40 @@ NO_CACHE_MISS_REASONS = (
     "previous_message_not_found",
     "unavailable",
 )
-"""Of a provider's diagnosis: what says nothing about a miss."""
+"""Reasons in a provider's diagnosis that are not cache misses."""
 UNEXPLAINED_MISS = "unexplained"
-"""A miss that nobody has told the reason of."""
+"""The reason of a miss that nobody has explained."""
 
 
 @dataclass(slots=True)
 class CacheMissTracker:
     miss_rate: float = 0.0
-    """Share of expected reads that were reported as misses."""
+    """Share of expected cache reads that were reported as misses."""
     expected_read_tokens: int = 0
-    """Tokens that the cache should hold for the call under way; 0 where nothing is expected."""
+    """Tokens that the cache should hold for the current call; 0 if nothing is expected."""
     provider_reports_cache: bool = False
-    """True once the provider has reported a read or a write, or told of a miss: before that,
-    silence says nothing."""
+    """True once the provider has reported a cache read, a write or a miss. Before that, no report
+    means nothing."""
     own_reason: str = ""
-    """Why the last call could not be read from the cache, as our log tells; empty where all that
-    was sent before was still there."""
+    """Why the last call could not be read from the cache, according to the log; empty if everything
+    sent before was still cached."""
     last_reason: str = ""
-    """Why it was not, in the provider's word; `unexplained` where it was to be and nobody says
-    why; empty where nothing was missed."""
+    """Why it was not read, in the provider's word; `unexplained` if a read was expected and nobody
+    says why; empty if nothing was missed."""
     last_missed_tokens: int = 0
-    """Tokens that it could not read."""
+    """Tokens that could not be read from the cache."""
     misses_by_reason: dict[str, int] = field(default_factory=dict[str, int])
-    """How many calls missed the cache, by reason."""
+    """Number of calls that missed the cache, by reason."""
 
     def record_call(self, expected_read_tokens: int, own_reason: str) -> None:
-        """Take what may be expected of a call that is made."""
+        """Record what may be expected of a call."""
         self.expected_read_tokens, self.own_reason = expected_read_tokens, own_reason
         self.last_reason, self.last_missed_tokens = "", 0
 
     def record_usage(
         self, usage: Usage, min_cacheable_tokens: int, diagnosis: JsonMapping | None = None
     ) -> None:
-        """Take what the provider reported for the call under way, and its own diagnosis."""
+        """Record what the provider reported for the current call, and its own diagnosis."""
         told = str((diagnosis or {}).get("reason", ""))
         told = "" if told in NO_CACHE_MISS_REASONS else told
         self.provider_reports_cache = (
@@ -126,7 +127,7 @@ class CacheMissTracker:
         }
 
     def to_state(self) -> dict[str, Any]:
-        """What a snapshot keeps of it, under the keys that are stored."""
+        """Return the state for a snapshot, under the stored keys."""
         state: dict[str, Any] = {
             "cache": [self.miss_rate, self.expected_read_tokens, self.provider_reports_cache]
         }
@@ -135,7 +136,7 @@ class CacheMissTracker:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CacheMissTracker:
-        """The inverse."""
+        """Return the tracker of `to_state`'s output."""
         miss_rate, expected, reports = state["cache"]
         own_reason, last_reason, missed, by_reason = state.get("cache_misses", ("", "", 0, {}))
         return cls(
@@ -162,47 +163,48 @@ _MIN_COUNTED_SHARE_BY_COUNTER = (
     ("exact/", 0.9),
 )
 _MIN_TRUNCATED_TOKENS = 1_000
-"""Tokens. Nobody cuts to less (Ollama to half of a window that is 2,048 at least), and a limit
-below would leave a session without room for anything."""
+"""Minimum tokens of a truncated request. No server cuts to less: Ollama cuts to half of a window of
+at least 2,048. A lower limit would leave a session without any room."""
 
 
 def describe_silent_truncation(sent_tokens: int, read_tokens: int) -> str:
-    """What is said of it."""
+    """Describe a silent truncation."""
     return (
-        f"about {sent_tokens:,} tokens were sent and {read_tokens:,} read: the server cut the rest"
+        f"about {sent_tokens:,} tokens were sent, but the server read only "
+        f"{read_tokens:,} and cut the rest"
     )
 
 
 CALIBRATION_PRIOR_TOKENS = 500
-"""Tokens that a model is taken to count as we do before it has counted any: what a provider puts
-around a few words would else be taken for their weight."""
+"""Prior in tokens: assume that the provider agrees with our estimate for this many tokens. So
+framing overhead in short requests does not skew the ratio."""
 CALIBRATION_HALF_LIFE_TOKENS = 32_768
-"""Tokens that, coming at once, make what earlier text taught about its weight count for half."""
+"""After this many new tokens, earlier text counts half in the calibration."""
 
 
 HIDDEN_TEXT_MIN_RATIO = 0.7
-"""Share of its estimated tokens that a text which was hidden took at least."""
+"""Assumed minimum of a hidden text's real tokens, as a share of its estimate."""
 OWN_TEXT_MAX_RATIO = 1.3
-"""How many times its estimated tokens what we write ourselves takes at most."""
+"""Assumed maximum of the real tokens of our own texts, as a multiple of their estimate."""
 MIN_BELIEVED_USAGE_RATIO = 0.5
-"""Usage below this share of our estimate is not believed: the estimate stands."""
+"""Usage below this share of our estimate is not believed. The estimate stays."""
 MIN_PREFIX_USAGE_RATIO = 0.98
-"""Nor is usage below this share of what was counted of a prefix of the request."""
+"""Usage below this share of the count of an earlier, shorter request is not believed."""
 MIN_REFUSED_TOKENS = 1_000
-"""Tokens: no window is that small, so a refusal of less says nothing about it."""
+"""No window is smaller than this. A refusal of fewer tokens teaches no limit."""
 
 
 class UsageAnchor(NamedTuple):
-    """The last call that reported, where its request is a prefix of the next."""
+    """The last call with reported usage, if its request is a prefix of the next."""
 
     reported_tokens: int
-    """Its input, as it was reported."""
+    """Its reported input tokens."""
     message_tokens: int
     """Our estimate of its messages."""
     estimated_tokens: int
-    """And of all of it."""
+    """Our estimate of the whole request."""
     had_volatile: bool = False
-    """Whether a volatile tail was counted with it."""
+    """Whether its count includes a volatile text."""
     media_tokens: int = 0
     """Our estimate of the pictures and files in it."""
 
@@ -211,37 +213,40 @@ class RequestEstimate(NamedTuple):
     """Our estimates at the last call."""
 
     message_tokens: int
-    """Of its messages."""
+    """Tokens of the messages."""
     total_tokens: int
-    """Of all of it."""
+    """Tokens of the whole request."""
     media_tokens: int = 0
-    """Of the pictures and files in it."""
+    """Tokens of the pictures and files in it."""
 
 
 class UsageBeforeEdit(NamedTuple):
-    """What was reported before something was hidden: the next request has no more tokens than that
-    one had, less what has left, plus what has come."""
+    """Usage that was reported before something was hidden.
+
+    The next request has at most the tokens of that one, minus what was removed, plus what was
+    added.
+    """
 
     max_tokens: int
-    """Tokens that it had at most."""
+    """Maximum tokens of that request."""
     message_tokens: int
     """Our estimate of its messages."""
     ratio: float
-    """`counted` over our estimate of all of it."""
+    """`max_tokens` divided by our estimate of the whole request."""
     summary_seq: int
-    """The position of its summary's event."""
+    """Position of its summary's event."""
     dropped_messages: int
-    """How many messages its notice told of."""
+    """Number of messages in its notice."""
     user_word_blocks: int
-    """How many blocks its list of the user's words had."""
+    """Number of blocks in its list of the user's words."""
     replacement_tokens: int = 0
-    """Our estimate of the words that stand in for others since."""
+    """Our estimate of texts that have replaced others since then."""
     new_tokens: int = 0
-    """Our estimate of what was said since."""
+    """Our estimate of messages since then."""
 
     @property
     def front(self) -> SummaryNoticeUserWordsState:
-        """What stood before its messages."""
+        """The state of the texts before its messages."""
         return SummaryNoticeUserWordsState(
             self.summary_seq, self.dropped_messages, self.user_word_blocks
         )
@@ -255,8 +260,10 @@ class UsageBeforeEdit(NamedTuple):
         front_tokens: int,
         volatile_tokens: int,
     ) -> int:
-        """Tokens that a request cannot exceed whose messages we estimate at `message_tokens`.
-        `front_tokens` are those before its first message that are new."""
+        """Return the maximum tokens of a request whose messages we estimate at `message_tokens`.
+
+        `front_tokens` are the new tokens before its first message.
+        """
         front_tokens += self.replacement_tokens
         left = max(0, self.message_tokens + self.new_tokens + front_tokens - message_tokens)
         usage = self.max_tokens + self.ratio * (
@@ -271,42 +278,40 @@ class UsageBeforeEdit(NamedTuple):
 
 
 class ProviderRejection(NamedTuple):
-    """A call that its provider rejected for what was said; until it takes one."""
+    """The last call, if its provider rejected the content. A successful call clears it."""
 
     last_sent_seq: int = 0
-    """The last position that was sent in it; 0 where the last call was not rejected."""
+    """The last position that was sent in the rejected call; 0 if the last call was not rejected."""
     provider_message: str = ""
-    """What the provider said."""
+    """The provider's message."""
     superseded_seq: int = 0
-    """The last position of what was rejected before the user's newest word was said."""
+    """The last position of what was rejected before the user's newest message."""
 
     def after_new_user_message(self) -> ProviderRejection:
-        """The same when the user has said something else."""
+        """Return the rejection after the user has sent another message."""
         return self._replace(superseded_seq=self.last_sent_seq)
 
 
 REFUSED_BYTES_SHARE = 0.75
-"""Share of a request that was refused for its bytes which the next may have, where the provider
-named no limit."""
+"""If a request was refused for its bytes without a limit, the next may have this share of them."""
 
 
 class LearnedRequestLimits(NamedTuple):
-    """What refusals taught of what one request may hold beside tokens; 0 where they taught
-    nothing."""
+    """Limits besides tokens that refusals taught; 0 if they taught nothing."""
 
     max_bytes: int = 0
-    """Bytes of the whole request."""
+    """Maximum bytes of the whole request."""
     max_pictures: int = 0
-    """Pictures in it."""
+    """Maximum number of pictures."""
     max_picture_bytes: int = 0
-    """Bytes of one picture as it is sent."""
+    """Maximum bytes of one picture as it is sent."""
     max_side_px: int = 0
-    """Pixels that a picture may be wide or high."""
+    """Maximum width and height of a picture, in pixels."""
 
     def after_refusal(
         self, refusal: SizeRefusal, *, request_bytes: int, pictures: int
     ) -> LearnedRequestLimits:
-        """The same with what the refusal of a request of such a size teaches."""
+        """Return the limits after the refusal of a request of this size."""
         match refusal.cause:
             case "bytes":
                 # What was refused counts as we count it: by the provider's figure it may have
@@ -328,69 +333,69 @@ class LearnedRequestLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Accounting:
-    """What calls taught. It starts as if no call was made yet."""
+    """What calls taught. It starts without any call."""
 
     epoch: int = 0
     """The epoch of the newest turn."""
     prefix_version: int = 0
-    """Rises whenever something already sent is changed: the provider's cache ends there."""
+    """Rises whenever content that was already sent changes. The provider's cache ends there."""
     prefix_break_cause: str = ""
     """What changed it last."""
     sent_through_seq: int = 0
-    """The last position that has been sent in a call."""
+    """The last position that was sent in a call."""
     last_call: LoggedModelCall | None = None
     """The newest model call."""
     policy_note: JsonMapping | None = None
-    """The policy's own record of the last call; a fork starts without one."""
+    """The policy's own record of the last call. A fork starts without one."""
     cache_is_cold: bool = True
     """True until the next call if the provider's cache cannot hold its prefix."""
     cache_misses: CacheMissTracker = field(default_factory=CacheMissTracker)
-    """How far the provider's cache may be relied on."""
+    """How reliable the provider's cache is."""
     call_count: int = 0
-    """Calls so far."""
+    """Number of calls so far."""
     last_usage: Usage | None = None
-    """What was reported for the last call that reported."""
+    """Usage of the last call that reported any."""
     total_usage: Usage = field(default_factory=lambda: Usage(input=0))
-    """All that was reported so far, added up."""
+    """Sum of all reported usage."""
     total_cost_usd: float | None = 0.0
-    """What that cost; None if a price is not known."""
+    """Cost of that usage in US dollars; None if a price is unknown."""
     learned_limit: int | None = None
-    """Tokens that input and output may reach together, as the provider taught."""
+    """Maximum tokens for input and output together, as learned from the provider."""
     learned_request_limits: LearnedRequestLimits = field(default_factory=LearnedRequestLimits)
-    """Bytes, pictures and pixels that a request may have, as the provider taught."""
+    """Maximum bytes, pictures and pixels of a request, as learned from the provider."""
     last_call_ratio: float = 1.0
-    """Reported input over our estimate, at the last call that reported."""
+    """Reported input divided by our estimate, at the last call that reported."""
     calibration_sums: tuple[float, float] = (0.0, 0.0)
-    """Text that was new in a call: as it was reported and as we had estimated it, faded."""
+    """Tokens of new text in calls, reported and estimated. Older text counts less."""
     usage_anchor: UsageAnchor | None = None
-    """The last call that reported, if still a prefix."""
+    """The last call with reported usage, if its request is still a prefix."""
     carried_usage: UsageBeforeEdit | None = None
-    """What that call tells of the size of the next if an edit has changed it since."""
+    """The size of the next request, derived from that call, if an edit changed it since then."""
     version_at_last_call: int = -1
     """Equal to `prefix_version` if the last call's request is still a prefix."""
     open_call_seq: int | None = None
-    """The position of the last call, until its outcome is known."""
+    """Position of the last call until its outcome is known."""
     overflow_was_counted: bool = False
     """True if the last call was refused for its length and its input was counted."""
     overflow_without_numbers: bool = False
-    """True if it was refused for its length and neither was counted nor a limit named."""
+    """True if it was refused for its length, without a count and without a limit."""
     rejection: ProviderRejection = field(default_factory=ProviderRejection)
-    """The last call, if its provider did not take what was said."""
+    """The last call, if its provider rejected the content."""
     started_tool_keys: list[str] = field(default_factory=list[str])
     """Keys of the tools that were started since the newest reply."""
     summary_stats: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
-    """How the summaries went that a model was asked for."""
+    """Statistics of the summaries that a model was asked for."""
     last_estimate: RequestEstimate = field(default_factory=lambda: RequestEstimate(0, 0))
     """Our estimates at the last call."""
     disbelieved_input: int = 0
-    """The input that was reported for the last call, if that cannot be true."""
+    """The input that was reported for the last call, if it cannot be true."""
     refusal_is_doubted: bool = False
     """True if a refusal without numbers was so small that it taught no limit."""
 
     def record_call(
         self, event: Event, call: ModelCall, settings: Settings, message_tokens: int
     ) -> None:
-        """Take a call that is made, with our estimate of its messages."""
+        """Record a call that is made, with our estimate of its messages."""
         self.call_count += 1
         self.cache_misses.record_call(
             self._expected_cache_read_tokens(event.at, settings),
@@ -405,7 +410,7 @@ class Accounting:
         self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
 
     def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
-        """Take what became of a call: a reply with its usage, or an error."""
+        """Record the outcome of a call: a reply with its usage, or an error."""
         settings, counter = conversation.settings, conversation.counter
         error = outcome.error or {}
         limit = error.get("limit")
@@ -445,39 +450,42 @@ class Accounting:
             self._calibrate(counted)
 
     def record_turn_state(self, change: TurnProgressRecord) -> None:
-        """Take a turn's claim, or the start of a tool."""
+        """Record a turn's claim, or the start of a tool."""
         self.epoch = max(self.epoch, change.epoch)
         if change.state == "tool_started" and change.key:
             self.started_tool_keys = [*self.started_tool_keys, change.key]
 
     def record_summary_attempt(self, attempt: SummaryAttempt, message_count: int) -> None:
-        """Take how a model did that was asked for a summary, after so many messages."""
+        """Record the result of a summary request, after this number of messages."""
         self.summary_stats = self.summary_stats.with_attempt(attempt, message_count)
 
     def record_reply(self) -> None:
-        """The model has said something: tools that were started before are done with."""
+        """Record a reply of the model. Tools that were started before it are finished."""
         self.started_tool_keys = []
 
     def record_new_turn(self) -> None:
-        """The user has said something else."""
+        """Record a new message of the user."""
         self.rejection = self.rejection.after_new_user_message()
 
     def record_added_tokens(self, tokens: int) -> None:
-        """A message of so many estimated tokens was added."""
+        """Record a message of this number of estimated tokens."""
         if self.carried_usage is not None:
             self.carried_usage = self.carried_usage._replace(
                 new_tokens=self.carried_usage.new_tokens + tokens
             )
 
     def break_prefix(self, cause: str, times: int = 1) -> None:
-        """Something that was sent has changed, by so many events or parts."""
+        """Record that content that was already sent has changed, by this number of events or
+        parts."""
         self.prefix_version += times
         self.prefix_break_cause = cause
         self.usage_anchor = self.carried_usage = None
 
     def reset_learned_on_model_change(self, previous: Settings, current: Settings) -> None:
-        """Forget what was learned of another model: its limit, which another window that the user
-        names ends as well, and how it counts what is added."""
+        """Forget what was learned about another model: its limits and how it counts text.
+
+        If the user sets another context window, the limits are also forgotten.
+        """
         if _window_identity(current) != _window_identity(previous):
             self.learned_limit, self.refusal_is_doubted = None, False
             self.learned_request_limits = LearnedRequestLimits()
@@ -485,12 +493,12 @@ class Accounting:
             self.calibration_sums = (0.0, 0.0)
 
     def reset_calibration(self) -> None:
-        """Forget how far our estimates were off: another counter makes them now."""
+        """Forget how far our estimates were off, because another counter makes them now."""
         self.last_call_ratio, self.calibration_sums = 1.0, (0.0, 0.0)
 
     def compute_calibration_ratio(self) -> float:
-        """What our estimates are to be multiplied by: as the last call was counted, or the text
-        that was added lately, whichever is heavier."""
+        """Return the factor for our estimates: that of the last call or of recently added text,
+        whichever is higher."""
         heavy, light = self.calibration_sums
         return max(
             self.last_call_ratio,
@@ -498,7 +506,7 @@ class Accounting:
         )
 
     def compute_carried_usage(self, conversation: Conversation) -> UsageBeforeEdit | None:
-        """What is known of the size of the request before something in it is changed."""
+        """Return what is known about the size of the request before something in it is changed."""
         anchor = self.usage_anchor
         if anchor is None:
             return self.carried_usage
@@ -524,14 +532,15 @@ class Accounting:
     def was_silently_truncated(
         self, reported_tokens: int, settings: Settings, counter: TokenCounter
     ) -> bool:
-        """Whether the server has read fewer tokens of the last call than any error of our estimate
-        explains, so that it must have cut the request.
+        """Whether the server read so few tokens of the last call that it must have truncated the
+        request.
 
-        Pictures are left out, for a server may ignore them, and so is what a provider adds for
-        tools, for local servers add nothing. Where a provider has a cache, a low count may be what
-        the cache did not hold, and such providers refuse rather than cut. A cut to half of the
-        window, as Ollama makes it, is seen once twice as much was sent, if the tokenizer's family
-        is known; any other when the history has grown on.
+        Pictures are not counted, because a server may ignore them. What a provider adds for tools
+        is not counted, because local servers add nothing. If a provider has a cache, the count may
+        only include what the cache did not hold. Such providers refuse requests instead of
+        truncating them. Ollama cuts to half of the window. This is noticed once twice as much was
+        sent, if the tokenizer's family is known. Other cuts are noticed when the history has grown
+        further.
         """
         chat = settings.dialect == "openai_chat"  # no others cut
         cached = settings.entry.get("cache_style") != "none"
@@ -550,7 +559,7 @@ class Accounting:
         return reported_tokens < least * (estimate - overhead)
 
     def to_state(self) -> dict[str, Any]:
-        """What a snapshot keeps of it, under the keys that are stored."""
+        """Return the state for a snapshot, under the stored keys."""
         last = self.last_call
         state: dict[str, Any] = {
             "version": self.prefix_version,
@@ -594,7 +603,7 @@ class Accounting:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], events: Mapping[int, Event]) -> Accounting:
-        """The inverse, with the events that the snapshot names."""
+        """Return the accounting of `to_state`'s output, with the events that the snapshot names."""
         last_call, policy_note = None, None
         if state["last_call"]:
             made = events[state["last_call"]]
@@ -652,14 +661,14 @@ class Accounting:
         self.disbelieved_input = 0 if known and self._calibrate(counted) else usage.input
 
     def _may_be_edited(self, counted: int, outcome: CallOutcome, settings: Settings) -> bool:
-        """Whether a count may be lower than what was sent, because the provider edits requests
-        itself and does not tell by how much."""
+        """Whether a count may be too low because the provider edits requests and does not say how
+        much."""
         names = list_server_side_edits(settings)
         told = outcome.server_edits is not None and tells_all_edits(names)
         return bool(names) and not told and counted < self.last_estimate.total_tokens
 
     def _calibrate(self, reported_tokens: int) -> bool:
-        """Learn from what was counted of the last call; False where that cannot be true."""
+        """Learn from the count of the last call. Return False if the count cannot be true."""
         pending = self.last_estimate
         if not self._is_believable(reported_tokens):
             return False
@@ -682,8 +691,11 @@ class Accounting:
         return True
 
     def _is_believable(self, reported_tokens: int) -> bool:
-        """Whether a count may be that of the whole request: what was only counted in part, as what
-        a cache did not hold, must not lower the bound. Pictures may cost far less than we think."""
+        """Whether a count may be that of the whole request.
+
+        A partial count, for example without cached tokens, must not lower the bound. Pictures may
+        cost far less than our estimate.
+        """
         pending, anchor = self.last_estimate, self.usage_anchor
         text = pending.total_tokens - pending.media_tokens
         changed = self.version_at_last_call != self.prefix_version
@@ -693,11 +705,11 @@ class Accounting:
         return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
 
     def _update_calibration_sums(self, reported_tokens: int) -> None:
-        """Add what is new in a request to what is known of the weight of text.
+        """Add the new text of a request to the calibration.
 
-        What came on top of the call before says how more will count. A whole request says less:
-        what a provider puts around the texts, or leaves out, is in it as well. It is believed if it
-        holds more than all that is known. What came with a picture says nothing about text.
+        Text that was added since the previous call shows best how further text will count. A whole
+        request shows less, because it includes what a provider adds or leaves out. It is used only
+        if it has more tokens than all text so far. Text that came with a picture is not used.
         """
         before, (heavy, light) = self.usage_anchor or UsageAnchor(0, 0, 0), self.calibration_sums
         new = self.last_estimate.total_tokens - before.estimated_tokens
@@ -711,8 +723,11 @@ class Accounting:
             self.calibration_sums = (heavy, kept * light + new)
 
     def _learn_request_limits(self, error: JsonMapping, conversation: Conversation) -> bool:
-        """Learn from an error that is about bytes, pictures or pixels; whether it was about those.
-        A request without pictures and files has nothing but its text to be shorter by."""
+        """Learn from an error about bytes, pictures or pixels. Return whether it was such an error.
+
+        A request without pictures and files can only become smaller by its text, so it teaches no
+        limit here.
+        """
         told = parse_size_refusal(str(error.get("message", "")))
         counted = "limit" in error or "input" in error
         if told is None or counted or not conversation.visible_media:
@@ -725,10 +740,10 @@ class Accounting:
         return True
 
     def _learn_limit_from_refusal(self, settings: Settings) -> None:
-        """A refusal without numbers: the limit is below what was refused.
+        """Learn from a refusal without numbers: the limit is below the size of the refused request.
 
-        The first is not believed if less than half of the known window was in use, for it may have
-        had another reason.
+        The first refusal is not believed if less than half of the known window was in use, because
+        it may have another reason.
         """
         size, last, before = self._likely_request_tokens(), self.last_call, self.refusal_is_doubted
         if last is None or size < MIN_REFUSED_TOKENS:
@@ -740,7 +755,7 @@ class Accounting:
             self.learned_limit = min(learned, known or learned)
 
     def _likely_request_tokens(self) -> int:
-        """Tokens of the last call's input as the provider would probably count them."""
+        """Return the tokens of the last call's input as the provider would probably count them."""
         anchor, pending, ratio = self.usage_anchor, self.last_estimate, self._bounded_ratio()
         if anchor is None:
             return int(ratio * pending.total_tokens)
@@ -752,7 +767,7 @@ class Accounting:
         return min(max(self.compute_calibration_ratio(), 1.0), MAX_LEARNED_RATIO)
 
     def _expected_cache_read_tokens(self, at: float, settings: Settings) -> int:
-        """Tokens that the provider's cache should hold for the call being made."""
+        """Return the tokens that the provider's cache should hold for the current call."""
         last = self.last_call
         ttl = float(settings.entry.get("cache_ttl", 0))
         unchanged = self.version_at_last_call == self.prefix_version
@@ -760,19 +775,21 @@ class Accounting:
         return self.last_usage.input if warm and self.last_usage and not self.cache_is_cold else 0
 
     def _explain_cold_cache(self, at: float, settings: Settings) -> str:
-        """Why the provider's cache cannot hold what the call before sent; empty where it can."""
+        """Explain why the provider's cache cannot hold the previous request; empty if it can."""
         if self.last_call is None:
             return ""
         if self.version_at_last_call != self.prefix_version:
             return self.prefix_break_cause
         idle, ttl = at - self.last_call.at, float(settings.entry.get("cache_ttl", 0))
         if idle > ttl > 0:
-            return f"{idle:,.0f} s had passed, and the cache lives {ttl:,.0f} s"
+            return (
+                f"{idle:,.0f} s have passed since the last call, and the cache lives {ttl:,.0f} s"
+            )
         return ""
 
 
 def _is_plausible_count(reported_tokens: int, estimated_tokens: int) -> bool:
-    """Whether a request that we estimate at so many tokens may really have been counted so."""
+    """Whether a request with this estimate may really have the reported number of tokens."""
     return (
         0 < reported_tokens <= MAX_LEARNED_RATIO * estimated_tokens
         and estimated_tokens <= MAX_LEARNED_RATIO * (reported_tokens + CALIBRATION_PRIOR_TOKENS)
@@ -784,7 +801,8 @@ def _window_identity(settings: Settings) -> tuple[str, str, object]:
 
 
 def _without_trailing_defaults(figures: UsageAnchor | RequestEstimate | None) -> list[Any] | None:
-    """Without the figures at the end that have their default: an older release knows fewer."""
+    """Return the figures without defaults at the end, because an older release knows fewer
+    figures."""
     if figures is None:
         return None
     kept, names = [*figures], [*figures._fields]

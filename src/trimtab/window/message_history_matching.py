@@ -1,4 +1,4 @@
-"""Whether two messages say the same, whatever their wire format kept beside."""
+"""Compare messages by content, ignoring differences of their wire formats."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
 
 _DIALECTS_WITHOUT_ERROR_FLAG = frozenset({"openai_chat", "openai_responses"})
-"""Dialects in which no result can say that its tool failed."""
+"""Dialects in which a result cannot say that its tool failed."""
 _DIALECTS_WITHOUT_RESULT_MEDIA = frozenset({"openai_chat"})
-"""Dialects whose results are texts."""
+"""Dialects whose results contain only text."""
 
 
 def match_prefix_and_rewind_point(
     window: Window, messages: Sequence[Message], *, after_seq: int = 0
 ) -> tuple[int, int | None]:
-    """How many of the messages are known already, and the position to go back to where others
-    are known behind them; with those goes a repair before them. The first of them is looked for
-    behind a position.
+    """Compare a caller's messages with the window's messages after a position.
 
-    Where all of the last one is erased here, it could be any: with others behind it, it is new.
+    If the last message is completely erased in the window, it matches any message. If the window
+    has more messages after it, it therefore counts as new.
+
+    Returns:
+        How many of the messages are already known; and the position to rewind to if the window has
+        other messages after them, or None. The rewind includes a repair right before those
+        messages.
     """
     matched, repair, unsure = 0, None, None
     for entry in list_entries_after(window, after_seq):
@@ -46,13 +50,14 @@ def match_prefix_and_rewind_point(
 
 
 def list_entries_after(window: Window, seq: int) -> list[Entry]:
-    """Messages behind a position, oldest first, at the cost of what they are."""
+    """Return the messages after a position, oldest first, without reading older ones."""
     newer = takewhile(lambda entry: entry.seq > seq, reversed(window.entries.values()))
     return [*newer][::-1]
 
 
 def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
-    """Whether it is the same; what was erased here may still be told by whoever sends it again."""
+    """Whether a message is known. Content that was erased here may still be in the sender's
+    copy."""
     if is_same_message(entry.message, message):
         return True
     if _answers_recall(entry) and is_same_message(_without_result_media(entry.message), message):
@@ -76,7 +81,7 @@ def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
 
 
 def _answers_recall(entry: Entry) -> bool:
-    """Whether all results in a message are those of our own tools."""
+    """Whether all results in a message come from the recall tools."""
     calls = [call for call in entry.round.calls if call.result and call.result.entry is entry]
     return bool(calls) and all(call.name in RECALL_TOOL_NAMES for call in calls)
 
@@ -103,7 +108,7 @@ def _without_opaque(message: Message) -> Message:
 
 
 def _matches_by_erasure_alone(mine: Message, theirs: Message) -> bool:
-    """Whether nothing of it was compared: calls and results are still known by their ids."""
+    """Whether only erased content matched. Calls and results are still known by their ids."""
     opaque = mine.role != "assistant"
     return not _comparable_parts(mine, include_opaque=opaque) and bool(
         _comparable_parts(theirs, include_opaque=opaque)
@@ -111,8 +116,11 @@ def _matches_by_erasure_alone(mine: Message, theirs: Message) -> bool:
 
 
 def is_same_message(one: Message, other: Message) -> bool:
-    """True where role, texts, calls, results and media agree, and opaque blocks of whoever is not
-    the assistant; extras may not, nor may what the dialect of one cannot say."""
+    """Whether role, texts, calls, results and media are equal.
+
+    Opaque blocks must also be equal unless the assistant wrote them. Extras may differ, and so may
+    details that one of the dialects cannot express.
+    """
     opaque = one.origin == other.origin and one.role != "assistant"
     mine, theirs = (
         _comparable_parts(one, include_opaque=opaque),
@@ -127,12 +135,13 @@ def is_same_message(one: Message, other: Message) -> bool:
 
 
 def _only_results(parts: list[Part]) -> bool:
-    """Results have a role of their own in one dialect, and are the user's in another."""
+    """Whether all parts are results. They have their own role in one dialect and the user's in
+    another."""
     return bool(parts) and all(isinstance(part, ToolResult) for part in parts)
 
 
 def _is_same_json(one: str, other: str) -> bool:
-    """Whether two texts are the same JSON: who reads and writes it again may space it anew."""
+    """Whether two texts are the same JSON, ignoring spaces."""
     if one == other:
         return True
     with suppress(ValueError, RecursionError):
@@ -189,5 +198,5 @@ def _is_same_media(one: Media, other: Media, origins: Set[str]) -> bool:
 
 
 def _without_cache_mark(block: Extra) -> dict[str, Any]:
-    """A block without its cache mark, which moves from call to call."""
+    """Return a block without its cache mark, which moves from call to call."""
     return {key: value for key, value in (block or {}).items() if key != "cache_control"}

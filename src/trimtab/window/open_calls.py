@@ -1,5 +1,8 @@
-"""Calls of tools that wait for their results: what belongs to them, what answers them, and what
-stands in for results that never came, so that the history is valid again."""
+"""Tool calls that wait for their results.
+
+This module finds what belongs to them and what answers them. It also makes substitutes for results
+that never came, so that the history is valid again.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from trimtab.tokens.counter import measure_message_parts
 from trimtab.window.window import Window
 
 MISSING_RESULT_TEXT = "[no result: the call was interrupted]"
-"""What stands for the result of a call that never got one."""
+"""The substitute for the result of a call that never got one."""
 
 
 def continues_open_assistant_reply(window: Window, assistant_item: Message) -> bool:
-    """Whether an assistant's item belongs to the calls that are open: items come singly."""
+    """Whether an assistant's item belongs to the open calls, because items arrive one by one."""
     last = window.conversation.rounds[-1].entries[-1] if window.conversation.rounds else None
     return (
         last is not None
@@ -25,7 +28,7 @@ def continues_open_assistant_reply(window: Window, assistant_item: Message) -> b
 
 
 def is_recall_answer(window: Window, message: Message) -> bool:
-    """Whether a message answers calls of the recall tools, and says nothing else."""
+    """Whether a message only answers calls of the recall tools."""
     if not window.settings.recall or not message.results:
         return False
     own = {call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES}
@@ -33,7 +36,7 @@ def is_recall_answer(window: Window, message: Message) -> bool:
 
 
 def build_repairs_for_open_calls(window: Window) -> list[ToolResultRepair]:
-    """One for each call of the last round that is open."""
+    """Return a substitute result for each open call of the last round."""
     made: list[ToolResultRepair] = []
     for pairing in window.conversation.open_calls():
         result = ToolResult(

@@ -1,9 +1,9 @@
-"""Edits that the caller's own parameters have the provider make: two managers of one prompt.
+"""Edits that the caller's own parameters tell the provider to make.
 
-Anthropic takes `context_management` with edits that clear tool results or compact the conversation.
-OpenAI's Responses take `context_management` with a compaction, and `truncation: "auto"`, which
-drops items from the start. All of it happens after a request has left: what is counted then is less
-than what was sent.
+Anthropic accepts `context_management` with edits that clear tool results or compact the
+conversation. OpenAI's Responses API accepts `context_management` with a compaction, and
+`truncation: "auto"`, which drops items from the start. All of this happens after a request was
+sent, so the provider counts less than what was sent.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from trimtab.log.event import Settings
 
 _CLEARING = "clear_tool_uses"
 _HARMLESS = "clear_thinking"
-"""Old thinking is left out by default as well; what is said and found stays."""
+"""This edit is harmless: providers also remove old thinking by default, and messages and results
+stay."""
 
 
 def list_server_side_edits(settings: Settings) -> tuple[str, ...]:
-    """The edits that the provider is asked to make, by their names; empty for none."""
+    """Return the names of the edits that the provider is told to make; empty for none."""
     params = settings.params
     more = params.get("extra_body")
     if isinstance(more, Mapping):
@@ -37,19 +38,19 @@ def list_server_side_edits(settings: Settings) -> tuple[str, ...]:
 
 
 def tells_all_edits(names: Sequence[str]) -> bool:
-    """Whether each reply says how many tokens they took out. A compaction goes on in silence: what
-    it stands for is not read again."""
+    """Whether each reply says how many tokens the edits removed. A compaction does not say it."""
     return all(name.startswith(_CLEARING) for name in names)
 
 
 def describe_server_side_editing(settings: Settings) -> str:
-    """What it means for this context, in a sentence; empty where the provider edits nothing."""
+    """Describe what server-side editing means for this context in one sentence; empty if there is
+    none."""
     if not (names := list_server_side_edits(settings)):
         return ""
     who = f"the provider edits the request itself ({', '.join(names)})"
     if settings.policy == "auto":
-        return f"{who}: auto steps back and hides only what does not fit"
-    return f"{who}, and so does the policy {settings.policy}"
+        return f"{who}, so the policy auto hides only what does not fit"
+    return f"{who}, and the policy {settings.policy} also edits it"
 
 
 def _type_names(edits: Any) -> list[str]:

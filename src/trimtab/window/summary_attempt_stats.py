@@ -1,4 +1,4 @@
-"""How the summaries that a model was asked for went: how many, at what price, when to ask again."""
+"""Statistics of the summaries that models were asked for: results, cost, and when to ask again."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from trimtab.log.event import SummaryAttempt, Usage, add_usage
 from trimtab.tokens.usage_cost_usd import compute_cost_usd
 
 FIRST_RETRY_WAIT_MESSAGES = 4
-"""Messages that must be said after a failure before a model is asked again."""
+"""Number of new messages after a failure before a model is asked again."""
 MAX_RETRY_WAIT_MESSAGES = 64
-"""Messages beyond which that is not doubled any more."""
+"""Maximum number of messages to wait. The wait doubles up to this number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAttemptStats:
     made: int = 0
-    """Summaries that stand or stood, patched ones included."""
+    """Summaries that are or were in force, including patched ones."""
     patched: int = 0
-    """Those of them in which something had to be put right."""
+    """The part of `made` that had to be corrected."""
     rejected: int = 0
-    """Texts that a check refused."""
+    """Texts that a check rejected."""
     failed: int = 0
-    """Attempts that gave no text."""
+    """Attempts without a text."""
     in_a_row: int = 0
-    """Attempts without a summary since the last one that gave one."""
+    """Attempts without a summary since the last successful one."""
     said: int = 0
-    """Messages in force at the last attempt."""
+    """Number of messages in force at the last attempt."""
     results: int = 0
-    """Single tool results that a summary is or was sent in place of; not among `made`."""
+    """Single tool results that were replaced by a summary; not included in `made`."""
     results_cut: int = 0
-    """Those that a model was asked to summarise in vain, and that were cut."""
+    """Results that a model failed to summarise, so that they were cut."""
     results_in_a_row: int = 0
-    """Of these, since the last one that was summarised."""
+    """Such results since the last one that was summarised."""
     results_said: int = 0
-    """Messages in force when a result was last tried."""
+    """Number of messages in force when a result was last tried."""
     usage: Usage = field(default_factory=lambda: Usage(input=0))
-    """What all attempts used, as reported."""
+    """Usage of all attempts, as reported."""
     cost: float | None = 0.0
-    """US dollars of it, by the prices of the models asked; None where one is unknown."""
+    """Cost in US dollars by the prices of the models; None if one is unknown."""
 
     def with_attempt(self, attempt: SummaryAttempt, message_count: int) -> SummaryAttemptStats:
-        """With one attempt more, after so many messages."""
+        """Return the statistics with one more attempt, after this number of messages."""
         stands = attempt.outcome in ("made", "patched")
         usage = attempt.usage or Usage(input=0)
         price = compute_cost_usd(usage, attempt.prices) if attempt.usage is not None else 0.0
@@ -70,15 +70,15 @@ class SummaryAttemptStats:
         )
 
     def messages_until_retry(self, message_count: int) -> int:
-        """Messages that must still be said before a model is asked again; 0 for none."""
+        """Return the number of messages to wait before a model is asked again; 0 for none."""
         return _messages_to_wait(self.in_a_row, message_count - self.said)
 
     def messages_until_result_retry(self, message_count: int) -> int:
-        """The same, before it is asked about a tool result again."""
+        """Return the same number for summaries of tool results."""
         return _messages_to_wait(self.results_in_a_row, message_count - self.results_said)
 
     def describe(self) -> str:
-        """One line for people; nothing where no model was asked."""
+        """Return one line for people; empty if no model was asked."""
         tried = self.made or self.rejected or self.failed
         results = self.results or self.results_cut
         if not (tried or results):
@@ -91,17 +91,18 @@ class SummaryAttemptStats:
         return f"{told}; {self.usage.input:,} tokens in{price}"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain JSON values."""
+        """Return the statistics as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SummaryAttemptStats:
-        """The inverse."""
+        """Return the statistics of `to_json`'s output."""
         return replace(cls(**data), usage=Usage(**data["usage"]))
 
 
 def _messages_to_wait(failures_in_a_row: int, messages_since: int) -> int:
-    """Messages to wait for after so many failures in a row, the last one so many messages ago."""
+    """Return the messages to wait after this number of failures, given the messages since the last
+    one."""
     if not failures_in_a_row:
         return 0
     wait = min(

@@ -1,8 +1,8 @@
-"""The user's words stay: what users said in messages that are hidden stands in a list.
+"""A list of the user's words, so that the model still sees user messages that are hidden.
 
-The list comes before the summary. It is made of blocks, one for each compaction; a later block
-leaves those before it as they are, so that a provider's cache still holds them. An entry names a
-message and how much of it is kept. The text itself is never copied: an erase finds it in one place.
+The list comes before the summary. It consists of blocks, one for each compaction. A later block
+does not change earlier ones, so a provider's cache still holds them. An entry names a message and
+how much of it is kept. The text itself is never copied, so an erasure finds it in one place.
 """
 
 from __future__ import annotations
@@ -24,98 +24,98 @@ from trimtab.tokens.counter import (
 from trimtab.window.entries_rounds_groups import Entry
 
 USER_WORDS_ROOM_DIVISOR = 4
-"""Of the room for messages one part in so many is for the user's words, and as much for
-instructions, at most."""
+"""The user's words get at most one part in this number of the room for messages, and instructions
+the same."""
 CUT_LEVELS_TOKENS = (400, 40)
-"""Tokens that the longest are cut down to; then the oldest, where that is not enough."""
+"""Tokens to which the longest messages are cut; and then the oldest, if that is not enough."""
 MIN_LENGTH_FACTOR_TO_CUT = 2
-"""How many times as long as that a message must be: of one that is hardly longer little but the
-sign of the cut would be left, and all of them would be spoilt to save a few tokens."""
+"""A message is cut only if it is this many times as long as the level. Otherwise little except the
+truncation marker would be left of it."""
 REFILL_SHARE = 0.8
-"""Share of the allowance that is filled when it is exceeded, so that the list can grow again."""
+"""Share of the allowance to fill after it was exceeded, so that the list can grow again."""
 USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
-"""What stands before each block."""
+"""The header of each block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserWordsUpdate:
-    """What an edit does to the list."""
+    """The change of the list by one edit."""
 
     listed_parts: tuple[UserPartReference, ...]
-    """What it adds; all that is listed, where it replaces the list."""
+    """The parts that it adds, or the whole list if it replaces the list."""
     relists: bool
-    """Whether it replaces the list."""
+    """Whether it replaces the whole list."""
     left_out: OmittedUserMessages | None
     """User messages that even the list does not show."""
     size: Size
-    """Of the whole list after it."""
+    """Size of the whole list after the change."""
 
 
 class UserAndClientAllowance(NamedTuple):
-    """Tokens that the list may take."""
+    """Maximum tokens of the list."""
 
     user_tokens: int
-    """For what users said."""
+    """Tokens for the words of users."""
     client_tokens: int
-    """For what client programs have put into user messages, such as reminders."""
+    """Tokens for texts that client programs put into user messages, such as reminders."""
     limited_by: str = ""
-    """The setting that makes it smaller than it would be by itself."""
+    """The setting that makes the allowance smaller than its default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserWordsItem:
-    """One part of a user's message, as the list would hold it."""
+    """One part of a user's message, as an item of the list."""
 
     listed_part: UserPartReference
-    """Where it stands in the log, and how much of it is kept."""
+    """The position of the part in the log, and how much of it is kept."""
     text: str = ""
-    """What was said, whole; empty for a picture and for what only refers to another."""
+    """The whole text; empty for a picture and for a reference to another item."""
     media: str = ""
     """The kind of a picture or file."""
     is_from_client: bool = False
-    """True for what a client program has put there."""
+    """True for a text that a client program put there."""
     said_tokens: int = 0
-    """Tokens as it was said."""
+    """Tokens of the original text."""
     label_tokens: int = 0
-    """Tokens of what stands before it in the list."""
+    """Tokens of the label before it in the list."""
     listed_tokens: int = 0
-    """Tokens that it takes there with that, at most."""
+    """Maximum tokens of the item in the list, including the label."""
     listed_bytes: int = 0
-    """Bytes that it takes there, at most."""
+    """Maximum bytes of the item in the list."""
     said_at: float = 0.0
-    """When it was said, in seconds since the epoch."""
+    """Time of the message, in seconds since the epoch."""
 
 
 class UserAndClientTokenTotals(NamedTuple):
-    """Sayings added up."""
+    """Totals of several items."""
 
     user_tokens: int = 0
-    """Tokens of what users said."""
+    """Tokens of the words of users."""
     client_tokens: int = 0
-    """Tokens of what client programs have put there."""
+    """Tokens of the texts of client programs."""
     user_listed_tokens: int = 0
-    """Tokens that the former take in the list, at most."""
+    """Maximum tokens of the words of users in the list."""
     client_listed_tokens: int = 0
-    """Tokens that the latter take there, at most."""
+    """Maximum tokens of the texts of client programs in the list."""
     listed_bytes: int = 0
-    """Bytes that all of them take there, at most."""
+    """Maximum bytes of all items in the list."""
 
     def __add__(self, other: object) -> UserAndClientTokenTotals:
-        """Both together."""
+        """Return the sum of two totals."""
         assert isinstance(other, UserAndClientTokenTotals)  # noqa: S101 - nothing else is added to one
         return UserAndClientTokenTotals(
             *(one + more for one, more in zip(self, other, strict=True))
         )
 
     def fits(self, allowance: UserAndClientAllowance) -> bool:
-        """Whether all of it may stay as it was said."""
+        """Whether all texts may stay in full."""
         return (
             self.user_tokens <= allowance.user_tokens
             and self.client_tokens <= allowance.client_tokens
         )
 
     def estimate_capped_size(self, allowance: UserAndClientAllowance) -> Size:
-        """The size of a list of them, at most, once it is cut down to the allowance."""
+        """Return the maximum size of a list of these items after it is cut to the allowance."""
         most = 0
         for said, cost, limit in (
             (self.user_tokens, self.user_listed_tokens, allowance.user_tokens),
@@ -128,16 +128,16 @@ class UserAndClientTokenTotals(NamedTuple):
 
 @dataclass(slots=True)
 class CompactionUserWords:
-    """What one compaction has added to the list."""
+    """The block that one compaction has added to the list."""
 
     listed_parts: list[UserPartReference]
-    """In the order in which it was said."""
+    """The parts in the order of the conversation."""
     left_out: OmittedUserMessages | None = None
     """User messages before these for which there was no room."""
     text: str | None = None
-    """As the model reads it; None where that is to be made anew."""
+    """The block as the model reads it; None if it must be rendered again."""
     size: Size | None = None
-    """Of that text, as a message."""
+    """Size of that text as a message."""
 
 
 @dataclass(slots=True)
@@ -145,16 +145,16 @@ class UserWordsList:
     """The list as it is sent now."""
 
     blocks: list[CompactionUserWords] = field(default_factory=list[CompactionUserWords])
-    """Oldest first."""
+    """The blocks, oldest first."""
     messages: dict[int, tuple[Message, float]] = field(
         default_factory=dict[int, tuple[Message, float]]
     )
-    """By position: each message that is listed, and when it was said."""
+    """By position: each listed message, and its time."""
     _cached_totals: tuple[UserAndClientTokenTotals, dict[str, tuple[int, int]]] | None = None
-    """The same added up, as long as it holds."""
+    """The totals, as long as they are valid."""
 
     def copy(self) -> UserWordsList:
-        """The same list, to be changed without this one."""
+        """Return a copy of the list that can change independently."""
         blocks = [replace(block, listed_parts=[*block.listed_parts]) for block in self.blocks]
         return replace(self, blocks=blocks, messages=dict(self.messages))
 
@@ -164,7 +164,7 @@ class UserWordsList:
         return self.blocks[0].left_out if self.blocks else None
 
     def add_block_of_edit(self, edit: Edit, entries: Mapping[int, Entry]) -> None:
-        """Take the block of an edit, which names messages of the window or of the list so far."""
+        """Add the block of an edit. It names messages of the window or of the current list."""
         if edit.relists:
             self.blocks = []
         for seq in {place.seq for place in edit.listed} & entries.keys():
@@ -175,7 +175,7 @@ class UserWordsList:
         self._drop_unlisted_messages()
 
     def find_partly_listed(self) -> set[int]:
-        """Messages of which one part is listed and another left out."""
+        """Return the messages with one part in the list and another part left out."""
         named = {place[:2] for block in self.blocks for place in block.listed_parts}
         left = self.left_out
         return {
@@ -187,7 +187,7 @@ class UserWordsList:
         }
 
     def discard_messages(self, seqs: Iterable[int]) -> None:
-        """Take messages out that are seen in their own place again."""
+        """Remove messages that are visible in the conversation again."""
         gone = set(seqs)
         for block in self.blocks:
             kept = [place for place in block.listed_parts if place.seq not in gone]
@@ -202,7 +202,7 @@ class UserWordsList:
         self.messages = {seq: said for seq, said in self.messages.items() if seq in named}
 
     def render_message(self, seq: int, part_index: int | None) -> str:
-        """A message, or one of its parts, as the list shows it; empty where it does not."""
+        """Return a message, or one of its parts, as the list shows it; empty if it does not."""
         places = [
             place for block in self.blocks for place in block.listed_parts if place.seq == seq
         ]
@@ -213,13 +213,13 @@ class UserWordsList:
         return "\n".join(text for text in texts if text)
 
     def clear_rendered(self) -> None:
-        """Handles are shown or hidden from now on, or tokens are counted otherwise."""
+        """Clear the rendered texts, because handles or token counts have changed."""
         self._cached_totals = None
         for block in self.blocks:
             block.text = block.size = None
 
     def render_blocks(self, *, show_handles: bool) -> list[str]:
-        """The blocks as the model reads them."""
+        """Return the blocks as the model reads them."""
         for block in self.blocks:
             if block.text is None:
                 block.text = render_user_words_block(
@@ -228,7 +228,7 @@ class UserWordsList:
         return [block.text for block in self.blocks if block.text]
 
     def measure_blocks(self, counter: TokenCounter, *, show_handles: bool) -> list[Size]:
-        """Of the blocks, each a message."""
+        """Return the sizes of the blocks. Each block is a message."""
         self.render_blocks(show_handles=show_handles)
         for block in self.blocks:
             if block.size is None:
@@ -236,12 +236,12 @@ class UserWordsList:
         return [block.size for block in self.blocks if block.size is not None]
 
     def measure_all_blocks(self, counter: TokenCounter, *, show_handles: bool) -> Size:
-        """Of all blocks together."""
+        """Return the size of all blocks together."""
         sizes = self.measure_blocks(counter, show_handles=show_handles)
         return Size(bytes=sum(s.bytes for s in sizes), tokens=sum(s.tokens for s in sizes))
 
     def iter_items(self, counter: TokenCounter, *, show_handles: bool) -> Iterator[UserWordsItem]:
-        """All that is listed, whole, in the order in which it was said."""
+        """Yield all listed items in full, in the order of the conversation."""
         for block in self.blocks:
             for seq, part, *_ in block.listed_parts:
                 message, at = self.messages[seq]
@@ -254,7 +254,7 @@ class UserWordsList:
     def compute_totals(
         self, counter: TokenCounter, *, show_handles: bool
     ) -> tuple[UserAndClientTokenTotals, dict[str, tuple[int, int]]]:
-        """What is listed, added up; and by text of a client program, where it is said first."""
+        """Return the totals of the list; and, by text of a client program, its first position."""
         if self._cached_totals is None:
             total, first = UserAndClientTokenTotals(), dict[str, tuple[int, int]]()
             for place in [place for block in self.blocks for place in block.listed_parts]:
@@ -276,8 +276,10 @@ class UserWordsList:
 def iter_user_words_of_entry(
     entry: Entry, counter: TokenCounter, *, show_handles: bool
 ) -> Iterator[UserWordsItem]:
-    """What a user says in a message, part by part. A text that a provider did not take, and so was
-    masked, must not come back."""
+    """Yield the user's words in a message, part by part.
+
+    Skip a text that was masked because a provider rejected it.
+    """
     if entry.message.role != "user":
         return
     for part in range(len(entry.message.parts)):
@@ -295,17 +297,17 @@ def iter_user_words_of_entry(
 
 
 def has_user_words(entry: Entry) -> bool:
-    """Whether a user says something in a message."""
+    """Whether a message contains words of a user."""
     return entry.message.role == "user" and any(map(is_nonblank_part, entry.message.parts))
 
 
 def is_nonblank_part(part: Part) -> bool:
-    """Whether something is said in a part of a user's message."""
+    """Whether a part of a user's message contains anything."""
     return isinstance(part, Media) or (isinstance(part, Text) and bool(part.text.strip()))
 
 
 def may_be_written_by_person(message: Message) -> bool:
-    """Whether a person may have said it: more than what a client program has put there."""
+    """Whether a person may have written the message: it has more than texts of a client program."""
     return not message.parts or any(
         isinstance(part, Media)
         or (isinstance(part, Text) and not is_wholly_client_generated(part.text))
@@ -322,7 +324,7 @@ def make_user_words_item(
     show_handles: bool,
     said_at: float,
 ) -> UserWordsItem | None:
-    """A part of a user's message for the list; None for what says nothing."""
+    """Return a part of a user's message as an item of the list; None if it is empty."""
     content = message.parts[part_index] if part_index < len(message.parts) else None
     place = UserPartReference(seq, part_index)
     if isinstance(content, Media):
@@ -351,7 +353,7 @@ def make_user_words_item(
 def make_reference_item(
     item: UserWordsItem, earlier_part: tuple[int, int], counter: TokenCounter
 ) -> UserWordsItem:
-    """The same as no more than a reference to an earlier one."""
+    """Return the item as a reference to an earlier one."""
     seq, part = earlier_part
     place = item.listed_part._replace(head=0, tail=0, same_seq=seq, same_part=part)
     refers = (
@@ -370,7 +372,7 @@ def make_reference_item(
 
 
 def compute_item_totals(item: UserWordsItem) -> UserAndClientTokenTotals:
-    """One saying, to be added to others."""
+    """Return the totals of one item."""
     if item.is_from_client:
         return UserAndClientTokenTotals(
             client_tokens=item.said_tokens,
@@ -387,7 +389,7 @@ def compute_item_totals(item: UserWordsItem) -> UserAndClientTokenTotals:
 def replace_repeated_client_text(
     item: UserWordsItem, first_place_by_text: dict[str, tuple[int, int]], counter: TokenCounter
 ) -> UserWordsItem:
-    """Of what client programs say again and again the first stays, and the others refer to it."""
+    """Replace a repeated text of a client program by a reference to its first occurrence."""
     if not item.is_from_client:
         return item
     place = first_place_by_text.setdefault(item.text, item.listed_part[:2])
@@ -401,9 +403,11 @@ def shorten_items_to_allowance(
     counter: TokenCounter,
     seqs_already_counted: Collection[int] = (),
 ) -> tuple[list[UserWordsItem], OmittedUserMessages | None]:
-    """What is kept of all that is listed, where it is more than the allowance: the longest are cut
-    to both ends, then the oldest are cut further, then the oldest become one line. Messages of
-    which the line `told` before are not counted again."""
+    """Shorten the items of the list if they exceed the allowance.
+
+    The longest are cut to both ends, then the oldest are cut further, then the oldest become one
+    line. `seqs_already_counted` are messages that this line already counts.
+    """
     kept: list[UserWordsItem] = []
     for client, most in ((False, allowance.user_tokens), (True, allowance.client_tokens)):
         own = [saying for saying in items if saying.is_from_client is client]
@@ -422,7 +426,8 @@ def compute_user_words_update(
     *,
     show_handles: bool,
 ) -> UserWordsUpdate:
-    """What becomes of the list when more is to be listed; `said` are the messages of it all."""
+    """Return the change of the list when items are added. `messages_by_seq` has all their
+    messages."""
     total, first = user_words.compute_totals(counter, show_handles=show_handles)
     known = dict(first)
     new_items = sorted(new_items, key=lambda saying: saying.listed_part[:2])
@@ -483,7 +488,8 @@ def _cut_items_down(
 
 
 def _find_cut_level(sizes: Sequence[int], most: int, least: int) -> int:
-    """The size to which the largest are cut so that all of them take no more than `most`."""
+    """Return the size to which the largest items are cut so that all together take at most
+    `most`."""
     left, tall = most, sorted(sizes)
     for index, size in enumerate(tall):
         share = left // (len(tall) - index)
@@ -494,7 +500,7 @@ def _find_cut_level(sizes: Sequence[int], most: int, least: int) -> int:
 
 
 def _shorten_item(item: UserWordsItem, max_tokens: int, counter: TokenCounter) -> UserWordsItem:
-    """The saying cut to both its ends; as it is where that does not make it smaller."""
+    """Cut the item to both its ends. Return it unchanged if that does not make it smaller."""
     if item.listed_tokens <= max_tokens or not item.text:
         return item
     text = item.text
@@ -521,7 +527,7 @@ def _merge_omitted(
     earlier_omitted: OmittedUserMessages | None,
     already_omitted: Collection[int],
 ) -> OmittedUserMessages | None:
-    """The line for messages of which something is left out, those of earlier times included."""
+    """Return the line for messages that are partly left out, including those left out earlier."""
     shown = {saying.listed_part[:2] for saying in kept}
     gone = {
         saying.listed_part.seq: saying.said_at
@@ -549,7 +555,7 @@ def render_user_words_block(
     *,
     show_handles: bool,
 ) -> str:
-    """A block as the model reads it; empty where all of it was erased."""
+    """Return a block as the model reads it; empty if all of it was erased."""
     lines: list[str] = []
     last = 0
     for place in block.listed_parts:
@@ -631,8 +637,10 @@ def _format_omitted_line(left_out: OmittedUserMessages, *, show_handles: bool) -
 
 
 def _format_utc_time(timestamp: float) -> str:
-    """Seconds since the epoch as a date and time. The core knows no clock, and needs none for it:
-    years begin in March here, so that the day that may be missing is the last of one."""
+    """Format seconds since the epoch as a date and time, without a clock or time zone module.
+
+    Years begin in March here, so that a leap day is the last day of a year.
+    """
     days, seconds = divmod(int(timestamp), 86_400)
     era, day = divmod(days + 719_468, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365

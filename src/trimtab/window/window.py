@@ -1,12 +1,12 @@
-"""The log folded: what the model sees now, the size of each part, and running totals.
+"""The window: the log folded into what the model sees now, with the size of each part and totals.
 
-A window is changed only by `apply(event)`. It never runs a policy: what is hidden was decided by
-an event. All that a policy asks of it at every call is kept up to date, so that a call costs what
-is new, whatever the length of the log.
+Only `apply(event)` changes a window. It never runs a policy: each edit is an event of the log. All
+values that a policy reads at every call are kept up to date. So a call costs only what is new,
+whatever the length of the log.
 
-It has three parts: the *conversation* (messages and what of them is seen), the *accounting* (what
-calls taught) and the *base* (what it can be folded from again). This module hands each event to
-them and keeps them in step.
+It has three parts: the *conversation* (messages, and what is visible of them), the *accounting*
+(what calls taught) and the *base* (from which it can be folded again). This module passes each
+event to them and keeps them consistent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from trimtab.window.learned_from_calls import Accounting
 class Window:
     """What the model sees now. Policies read it; only `apply` changes it.
 
-    The properties below are what a policy of one's own may rely on (`WindowView`).
+    A custom policy may rely on the properties below (`WindowView`).
     """
 
     def __init__(
@@ -59,56 +59,58 @@ class Window:
         self.counters_by_name = dict(counters or {})
         """The caller's own counters."""
         self.settings = Settings(model="", dialect="")
-        """All that shapes a request beside the messages."""
+        """Everything that shapes a request except the messages."""
         self.settings_seq = 0
-        """The position of the settings."""
+        """Position of the settings event."""
         self.counter: TokenCounter = self._counter_named("")
-        """What measures texts, as the settings name it."""
+        """The token counter that the settings name."""
         self.seq = 0
         """The position of the last event."""
         self.accounting = Accounting()
         """What calls taught."""
         self.base = Base()
-        """What the fold starts from."""
+        """The start of the fold."""
         self.conversation = Conversation(self.settings, self.counter)
-        """The messages, and what of them is seen."""
+        """The messages, and what is visible of them."""
         self._shares_conversation = False
         if snapshot is not None:
             self._restore(snapshot, snapshot_events)
 
     @property
     def entries(self) -> dict[int, Entry]:
-        """By position: all messages in memory, oldest first, hidden ones included."""
+        """All messages in memory by position, oldest first, including hidden ones."""
         return self.conversation.entries
 
     @property
     def visible_groups(self) -> dict[int, Group]:
-        """By index: the groups that are not hidden, oldest first."""
+        """The groups that are not hidden, by index, oldest first."""
         return self.conversation.visible_groups
 
     @property
     def results(self) -> dict[tuple[int, int], ToolResultView]:
-        """By message and part: tool results that are neither masked nor hidden, oldest first."""
+        """Tool results that are neither masked nor hidden, by message and part, oldest first."""
         return self.conversation.results
 
     @property
     def bytes(self) -> int:
-        """Bytes of all that is visible: messages, the user's words, summary and notice."""
+        """Bytes of everything visible: messages, the list of the user's words, summary and
+        notice."""
         return self.conversation.bytes
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all that is visible: messages, the user's words, summary, notice."""
+        """Estimated tokens of everything visible: messages, the list of the user's words, summary
+        and notice."""
         return self.conversation.tokens
 
     @property
     def visible_messages(self) -> int:
-        """How many messages are visible, without summary and notice."""
+        """Number of visible messages, without summary and notice."""
         return self.conversation.visible_messages
 
     @property
     def newest_user_entry(self) -> Entry | None:
-        """The newest message of the user, which began the turn; None before the first."""
+        """The newest user message, which began the turn; None before the first."""
         return self.conversation.newest_user_entry
 
     @property
@@ -118,7 +120,7 @@ class Window:
 
     @property
     def turn_results(self) -> TurnResultKeys:
-        """All tool results since the newest user message, hidden or not."""
+        """All tool results since the newest user message, including hidden ones."""
         return self.conversation.turn_results
 
     @property
@@ -133,16 +135,16 @@ class Window:
 
     @property
     def policy_note(self) -> JsonMapping | None:
-        """The policy's own record of the last call; a fork starts without one."""
+        """The policy's own record of the last call. A fork starts without one."""
         return self.accounting.policy_note
 
     @property
     def read_through_seq(self) -> int:
-        """The last position that the model has replied to: a call that was made may have failed."""
+        """The last position to which the model has replied. A later call may have failed."""
         return min(self.accounting.sent_through_seq, self.conversation.last_assistant_seq)
 
     def unsent_results(self) -> Iterator[ToolResultView]:
-        """Visible results that were never sent, newest first."""
+        """Yield visible results that were never sent, newest first."""
         for result in reversed(self.conversation.results.values()):
             if result.seq <= self.accounting.sent_through_seq:
                 return
@@ -153,7 +155,13 @@ class Window:
         return self.conversation.is_protected(group)
 
     def apply(self, *events: Event) -> None:
-        """Fold further events. Raises HistoryNotInMemory before the first that needs it."""
+        """Fold further events.
+
+        Raises:
+            HistoryNotInMemory: An event needs history that is no longer in memory. Events before
+                it are folded.
+            ValueError: An event does not follow the last position.
+        """
         erasing: list[Event] = []
         try:
             for event in events:
@@ -177,10 +185,10 @@ class Window:
                 self._fold_erases(erasing)
 
     def copy(self) -> Window:
-        """The same window, to be changed without this one.
+        """Return a copy of the window that can change independently.
 
-        Nothing is folded again. The conversation is shared until the first event that changes it:
-        that a call was made does not.
+        Nothing is folded again. The conversation is shared until the first event that changes it. A
+        model call does not change it.
         """
         twin = copy(self)
         twin.counters_by_name = dict(self.counters_by_name)
@@ -190,7 +198,11 @@ class Window:
         return twin
 
     def checkpoint(self) -> Snapshot:
-        """Let go of what is hidden, and start from here from now on."""
+        """Remove hidden content from memory, and continue the fold from here.
+
+        Returns:
+            The snapshot from which the same window can be restored.
+        """
         base, last = self.base, self.accounting.last_call
         base.rewinds = base.rewinds[-MAX_REMEMBERED_REWINDS:]
         state = {
@@ -213,11 +225,11 @@ class Window:
         return snapshot
 
     def register_counter(self, counter: TokenCounter) -> None:
-        """Make a counter known by its name, for settings that will ask for it."""
+        """Register a counter by its name, for settings that will name it."""
         self.counters_by_name[counter.name] = counter
 
     def _restore(self, snapshot: Snapshot, events: Iterable[Event]) -> None:
-        """Take a new window to where a snapshot was made."""
+        """Restore the state of a snapshot in a new window."""
         self.seq, state = snapshot.seq, snapshot.state
         self.base = Base.from_snapshot(snapshot, events)
         known = self.base.snapshot_events
@@ -229,7 +241,7 @@ class Window:
         self.conversation = self._restored_conversation()
 
     def _restored_conversation(self) -> Conversation:
-        """The conversation as it was at the base."""
+        """Return the conversation as it was at the base."""
         conversation = Conversation(
             self.settings, self.counter, sizes_are_recounted=self.base.sizes_are_recounted
         )
@@ -237,14 +249,15 @@ class Window:
         return conversation
 
     def _refold(self) -> None:
-        """Messages, edits and pins from the base on."""
+        """Fold messages, edits and pins again from the base on."""
         events = self.base.begin_refold(self.seq)
         self.conversation = self._restored_conversation()
         for event in events:
             self.conversation.fold(event)
 
     def _counter_named(self, name: str) -> TokenCounter:
-        """The counter of that name: the caller's own, else the estimator it was taken with."""
+        """Return the counter of that name: the caller's own, otherwise the estimator of that
+        name."""
         return self.counters_by_name.get(name) or make_counter_from_name(name)
 
     def _set_settings(self, settings: Settings, seq: int) -> None:
@@ -252,7 +265,7 @@ class Window:
         self.counter = self._counter_named(settings.counter)
 
     def _stop_sharing(self) -> None:
-        """Let a copy have a conversation of its own, before that is changed."""
+        """Give a copy its own conversation before it is changed."""
         if self._shares_conversation:
             self.conversation, self._shares_conversation = self.conversation.copy(), False
 
@@ -348,10 +361,10 @@ class Window:
         self.base.rewinds.append((self.seq, body.to))
         self.accounting.sent_through_seq = min(self.accounting.sent_through_seq, body.to)
         self.accounting.cache_is_cold = True
-        self.accounting.break_prefix("the conversation was taken back")
+        self.accounting.break_prefix("the conversation was rewound")
 
     def _fold_erases(self, events: list[Event]) -> None:
-        """Scrub what a run of erases names, and fold once."""
+        """Erase what a run of erasures names, and fold once."""
         erases = [event.body for event in events if isinstance(event.body, PayloadErasure)]
         for event, body in zip(events, erases, strict=True):
             self.base.erased_ranges.append((body.message, body.message, body.part, event.seq))
@@ -359,7 +372,7 @@ class Window:
         self.accounting.break_prefix("something was erased", len(erases))
 
     def _fold_retention(self, last_seq: int) -> None:
-        """Scrub all messages up to a position."""
+        """Erase all messages up to a position."""
         self.base.erased_ranges.append((1, last_seq, None, self.seq))
         self._scrub(lambda event: erase_event_payload(event, 1, last_seq))
         self.accounting.break_prefix("something was erased")
@@ -370,5 +383,6 @@ class Window:
 
 
 def _describe_hiding(edit: Edit) -> str:
-    """What an edit did to the prompt. Not why: a snapshot keeps this, and nothing that was said."""
+    """Describe what an edit did to the prompt. It does not quote the reason, because a snapshot
+    keeps this text and must contain nothing of the conversation."""
     return f"messages were hidden ({edit.op})"

@@ -93,7 +93,7 @@ async def test_a_value_does_not_become_an_option_unless_a_double_dash_stands_bef
             ["a", 1],
             "x has an item that must be of type string, not 1",
         ),
-        (TEXT, "a\0b", "a value contains a NUL character, which no argument can"),
+        (TEXT, "a\0b", "a value contains a NUL character, which is not allowed in an argument"),
     ],
 )
 async def test_a_value_that_does_not_fit_is_told_to_the_model(tmp_path, schema, value, said):
@@ -106,7 +106,7 @@ async def test_missing_and_unknown_values_are_told_without_asking(tmp_path):
     tool = showing("{x}", parameters={"x": TEXT}, permission="ask")
     async with box(tmp_path, person, show=tool) as (show,):
         assert await failure(show) == "missing: x"
-        assert await failure(show, x="a", y="b") == "no parameter is called y; there is x"
+        assert await failure(show, x="a", y="b") == "unknown parameter y; the parameters are x"
         assert show.check_permission is not None
         assert await show.check_permission(invocation(show, {})) == "missing: x"
     assert person.asked == []
@@ -125,22 +125,22 @@ async def test_it_runs_without_asking_and_patterns_see_its_values(tmp_path):
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({"command": ["{x}"], "parameters": {"x": TEXT}}, "the program itself may not come from"),
+        ({"command": ["{x}"], "parameters": {"x": TEXT}}, "the program itself cannot be"),
         ({"command": ["no-such-program"]}, "'no-such-program' is not on the PATH; install"),
-        ({"command": ["./run.sh"]}, "run.sh is no program; correct the path, or make"),
-        ({"command": ["ls", "{x}"]}, r"command uses \{x\}, and parameters has none; add it there"),
-        ({"command": ["ls"], "parameters": {"x": TEXT}}, r"command uses no \{x\}; add it, or re"),
-        ({"command": ["ls"], "optional": ["y"]}, "optional names 'y', and parameters has none"),
+        ({"command": ["./run.sh"]}, "run.sh is not a program; correct the path, or make"),
+        ({"command": ["ls", "{x}"]}, r"command uses \{x\}, but parameters has none; add it there"),
+        ({"command": ["ls"], "parameters": {"x": TEXT}}, r"command does not use \{x\}; add it"),
+        ({"command": ["ls"], "optional": ["y"]}, "optional lists 'y', but parameters has none"),
         (
             {"command": ["ls", "{x}"], "parameters": {"x": {"oneOf": []}}},
-            "parameters.x: 'oneOf' would not be checked; a command knows enum, items",
+            "parameters.x: 'oneOf' would not be checked; a command supports enum, items",
         ),
         (
             {
                 "command": ["ls", "{x}{y}"],
                 "parameters": {"x": {"type": "array"}, "y": {"type": "array"}},
             },
-            "holds two lists; give each its own argument",
+            "contains two lists; write a separate argument for each",
         ),
     ],
 )  # fmt: skip

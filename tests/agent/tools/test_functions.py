@@ -163,12 +163,12 @@ async def test_all_that_is_wrong_is_told_at_once_and_nobody_is_asked(folder):
         assert tool.check_permission is not None
         assert await tool.check_permission(invocation(tool, wrong)) == said
     assert said.splitlines() == [
-        "the arguments do not fit:",
+        "invalid arguments:",
         "- place.city: Field required",
         "- place.country: Input should be a valid string",
         "- mode: Input should be 'short' or 'long'",
         "- share: Input should be less than or equal to 1",
-        f"- no parameter is called oops; there is {KNOWN}",
+        f"- unknown parameter oops; the parameters are {KNOWN}",
         "- span: missing",
     ]
     assert person.asked == []
@@ -198,7 +198,7 @@ async def test_functions_without_types_and_async_ones_work(folder):
         ("number", "3"),
         ("list", '[1,"ä"]'),
         ("no parts", "[]"),
-        ("bytes", "[binary output, 40 bytes, of no kind that its first bytes tell: not shown]"),
+        ("bytes", "[binary output, 40 bytes, of an unknown kind: not shown]"),
         ("date", '{"day":"2026-01-02","path":"a/b"}'),
         ("place", '{"city":"Oslo","country":"NO"}'),
         ("wish", '{"what":"s","often":1}'),
@@ -271,20 +271,20 @@ async def test_a_function_of_a_package_and_of_a_module_beside_the_file(folder):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("tools.py", "is not `file.py:name` or `package.module:name`"),
-        ("tools.py:", "is not `file.py:name` or `package.module:name`"),
-        ("nowhere.py:f", "there is no file .*nowhere.py; create it, or correct `function`"),
-        ("broken.py:f", "broken.py failed while it was loaded: SyntaxError"),
+        ("tools.py", ": write `file.py:name` or `package.module:name`"),
+        ("tools.py:", ": write `file.py:name` or `package.module:name`"),
+        ("nowhere.py:f", "the file .*nowhere.py does not exist; create it, or correct `function`"),
+        ("broken.py:f", "broken.py failed to load: SyntaxError"),
         (
             "raising.py:f",
-            "raising.py failed while it was loaded, in line 2: KeyError: 'X'; correct it",
+            "raising.py failed to load, on line 2: KeyError: 'X'; correct it",
         ),
-        ("reading.py:f", "reading.py failed while it was loaded: .*data.csv"),
-        ("no_such_package_here:f", "failed while it was loaded: ModuleNotFoundError"),
+        ("reading.py:f", "reading.py failed to load: .*data.csv"),
+        ("no_such_package_here:f", "failed to load: ModuleNotFoundError"),
         ("tools.py:wether", "has no function 'wether'; it has weather, keyed, "),
         ("tools.py:not_a_function", "has no function 'not_a_function'"),
-        ("tools.py:any_number", r"\*args: .*int.* stands for any number of values; name each"),
-        ("tools.py:no_name", "a takes no name; remove the `/` behind it"),
+        ("tools.py:any_number", r"\*args: .*int.* is not supported; declare every parameter"),
+        ("tools.py:no_name", "a is positional-only; remove the `/` after it"),
         ("tools.py:strange", "the type of a has no JSON form"),
         (
             "tools.py:forward",
@@ -308,7 +308,7 @@ def ask() -> str:
     '''Ask the service.'''
     return os.environ["SERVICE_KEY"]
 """
-FIX = "SERVICE_KEY is kept from tools; let the tool see it with `env: [SERVICE_KEY]` in agent.yaml"
+FIX = "SERVICE_KEY is withheld from tools; to pass it on, write `env: [SERVICE_KEY]` in agent.yaml"
 
 
 async def test_a_function_finds_what_its_block_names_and_is_told_about_what_it_does_not(
@@ -320,7 +320,7 @@ async def test_a_function_finds_what_its_block_names_and_is_told_about_what_it_d
     (tmp_path / "needs.py").write_text(NEEDY.format(top="os.environ['SERVICE_KEY']"), "utf-8")
     async with box(tmp_path, environ=kept, ask=block("python", function="asks.py:ask")) as (ask,):
         assert await failure(ask) == f"ask failed: {FIX}"
-    with pytest.raises(UnusableToolError, match=r"needs\.py failed while it was loaded") as refused:
+    with pytest.raises(UnusableToolError, match=r"needs\.py failed to load") as refused:
         async with box(tmp_path, environ=kept, ask=block("python", function="needs.py:ask")):
             pass
     assert str(refused.value).endswith(FIX)

@@ -117,9 +117,9 @@ async def test_a_program_that_dies_in_mid_call_is_told_and_started_again(tmp_pat
     async with workshop(tmp_path, command=STDIO) as tools:
         first = text(await call(tools["process"]))
         assert await failure(tools["die"]) == (
-            "the server ws was lost in the middle of the call (exit status 3); whether the call "
-            "had an effect is not known. The next call starts it again.\n"
-            "It said last:\nworkshop is open\nthe floor gave way"
+            "the server ws was lost in the middle of the call (exit status 3); it is unknown "
+            "whether the call had an effect. The next call starts it again.\n"
+            "Last lines on stderr:\nworkshop is open\nthe floor gave way"
         )
         assert text(await call(tools["process"])) != first
 
@@ -174,7 +174,7 @@ async def test_one_that_stays_away_is_told_with_each_call(tmp_path):
         http.close()
         await failure(tools["say"], text="x")
         said = await failure(tools["say"], text="x")
-    assert said.startswith("the server was lost, and could not be started again: tools.ws: http://")
+    assert said.startswith("the server was lost and could not be started again: tools.ws: http://")
     assert "did not answer as an MCP server: All connection attempts failed" in said
 
 
@@ -197,7 +197,7 @@ async def test_only_some_of_its_tools(tmp_path):
     async with workshop(tmp_path, command=STDIO, only=["say", "add"]) as tools:
         assert list(tools) == ["say", "add"]
     with pytest.raises(
-        UnusableToolError, match="only names 'sing', and the server has add, say, fail"
+        UnusableToolError, match="`only` lists 'sing', but the server has add, say, fail"
     ):
         async with workshop(tmp_path, command=STDIO, only=["sing"]):
             pass
@@ -218,7 +218,7 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
         assert "denies it" in (await permitted("say", text="a-secret") or "")
         person.answer = "nobody"
         told = await permitted("fail") or ""
-        assert told.startswith("[not run: ws__fail asks before it does this, and nobody can be")
+        assert told.startswith("[not run: ws__fail needs approval for this, and nobody can approve")
     assert [each.text for each in person.asked] == ["ws__fail", "ws__fail"]
 
 
@@ -227,7 +227,7 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
     [
         (
             {"command": BROKEN},
-            "by hand to see what it needs.\nIt said last:\nthe door is open\nand nobody in",
+            "by hand to see what it needs.\nLast lines on stderr:\nthe door is open\nand nobody in",
         ),
         ({"command": ["no-such-program"]}, "the program 'no-such-program' is not on the PATH"),
         ({"command": ["cat"]}, "cat did not start as an MCP server: Method not found"),
@@ -235,7 +235,7 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
             {"url": "http://127.0.0.1:9/mcp"},
             "http://127.0.0.1:9/mcp did not answer as an MCP server",
         ),
-        ({"command": ["cat"], "cwd": "nowhere"}, "cwd 'nowhere' is no folder"),
+        ({"command": ["cat"], "cwd": "nowhere"}, "cwd 'nowhere' is not a folder"),
     ],
 )
 async def test_a_server_that_cannot_start_is_named_with_its_last_words(tmp_path, own, said):
@@ -253,7 +253,7 @@ async def test_one_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch)
             pass
     assert str(raised.value).endswith(
         " did not answer as an MCP server within 2 seconds; run the command by hand to see what it "
-        "needs.\nIt said last:\nthe door is open"
+        "needs.\nLast lines on stderr:\nthe door is open"
     )
 
 

@@ -50,7 +50,7 @@ def test_names_and_numbers_of_the_page_are_those_of_the_code():
         f"{TERMINATION_GRACE_S:g} seconds later it is killed",
         f"prints {MAX_OUTPUT_FACTOR:,} times as much is stopped",
         f"has {MCP_START_TIMEOUT_S:g} seconds to start",
-        f"more than {MAX_MCP_MESSAGE_BYTES:,} bytes is not taken",
+        f"message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes, Trimtab refuses",
         f"`max_output_bytes` ({ShellToolSpec.model_fields['max_output_bytes'].default:,})",
         f"`timeout` seconds ({ShellToolSpec.model_fields['timeout'].default:g})",
     ):
@@ -93,8 +93,8 @@ def test_the_table_of_patterns_is_there():
 
 
 def test_the_programs_that_are_known_are_those_of_the_page():
-    told = re.sub(r"\s+", " ", TEXT.partition("Known to only read are ")[2].partition(".\n")[0])
-    plain, _, git = told.partition("; and of `git` ")
+    told = TEXT.partition("These programs are known to only read:")[2].partition("\n\n**")[0]
+    plain, _, git = re.sub(r"\s+", " ", told).partition("- Of `git`: ")
     names = [*re.findall(r"`([^`]+)`", plain), *(f"git {x}" for x in re.findall(r"`([^`]+)`", git))]
     known = {" ".join(head) for head, program in READ_ONLY_USAGES.items() if not program.runs_code}
     assert sorted(names) == sorted(known)

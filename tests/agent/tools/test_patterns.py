@@ -199,22 +199,29 @@ def test_what_runs_the_tests_of_the_folder_has_to_be_named():
 @pytest.mark.parametrize(
     ("pattern", "line", "why"),
     [
-        ("git diff *", "git diff --output=x", "--output=x of git diff is not known to only read"),
-        ("git *", "git push -f", "git push is not known to only read"),
-        ("make *", "make all", "make is not known to only read"),
+        (
+            "git diff *",
+            "git diff --output=x",
+            "git diff with --output=x is not known to be read-only",
+        ),
+        ("git *", "git push -f", "git push is not known to be read-only"),
+        ("make *", "make all", "make is not known to be read-only"),
         ("cat *", "cat /etc/shadow", "/etc/shadow is outside of the folder"),
         ("cat *", "cat $X", "$X holds a variable"),
         ("uniq *", "uniq a b", "uniq may write to b"),
-        ("find *", "find *", "* could stand for a file whose name is an option; ./* could not"),
+        ("find *", "find *", "* could expand to a file whose name is an option; ./* could not"),
         (
             "*",
             "pytest",
-            "pytest runs code of the folder, so a pattern has to name it",
+            "pytest runs code from the folder, so the pattern must begin with pytest",
         ),
         (
             "sh -s",
             "ls | sh -s",
-            "sh is not known to only read, and what is piped into it is not part of the pattern",
+            (
+                "sh is not known to be read-only, and the pattern does not cover the input from "
+                "the pipe"
+            ),
         ),
     ],
 )

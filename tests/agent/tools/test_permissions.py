@@ -157,7 +157,7 @@ async def test_where_nobody_is_there_to_ask_nothing_runs_that_needs_asking():
     assert await permitted(
         PermissionGate(approve=decline_unattended), PermissionRules(default="ask")
     ) == (
-        "[not run: tool asks before it does this, and nobody can be asked here. The user you talk "
+        "[not run: tool needs approval for this, and nobody can approve it here. The user you talk "
         "to cannot allow it. Do not try to reach the same in another way; go on without it, and "
         "say what has to change in agent.yaml: a pattern under `allow` of tool has to match the "
         "call.]"

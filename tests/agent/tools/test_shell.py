@@ -71,7 +71,7 @@ async def test_it_runs_in_its_folder_beside_the_file(tmp_path):
 
 async def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
     with pytest.raises(
-        UnusableToolError, match=r"tools\.shell: cwd 'work' is no folder .* make it"
+        UnusableToolError, match=r"tools\.shell: cwd 'work' is not a folder .* create it"
     ):
         async with box(tmp_path, shell=block("shell", cwd="work")):
             pass
@@ -89,7 +89,7 @@ async def test_a_command_that_begins_with_a_dash_is_no_option(tmp_path):
         ({}, "the argument `command` is missing: a text with the command to run"),
         ({"command": 3}, "the argument `command` is missing: a text with the command to run"),
         ({"command": " \n"}, "the argument `command` is missing: a text with the command to run"),
-        ({"command": "a\0b"}, "the command contains a NUL character, which no command can"),
+        ({"command": "a\0b"}, "the command contains a NUL character, which is not allowed"),
     ],
 )
 async def test_what_is_no_command_is_answered_without_asking_anybody(tmp_path, arguments, said):

@@ -107,6 +107,6 @@ async def test_two_tools_of_one_name_are_refused(tmp_path):
 
 async def test_the_first_block_that_cannot_be_used_is_the_one_that_is_told(tmp_path):
     tools = {name: block("shell", cwd=f"no-{name}") for name in ("second", "first")}
-    with pytest.raises(UnusableToolError, match=r"^tools\.second: cwd 'no-second' is no folder"):
+    with pytest.raises(UnusableToolError, match=r"^tools\.second: cwd 'no-second' is not a folder"):
         async with box(tmp_path, **tools):
             pass

@@ -39,15 +39,15 @@ def test_a_command_is_told_from_a_message(line, command):
 
 def test_a_misspelt_command_is_answered_with_the_nearest():
     async def do(talk):
-        assert await typed(talk, "/contxt") == "There is no /contxt; did you mean /context?"
-        assert await typed(talk, "/zzz") == "There is no /zzz; /help lists all"
+        assert await typed(talk, "/contxt") == "Unknown command /contxt; did you mean /context?"
+        assert await typed(talk, "/zzz") == "Unknown command /zzz; /help lists all commands"
 
     with_turns(0, do)
 
 
 def test_a_command_that_needs_a_word_asks_for_it():
     async def do(talk):
-        assert await typed(talk, "/why") == "/why needs to know what: /why HANDLE"
+        assert await typed(talk, "/why") == "/why needs an argument: /why HANDLE"
 
     with_turns(0, do)
 
@@ -74,7 +74,7 @@ def test_context_shows_the_bar_and_every_section():
 def test_context_before_the_first_message_shows_the_head():
     async def do(talk):
         assert "tool definition: read" in await typed(talk, "/context")
-        assert await typed(talk, "/context messages") == "Nothing was said yet."
+        assert await typed(talk, "/context messages") == "There are no messages yet."
 
     with_turns(0, do)
 
@@ -105,7 +105,7 @@ def test_context_messages_has_a_row_for_each_part_with_its_handle():
 def test_context_of_something_else_says_what_there_is():
     async def do(talk):
         shown = await typed(talk, "/context files")
-        assert shown == "/context knows tools and messages, not 'files'"
+        assert shown == "/context accepts tools or messages, not 'files'"
 
     with_turns(0, do)
 
@@ -117,7 +117,7 @@ def test_compact_hides_the_older_messages_says_what_it_freed_and_loses_nothing()
         shown = await typed(talk, "/compact")
         now = talk.session.report().used
         assert now < before
-        assert f"{before:,} tokens are now {now:,}, {before - now:,} less." in shown
+        assert f"{before:,} tokens are now {now:,}, which is {before - now:,} fewer." in shown
         assert "summarised" in shown
         assert "Question 0?" in await typed(talk, f"/recall m{oldest}")
         why = await typed(talk, f"/why m{oldest}")
@@ -130,7 +130,7 @@ def test_compact_hides_the_older_messages_says_what_it_freed_and_loses_nothing()
 def test_compact_twice_says_that_nothing_is_left_to_hide():
     async def do(talk):
         await typed(talk, "/compact")
-        assert "nothing to make smaller" in await typed(talk, "/compact")
+        assert "Nothing can be compacted" in await typed(talk, "/compact")
 
     with_turns(5, do)
 
@@ -138,8 +138,8 @@ def test_compact_twice_says_that_nothing_is_left_to_hide():
 def test_undo_takes_back_the_last_message_and_puts_it_into_the_line():
     async def do(talk):
         shown = await typed(talk, "/undo")
-        assert "Undone: 'Question 1?' and 3 messages behind it." in shown
-        assert "What 1 tool call did outside of the session is not undone." in shown
+        assert "Undone: 'Question 1?' and 3 messages after it." in shown
+        assert "Effects of 1 tool call outside the session are not undone." in shown
         assert talk.draft == "Question 1?"
         newest = talk.session.window.newest_user_entry
         assert newest is not None
@@ -162,7 +162,7 @@ def test_a_fork_goes_on_in_a_copy_and_says_how_to_return():
     async def do(talk):
         shown = await typed(talk, "/fork other")
         assert talk.session.id == "other"
-        assert "This is session other now; s1 stays as it is." in shown
+        assert "You are now in session other; s1 stays as it is." in shown
         assert "trimtab chat --session s1" in shown
         assert talk.session.window.conversation.total_messages == 4
 
@@ -217,7 +217,7 @@ def test_cost_adds_up_what_was_reported():
 def test_search_finds_a_message_and_says_where_nothing_is():
     async def do(talk):
         assert "Answer 1." in await typed(talk, "/search Answer")
-        assert "Nothing holds 'xyzzy'" in await typed(talk, "/search xyzzy")
+        assert "Nothing matches 'xyzzy'" in await typed(talk, "/search xyzzy")
 
     with_turns(2, do)
 
@@ -225,6 +225,11 @@ def test_search_finds_a_message_and_says_where_nothing_is():
 def test_a_handle_that_names_nothing_is_said_to():
     async def do(talk):
         assert "/context messages lists" in await typed(talk, "/why m99")
+        told = " ".join((await typed(talk, "/why m1.0")).split())
+        assert told == (
+            "Nothing is called m1.0: position 1 is not a message (it is settings, a call or an "
+            "edit) or was undone; the nearest are m2, m6, m8; /context messages lists all handles"
+        )
         assert "Nothing is called m99" in await typed(talk, "/recall m99")
         assert "is not a handle" in await typed(talk, "/why nonsense")
 
@@ -249,7 +254,7 @@ def test_a_very_long_text_is_shown_in_part_with_the_command_that_shows_all():
         shown = await typed(talk, f"/recall {handle}")
         hint = " ".join(" ".join(shown.splitlines()[60:62]).split())
         assert hint == (
-            "… 561 lines not shown; all of it: trimtab session recall s1 "
+            "… 561 lines not shown; to see all of them: trimtab session recall s1 "
             f"{handle} --store sessions | less"
         )
         assert len(shown.splitlines()) == 60 + 2 + 5
@@ -263,7 +268,7 @@ def test_a_text_of_many_lines_is_recalled_by_its_beginning_and_its_end():
         handle = await talk.session.add({"role": "user", "content": lines})
         shown = (await typed(talk, f"/recall {handle}.0")).splitlines()
         assert (shown[0], shown[59]) == ("line 0", "line 59")
-        assert shown[60].startswith("… 435 lines not shown; all of it: ")
+        assert shown[60].startswith("… 435 lines not shown; to see all of them: ")
         assert shown[-5:] == [f"line {number}" for number in range(495, 500)]
         few = "\n".join(f"line {number}" for number in range(65))
         handle = await talk.session.add({"role": "user", "content": few})
@@ -295,7 +300,7 @@ def test_erase_shows_first_what_would_go():
         shown = await typed(talk, "/erase m2")
         assert shown.splitlines() == [
             "[m2 user] Question 0?",
-            "Once erased it cannot be brought back. To do it, type: /erase m2 yes",
+            "An erased message cannot be restored. To erase it, type: /erase m2 yes",
         ]
         assert await talk.session.recall("m2.0") == "Question 0?"
 
@@ -307,7 +312,7 @@ def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
         forgotten = []
         talk.forget_lines = forgotten.extend
         shown = await typed(talk, "/erase m2 yes")
-        assert shown == "Erased m2, also from the lines that you have typed."
+        assert shown == "Erased m2, also from the history of typed lines."
         assert forgotten == ["Question 0?"]
         assert "Question 0?" not in str([e async for e in talk.session.store.events("s1")])
         assert "was erased by event" in await typed(talk, "/recall m2")
@@ -319,7 +324,7 @@ def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("/erase", "/erase needs to know what: /erase HANDLE"),
+        ("/erase", "/erase needs an argument: /erase HANDLE"),
         ("/erase m99 yes", "Nothing was erased: nothing is called m99"),
         ("/erase it yes", "'it' is not a handle; handles look like m12.0, m12 or m3-m50"),
     ],

@@ -31,7 +31,7 @@ def test_a_wait_that_the_provider_asks_for_is_named():
     failure = ProviderFailureDetails(kind="rate_limit", message="slow down", retry_after=17.0)
     trouble = describe_turn_error(ProviderError(failure))
     assert trouble is not None
-    assert trouble.prompt_hint == "It asks to wait 17 s; then Enter tries again."
+    assert trouble.prompt_hint == "It asks to wait 17 s; then press Enter to try again."
 
 
 @pytest.mark.parametrize(

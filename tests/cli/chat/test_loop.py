@@ -108,7 +108,7 @@ def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on_at_t
         talk.agent.spec = AgentSpec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
         await chatting(talk)[0].show_greeting(is_resumed=False)
         seen = " ".join(text_of(talk.console).split())
-        assert "tool_result_keep_last is set, and no policy: `auto` decides" in seen
+        assert "tool_result_keep_last is set without a policy, so `auto` decides" in seen
         assert "`policy: layered`" in seen
 
     asyncio.run(run())
@@ -124,9 +124,9 @@ def test_a_session_that_another_process_writes_to_is_said_at_once(tmp_path):
         chat, _ = chatting(talk)
         await chat.show_greeting(is_resumed=True)
         seen = " ".join(text_of(talk.console).split())
-        assert "has this session open and alone may write to it." in seen
+        assert "has this session open, and only one process may write to it." in seen
         assert "/fork" in seen
-        assert "Enter goes on" not in seen
+        assert "Press Enter" not in seen
         await mine.close()
         await chat.show_greeting(is_resumed=True)
         assert "has this session open" not in text_of(talk.console)
@@ -145,13 +145,13 @@ def test_a_tool_that_was_running_may_still_run():
         seq = next(seq for seq, entry in window.entries.items() if entry.message.calls)
         await talk.session.rewind(seq)
         assert describe_interrupted_turn(talk.session.window) == (
-            "The last turn was cut off before read could run."
+            "The last turn was interrupted before read could run."
         )
         await talk.session.claim_turn()
         await talk.session.record_tool_start("k")
         assert describe_interrupted_turn(talk.session.window) == (
-            "The last turn was cut off while read was running; what it began may still run "
-            "outside of the chat."
+            "The last turn was interrupted while read was running; processes that it started "
+            "may still run outside the chat."
         )
 
     asyncio.run(run())
@@ -186,10 +186,12 @@ def test_what_the_provider_does_not_take_is_told_and_the_chat_goes_on_without_it
         ).run_until_left()
         drawn = text_of(talk.console)
         assert (
-            "The provider does not take what was said (HTTP 400): Could not process it.\n"
-            "Your next message goes without it; /undo takes it back, Enter tries again."
+            "The provider does not accept the content of the message (HTTP 400): Could not process "
+            "it.\n"
+            "Your next message is sent without the rejected content. /undo removes your last "
+            "message. Press Enter to try again."
         ) in drawn
-        assert "1 part left out, for the provider did not take it (0 tokens) · /why m" in drawn
+        assert "1 part left out because the provider did not accept it (0 tokens) · /why" in drawn
         provider = cast("Any", talk.agent.provider)
         assert "herons" not in str(provider.requests[-1]["messages"])
         assert "Good morning." in str(provider.requests[-1]["messages"])

@@ -1,5 +1,9 @@
+from functools import partial
+
 from trimtab.agent.config.spec import ModelSpec
+from trimtab.cli.chat import turn_errors
 from trimtab.cli.chat.turn_errors import resolve_model_endpoint
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 
 
 def test_an_address_is_told_without_its_password():
@@ -28,3 +32,24 @@ def test_where_nobody_answers_the_address_that_was_given_is_looked_at_first():
     assert elsewhere.address == "http://localhost:1/v1"
     assert "OPENAI_BASE_URL" in elsewhere.connection_hint
     assert "connection" in resolve_model_endpoint(ModelSpec(name="gpt-5"), {}).connection_hint
+
+
+def test_a_provider_without_an_address_is_named_once():
+    asked = resolve_model_endpoint(ModelSpec(name="claude-sonnet-4-5"), {})
+    assert asked.unreachable_text == "The provider (anthropic) cannot be reached"
+    groq = resolve_model_endpoint(ModelSpec(name="qwen3", provider="groq"), {})
+    assert groq.unreachable_text == (
+        "The provider cannot be reached at https://api.groq.com/openai/v1"
+    )
+
+
+def test_a_connection_that_fails_is_told_with_the_provider_s_name(monkeypatch):
+    monkeypatch.setattr(
+        turn_errors, "resolve_model_endpoint", partial(resolve_model_endpoint, environ={})
+    )
+    failure = ProviderFailureDetails(kind="network", message="Connection error.")
+    trouble = turn_errors.describe_turn_error(
+        ProviderError(failure), ModelSpec(name="claude-sonnet-4-5")
+    )
+    assert trouble is not None
+    assert trouble.text == "The provider (anthropic) cannot be reached: Connection error."

@@ -98,5 +98,5 @@ def test_two_questions_are_asked_one_after_the_other():
 def test_a_call_that_was_cut_off_is_made_again_only_if_somebody_says_so(key, again):
     made, screen, _ = asking(Keys(key))
     assert asyncio.run(made.confirm_rerun(call("shell", '{"command": "make"}'))) is again
-    assert "shell was cut off; it may or may not have done its work:" in text_of(screen.console)
+    assert "shell was interrupted; it may or may not have done its work:" in text_of(screen.console)
     assert "  │ make" in written(screen.console)

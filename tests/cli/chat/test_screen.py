@@ -114,8 +114,8 @@ def test_two_tools_at_once_have_a_line_each():
 def test_what_broke_off_is_said_to_be_void():
     shown = drawn(text("It is"), ModelCallRetried(reason="connection lost"), text("It is so."))
     assert shown == (
-        "It is\n\nThe reply broke off (connection lost). What is above is void; it is asked for "
-        "again.\n\nIt is so."
+        "It is\n\nThe reply was interrupted (connection lost). The text above is discarded, and "
+        "the model is asked again.\n\nIt is so."
     )
 
 
@@ -141,7 +141,7 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
         text("Here."),
     )
     refused = (
-        "The provider takes 32,000 tokens, fewer than assumed; the call was made again. Nothing "
+        "The provider accepts 32,000 tokens, fewer than assumed; the call was repeated. Nothing "
         "is lost"
     )
     assert drawn_in_a_chat(*told) == (
@@ -153,7 +153,7 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
 
 def test_a_call_that_failed_before_anything_was_drawn_says_why():
     assert drawn_in_a_chat(ModelCallRetried(reason="Bad history."), text("Here.")) == (
-        "The call failed (Bad history) and was made again. Nothing is lost.\n\nHere."
+        "The call failed (Bad history) and was repeated. Nothing is lost.\n\nHere."
     )
 
 
@@ -161,7 +161,7 @@ def test_what_was_drawn_of_the_call_before_is_not_void_by_the_next():
     shown = drawn_in_a_chat(
         text("Half"), ModelCallRetried(reason="lost"), ModelCallRetried(reason="lost again")
     )
-    assert shown.count("is void") == 1
+    assert shown.count("is discarded") == 1
 
 
 def test_a_notice_is_shown():
@@ -216,7 +216,7 @@ def test_the_status_says_why_and_when_a_call_is_made_again():
     screen.on_retry_wait(ProviderFailureDetails(kind="rate_limit", message="slow down"), 12.0)
     clock.now += 7
     screen.refresh_status()
-    assert "… rate limited, next try in 5 s (Ctrl-C stops it)" in written(screen.console)
+    assert "… rate limited, next attempt in 5 s (Ctrl-C stops it)" in written(screen.console)
     clock.now += 6
     screen.refresh_status()
     assert "… waiting for the model, 13 s" in written(screen.console)

@@ -110,8 +110,8 @@ async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
     found = await outcome(ways["phone"], reply("r1"))
     assert isinstance(found, Undeliverable)
     assert str(found) == (
-        "the agent helper has no phone here; name it in the agent's file, start again and revive "
-        "the reply"
+        "the agent helper has no phone channel here; add it to the agent's file, restart the "
+        "server and retry the reply"
     )
 
 

@@ -319,7 +319,10 @@ def test_limits_suit_the_descriptors(caplog):
     assert not caplog.text
     much = ServeSpec(max_connections=5_000)
     assert choose_connection_limits(much, 1_024).total == 512
-    assert "serve.max_connections is 5000, but half of the 1024 descriptors" in caplog.text
+    assert (
+        "serve.max_connections is 5000, but this process can have only 512 connections"
+        in caplog.text
+    )
 
 
 DESCRIPTORS_SCRIPT = """

@@ -227,13 +227,16 @@ def test_through_no_door_runs_what_would_be_asked_about_and_the_model_is_told(tm
 
     with server.serve_simulated_provider(tokenizer="estimate") as model:
         found = asyncio.run(run(model))
-    asks = "asks before it does this, and nobody can be asked here"
+    asks = "needs approval for this, and nobody can approve it here"
     for told in found.values():
         assert [text.partition(". ")[0] for text in told] == [
             f"[not run: shell {asks}",
             f"[not run: shell {asks}",
             f"[not run: weather {asks}",
         ]
-        assert "the pattern 'git diff *' does not allow it: --output=written of git diff" in told[1]
+        assert (
+            "the pattern 'git diff *' does not allow it: git diff with --output=written is"
+            in told[1]
+        )
     assert len(found) == 4
     assert not (tmp_path / "written").exists()

@@ -42,14 +42,14 @@ def test_a_port_that_is_taken_is_named(folder):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert f"port {port} of 127.0.0.1 is taken" in refused("--port", port)
+        assert f"port {port} of 127.0.0.1 is in use" in refused("--port", port)
 
 
 def test_others_are_let_in_with_keys_alone(folder):
     write_agent(folder, NOWHERE)
     assert "so API keys are needed" in refused("--host", EVERYWHERE, "--port", "0")
     write_agent(folder, NOWHERE, serve={"keys": "keys.json"})
-    assert "does not exist; make a key with `trimtab keys create NAME" in refused()
+    assert "does not exist; create a key with `trimtab keys create NAME" in refused()
     assert RUN.invoke(app, ["keys", "create", "web"]).exit_code == 0
     (folder / "keys.json").chmod(0o644)
     assert "run: chmod 600" in refused()
@@ -58,7 +58,9 @@ def test_others_are_let_in_with_keys_alone(folder):
 def test_several_processes_on_files_are_refused(folder):
     write_agent(folder, NOWHERE)
     for option in ("--no-turns", "--workers-only"):
-        assert "on files one process does it all" in " ".join(refused(option).split())
+        assert "with a store of files, one process does everything" in " ".join(
+            refused(option).split()
+        )
 
 
 def test_agents_that_cannot_be_served_together_are_named(folder):
@@ -75,7 +77,7 @@ def test_agents_that_cannot_be_served_together_are_named(folder):
     write_agent(two, NOWHERE, name="other", session=store, serve={"requests_per_minute": 7})
     assert "differ in serve.requests_per_minute" in refused(*files)
     write_agent(two, NOWHERE, name="my helper", session=store)
-    assert "it cannot be called 'my helper'" in refused(*files)
+    assert "invalid name 'my helper' for a served agent" in refused(*files)
 
 
 def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
@@ -89,14 +91,14 @@ def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
         resumed_sessions=2,
     ).replace(crew.store_location, "SESSIONS")
     assert told == snapshot("""\
-Trimtab is serving. Ctrl-C stops it; running turns are finished first.
+Trimtab is serving. Ctrl-C stops it after running turns have finished.
 
-  HTTP     http://127.0.0.1:8080   (described at http://127.0.0.1:8080/docs)
+  HTTP     http://127.0.0.1:8080   (API description: http://127.0.0.1:8080/docs)
   agents   helper (claude-sonnet-5-5)
   store    SESSIONS
-  keys     none: only this machine has access; `trimtab keys create NAME` makes one for others
+  keys     none: only this machine has access; to let others in, run `trimtab keys create NAME`
   turns    32 at the same time
-  resumed  2 sessions with messages from before
+  resumed  2 sessions with messages from a previous run
 
 Try:
   curl -N http://127.0.0.1:8080/v1/agents/helper/sessions/first/messages \\
@@ -118,9 +120,12 @@ def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder)
             crew, url=None, keys=None, channels=(), runs_turns=turns, resumed_sessions=0
         )
 
-    refused = "search, where its `ask` matches; shell, unless its `allow` matches"
-    assert f"  refused  {refused}: nobody can approve a call here" in told(turns=True).splitlines()
-    assert "refused" not in told(turns=False)
+    refused = "search, if `ask` matches; shell, unless `allow` matches"
+    assert (
+        f"  denied  {refused}: nobody can approve calls while serving"
+        in told(turns=True).splitlines()
+    )
+    assert "denied" not in told(turns=False)
 
 
 def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_which_stay(folder):
@@ -170,5 +175,5 @@ def test_the_banner_says_how_to_make_the_first_key_and_no_password(folder):
     assert "secret" not in told
     assert "PostgreSQL, shared with other processes" in told
     assert "trimtab keys create NAME --file" in told
-    assert "none in this process; others run them" in told
+    assert "none in this process; other processes run them" in told
     assert 'Authorization: Bearer $TRIMTAB_KEY"' in told

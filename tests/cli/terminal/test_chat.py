@@ -91,7 +91,7 @@ def test_fifty_turns_with_tools_questions_interruptions_and_a_kill(
                 assert session_of(seen) == session
                 assert "> Run for long" in seen
                 assert (
-                    "The last turn was cut off while shell was running; what it began may still"
+                    "The last turn was interrupted while shell was running; processes that it"
                     in seen
                 )
                 terminal.press("Enter")
@@ -124,7 +124,7 @@ def test_ctrl_c_stops_the_reply_and_not_the_chat(sim: Simulated, folder: Path, c
     chat.enter("A story, please")
     chat.wait("one two three")
     chat.press("C-c")
-    seen = chat.wait("Stopped. What was said until then is kept.")
+    seen = chat.wait("Stopped. Everything up to here is kept.")
     assert "nine ten " * 20 not in seen
     chat.ready()
     answered(chat, "Shorter", "Short, then.")
@@ -282,7 +282,7 @@ def test_ctrl_c_clears_the_line_and_twice_leaves(chat: Terminal):
     chat.press("C-c")
     chat.ready()
     chat.press("C-c")
-    chat.wait("Ctrl-C once more, or Ctrl-D, leaves.")
+    chat.wait("Press Ctrl-C again, or Ctrl-D, to leave.")
     chat.ready()
     chat.press("C-c")
     assert chat.ended() == 0
@@ -292,7 +292,7 @@ def test_a_chat_in_which_nothing_was_said_leaves_nothing_behind(folder: Path, ch
     chat.press("C-d")
     assert chat.ended() == 0
     assert [*(folder / "sessions").glob("2*")] == []
-    assert "To go on" not in chat.screen()
+    assert "To continue" not in chat.screen()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -320,7 +320,7 @@ def test_an_answer_that_never_came_is_asked_for_after_a_kill(
     chat.ended()
     chat.again([*_env(folder), *COMMAND, "-c"])
     seen = chat.ready()
-    assert "The last turn was cut off before the model had answered." in seen
+    assert "The last turn was interrupted before the model answered." in seen
     chat.press("Enter")
     chat.wait("Here it is after all.")
 
@@ -341,7 +341,7 @@ def test_errors_of_the_provider_are_sentences_and_enter_tries_again(sim: Simulat
 def test_a_reply_that_breaks_off_is_void_and_comes_again(sim: Simulated, chat: Terminal):
     sim.says({"text": "This part is lost. " * 20, "cut": 6}, "Whole again.")
     seen = answered(chat, "Say it", "Whole again.")
-    assert seen.index("This part") < seen.index("What is above is void") < seen.index("Whole")
+    assert seen.index("This part") < seen.index("The text above is discarded") < seen.index("Whole")
 
 
 def test_a_window_that_is_smaller_than_the_file_says_sounds_like_no_loss(
@@ -353,9 +353,9 @@ def test_a_window_that_is_smaller_than_the_file_says_sounds_like_no_loss(
     sim.says(*[shell(f"seq {turn}000 {turn + 1}399") for turn in range(1, 9)], "All counted.")
     seen = answered(terminal, "Count", "All counted.")
     compacted = "Context was compacted and truncated to fit token limits."
-    taken = "The provider takes 16,000 tokens, fewer than assumed; the call was made again."
+    taken = "The provider accepts 16,000 tokens, fewer than assumed; the call was repeated."
     assert seen.index(compacted) < seen.index(taken) < seen.index("Nothing is lost: /context")
-    assert "void" not in seen
+    assert "discarded" not in seen
     shown = session_of(seen)
     command = [sys.executable, "-m", "trimtab.cli", "session", "show", shown, "--json"]
     where = ["--store", str(folder / "sessions")]
@@ -433,6 +433,6 @@ def test_a_session_that_another_chat_writes_to_is_said_to_be_busy_and_can_be_for
     other.wait("This session is open elsewhere")
     assert "/fork" in other.ready()
     other.enter("/fork mine")
-    other.wait("This is session mine now")
+    other.wait("You are now in session mine")
     other.ready()
     answered(other, "Now then", "A copy.")

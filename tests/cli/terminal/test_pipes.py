@@ -30,8 +30,10 @@ def test_the_answer_goes_to_standard_output_and_all_else_to_standard_error(sim, 
     done = ran(folder, "Which colour?")
     assert (done.returncode, done.stdout) == (0, "It is \x1b[1mblue\x1b[0m.\n")
     assert "I look." in done.stderr
-    assert "shell was not run, for nobody can be asked: printf 'not allowed'" in done.stderr
-    assert "To go on: trimtab chat --session " in done.stderr
+    assert (
+        "shell was not run because nobody can approve it here: printf 'not allowed'" in done.stderr
+    )
+    assert "To continue: trimtab chat --session " in done.stderr
     assert "\x1b" not in done.stderr
 
 

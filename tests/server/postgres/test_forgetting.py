@@ -111,7 +111,7 @@ async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(
             )
         assert await found(conninfo, store) == []
         assert [one.why for one in await working.mail.list_dead_letters()] == [
-            "ProviderError: the details were erased with a message"
+            "ProviderError: the details were erased together with a message"
         ]
         await stored_session_erasure.delete_stored_session(conninfo, store, TWO)
         assert await working.mail.list_dead_letters() == []

@@ -82,7 +82,7 @@ async def cut_off(idle, rooms, folder):
     rooms[cut].join()
     log = folder / f"{cut}.log"
     await until(lambda: "was taken over" in log.read_text())
-    await until(lambda: "was not recorded; another worker has taken it over" in log.read_text())
+    await until(lambda: "was not recorded; another worker takes the job over" in log.read_text())
     assert [(job.id, job.status, job.worker_id) for job in await jobs(idle)] == before
     assert len(asked(folder)) == 2
     assert await idle.texts() == ["hold on"]

@@ -78,13 +78,13 @@ def test_the_run_log_says_what_ran_what_did_not_and_why(store):
     found = json.loads(asked("runs", "--json", "--limit", "1", store=store).stdout)
     assert [(one["due"], one["reason"]) for one in found] == [(NOON + 3 * 3600, "")]
     assert told(asked("runs", "1234567890", store=store)) == (
-        "nothing has run yet; see what is to come: trimtab schedule list"
+        "nothing has run yet; to see what is planned: trimtab schedule list"
     )
 
 
 def test_a_schedule_is_paused_and_resumed(store):
     assert told(asked("pause", "default/helper/morning", store=store)).startswith(
-        "default/helper/morning is paused; go on with: trimtab schedule resume morning"
+        "default/helper/morning is paused; to continue: trimtab schedule resume morning"
     )
     assert " paused " in lines(asked("list", store=store))[1]
     assert told(asked("resume", "morning", store=store)).startswith(
@@ -96,8 +96,8 @@ def test_a_schedule_is_paused_and_resumed(store):
 def test_a_schedule_is_run_by_hand(store, place):
     done = asked("run-now", "morning", store=store)
     assert told(done).startswith(
-        "default/helper/morning runs now, in session default/helper/telegram:123456; the server "
-        "answers. It is due next 2024-11-15 16:00"
+        "default/helper/morning is due now, in session default/helper/telegram:123456; the server "
+        "runs it. It is due next 2024-11-15 16:00"
     )
 
     async def look(schedules):
@@ -111,13 +111,13 @@ def test_a_schedule_is_run_by_hand(store, place):
 def test_what_an_agent_has_made_is_removed_and_what_its_file_has_is_not(store):
     assert told(asked("remove", "1234567890", store=store)) == (f"removed {TOOL}: Tea, please.")
     refused = told(asked("remove", "morning", store=store), status=2)
-    assert "is in the agent's file and would come back; take it out of `schedules`" in refused
+    assert "is in the agent's file and would come back; remove it from `schedules`" in refused
     assert "trimtab schedule pause morning" in refused
     assert len(lines(asked("list", store=store))) == 2
 
 
 def test_a_name_that_nobody_has_is_answered_with_those_there_are(store):
-    assert "there is no schedule 'x'; there is morning and 1234567890" in told(
+    assert "there is no schedule 'x'; existing schedules: morning and 1234567890" in told(
         asked("pause", "x", store=store), status=2
     )
 
@@ -127,7 +127,7 @@ def test_a_name_that_two_have_is_asked_about(store, place):
     opened(place, lambda schedules: schedules.upsert(other))
     done = asked("pause", "morning", store=store)
     assert (
-        "2 schedules are called morning: say which, default/helper/morning and "
+        "2 schedules are called morning; use an id instead: default/helper/morning and "
         "default/other/morning"
     ) in told(done, status=2)
 
@@ -137,6 +137,6 @@ def test_where_there_is_nothing_it_says_how_to_begin(tmp_path):
     assert "write `schedules` into agent.yaml and serve it" in told(
         asked("list", store=str(tmp_path / "sessions"))
     )
-    assert "does not exist; say where the sessions are" in told(
+    assert "does not exist; set the folder of the sessions" in told(
         asked("list", store=str(tmp_path / "nowhere")), status=2
     )

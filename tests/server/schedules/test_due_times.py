@@ -142,20 +142,20 @@ def test_a_time_from_now_is_never_early():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("61 * * * *", "is no cron expression (Bad minute)"),
+        ("61 * * * *", "is not a valid cron expression (Bad minute)"),
         ("* * * * * *", "it needs five fields and has 6"),
         ("0 0 30 2 *", "Bad day-of-month"),
         ("tomorrow", "in 20 minutes, or a cron expression"),
-        ("9999-12-31 23:59", "is no date and time"),
+        ("9999-12-31 23:59", "invalid date and time"),
     ],
 )
 def test_what_is_no_time_is_refused_with_what_is(text, why):
-    with pytest.raises(ValueError, match=r"looks like|as in") as refused:
+    with pytest.raises(ValueError, match=r"looks like|such as|as in") as refused:
         parse_trigger(text, 1.8e9)
     assert why in str(refused.value)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Zürich", "Europe", "../UTC", "", "a" * 500])
 def test_a_zone_that_does_not_exist_is_refused(zone):
-    with pytest.raises(ValueError, match="there is no time zone"):
+    with pytest.raises(ValueError, match="unknown time zone"):
         parse_cron_trigger("0 8 * * *", zone)

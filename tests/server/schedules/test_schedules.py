@@ -153,7 +153,7 @@ async def test_a_tool_adds_once_and_no_more_than_allowed(kept):
     changed = replace(made[0], message="Otherwise.")
     assert await kept.add(changed, limit=2) == made[0]
     await kept.add(made[1], limit=2)
-    with pytest.raises(TooManySchedules, match="has 2 schedules and may not have more"):
+    with pytest.raises(TooManySchedules, match="has 2 schedules, which is the limit"):
         await kept.add(made[2], limit=2)
     # Those that are done do not count, and are known for a while.
     await run(kept, NOON + 3600)
@@ -206,7 +206,7 @@ async def test_what_cannot_be_posted_stays_due_and_holds_up_nobody(kept, place):
     await kept.upsert(schedule("a", when="* * * * *", session="default/helper/full", now=NOON))
     await kept.upsert(schedule("b", when="* * * * *", now=NOON))
     place.refused.add("default/helper/full")
-    with pytest.raises(ScheduleNotPosted, match="default/helper/a is due and cannot be run"):
+    with pytest.raises(ScheduleNotPosted, match="default/helper/a is due but cannot run"):
         await kept.run_next_due(NOON + 60, AGENTS)
     door = ScheduleRunner(kept, AGENTS, clock=lambda: NOON + 60)
     await door.run_due()

@@ -112,7 +112,7 @@ async def test_a_call_that_is_made_again_makes_one_schedule(life):
 async def test_a_session_has_no_more_than_it_may(life):
     for n in range(3):
         await life.call("schedule_task", f"k{n}", **TASK)
-    with pytest.raises(ToolError, match="has 3 schedules and may not have more"):
+    with pytest.raises(ToolError, match="has 3 schedules, which is the limit"):
         await life.call("schedule_task", "more", **TASK)
     await life.call("schedule_task", "more", session="default/helper/other", **TASK)
 
@@ -144,10 +144,10 @@ async def test_with_a_session_that_is_deleted_goes_what_was_scheduled_in_it(tmp_
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"when": "whenever"}, "is no date and time"),
+        ({"when": "whenever"}, "invalid date and time"),
         ({"when": "2020-01-01 08:00"}, "is over; now it is 2026-11-15 12:00"),
         ({"when": "* * * * * *"}, "it needs five fields and has 6"),
-        ({"timezone": "Mars"}, "there is no time zone"),
+        ({"timezone": "Mars"}, "unknown time zone"),
         ({"message": " "}, "it may have 1 to 4,000"),
         ({"message": "x" * 4001}, "`message` has 4,001 characters"),
         ({"when": 7}, "are texts"),

@@ -69,7 +69,7 @@ async def test_a_model_whose_every_summary_is_rejected_is_warned_of_and_the_wind
             sizes.append(session.window.visible_messages)
     assert max(sizes) <= 51
     rejected = [text for text in caplog.messages if text.startswith("Summary rejected: ")]
-    stood_in = [text for text in caplog.messages if "an extract stands in" in text]
+    stood_in = [text for text in caplog.messages if "an extract replaces" in text]
     assert len(rejected) == session.window.accounting.summary_stats.rejected > 3
     assert len(stood_in) == len([e for e in edits_in(await log(memory)) if e.op == "summarise"])
     assert len(stood_in) >= 2

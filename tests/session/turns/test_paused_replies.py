@@ -173,6 +173,6 @@ async def test_one_that_is_interrupted_is_left_out_when_it_is_refused(memory):
     assert [each.reason for each in of(ModelCallRetried, told)] == [ORPHAN.message]
     assert told[-1] == TurnFinished(reason="done", calls=1)
     (edit,) = edits_in(await log(memory))
-    assert (edit.op, edit.why) == ("drop", "interrupted before it was whole")
+    assert (edit.op, edit.why) == ("drop", "the reply was interrupted before it was complete")
     assert await session.recall(edit.handle)
     assert len(await found(memory, CallEvent)) == 3

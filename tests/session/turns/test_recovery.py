@@ -194,12 +194,12 @@ async def test_a_second_refusal_says_what_cannot_shrink(memory):
     assert session.window.last_call is not None
     needed = session.window.last_call.body.bound + session.window.last_call.body.max_output
     assert str(caught.value) == (
-        f"the provider refused the request for its length, at {needed:,} tokens at most by our "
-        "count, output included. Its words: 'Input is too long for requested model.'. The limit "
-        "that we know of is 100,000. What cannot shrink: system prompt and "
+        "the provider refused the request for its length. By our count it has at most "
+        f"{needed:,} tokens, including output. The provider said: 'Input is too long for requested "
+        "model.'. The known limit is 100,000. These parts cannot shrink: system prompt and "
         "tools 12, requested output 8,192, user message m12 7, margin of the estimate "
         f"{caught.value.parts['margin of the estimate']:,}. Set context_window to what the "
-        "provider really takes; or use a model with a larger window, or a smaller "
+        "provider really accepts, or use a model with a larger window, or a smaller "
         "max_output_tokens"
     )
     assert caught.value.refusal == TOO_LONG.message

@@ -24,7 +24,7 @@ async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
     told = await act(session, provider, stream=stream)
     assert session.window.accounting.learned_limit == 2_048
     assert notices(told) == [COMPACTED_NOTICE]
-    assert "were sent and 2,048 read" in of(ModelCallRetried, told)[0].reason
+    assert "were sent, but the server read only 2,048" in of(ModelCallRetried, told)[0].reason
     assert (await texts(memory, "assistant"))[-1] == "Fine."
     assert "About what?" not in await texts(memory, "assistant")
     assert session.window.last_call is not None
@@ -60,7 +60,7 @@ async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
     assert session.window.accounting.learned_limit == 4_096
     told = await act(session, provider, says=prose(2_000))
     assert session.window.accounting.learned_limit == 1_024
-    assert "and 1,024 read" in of(ModelCallRetried, told)[0].reason
+    assert "read only 1,024" in of(ModelCallRetried, told)[0].reason
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ async def test_a_picture_that_no_provider_takes_is_told_in_words(memory):
 
     provider = claude(ScriptedCall(name="read"), "It is broken.")
     told = await act(session, provider, [Hand(gives=gives)])
-    why = "nobody can draw it: it is cut off after 20 bytes"
+    why = "it cannot be decoded: it is cut off after 20 bytes"
     [result] = await texts(memory, "tool")
     assert result == f"a picture\n[image (image/png) left out: {why}]"
     assert of(ToolFinished, told)[0].text == result

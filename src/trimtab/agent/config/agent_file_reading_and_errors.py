@@ -1,7 +1,4 @@
-"""What is wrong with an agent's file, where, and what to do about it.
-
-An agent's file as text, or why it cannot be read.
-"""
+"""Read an agent's file, and report problems with their positions."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from trimtab.errors import TrimtabError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPosition:
-    """Where something stands in a text; both count from 1."""
+    """A position in a text. Both numbers count from 1."""
 
     line: int
     """The line."""
@@ -24,15 +21,15 @@ class TextPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """One thing that is wrong."""
+    """One problem of an agent's file."""
 
     text: str
-    """What it is, by its path in the document, with what was found and what to write instead. What
-    came from the environment is never told."""
+    """The problem: the path in the document, the value and what to write instead. Values from the
+    environment are never shown."""
     position: TextPosition | None = None
-    """Where; None for the file as a whole."""
+    """The position. None if the problem is the file as a whole."""
     path: tuple[str | int, ...] = ()
-    """The names and numbers that lead there."""
+    """The names and indexes that lead to the value."""
 
     def __str__(self) -> str:
         if self.position is None:
@@ -41,7 +38,12 @@ class ConfigProblem:
 
 
 class AgentFileError(TrimtabError, ValueError):
-    """An agent's file that cannot be used: every problem of it, in the order of its lines."""
+    """An agent's file cannot be used. It lists every problem, in the order of the lines.
+
+    Attributes:
+        file: The file.
+        problems: The problems, at least one.
+    """
 
     def __init__(self, file: Path, problems: Sequence[ConfigProblem]) -> None:
         self.file = file
@@ -62,17 +64,17 @@ def _position_key(problem: ConfigProblem) -> tuple[int, int]:
 
 
 DEFAULT_AGENT_FILE_NAME = "agent.yaml"
-"""What the file is called unless the user says otherwise."""
+"""The name of the file unless the user gives another."""
 MAX_AGENT_FILE_BYTES = 1_000_000
-"""Bytes of a file that is still taken for an agent's, or for a prompt."""
+"""Maximum size of an agent's file or of a system prompt, in bytes."""
 
 
 def read_agent_file_text(path: Path) -> str:
-    """The text of the file; raises `AgentFileError`."""
+    """Return the text of the file. Raises `AgentFileError`."""
     try:
         if path.is_dir():
             raise _file_error(
-                path, f"is a folder; name the file in it: {path / DEFAULT_AGENT_FILE_NAME}"
+                path, f"is a folder; give the file in it: {path / DEFAULT_AGENT_FILE_NAME}"
             )
         refuse_pipe(path)
         with path.open("rb") as opened:
@@ -86,7 +88,7 @@ def read_agent_file_text(path: Path) -> str:
         raise _file_error(path, f"cannot be read ({why}); check its name and permissions") from None
     if len(raw) > MAX_AGENT_FILE_BYTES:
         raise _file_error(
-            path, f"has more than {MAX_AGENT_FILE_BYTES:,} bytes; that is no agent's file"
+            path, f"is larger than {MAX_AGENT_FILE_BYTES:,} bytes, the limit for an agent's file"
         )
     try:
         return raw.decode("utf-8-sig")
@@ -99,8 +101,7 @@ def read_agent_file_text(path: Path) -> str:
 
 
 def refuse_pipe(path: Path) -> None:
-    """Raise `ValueError` for a named pipe: to open one waits until somebody writes to it, and a
-    server that reads its files again would wait as well."""
+    """Raise `ValueError` for a named pipe. Opening one would block until something writes to it."""
     if path.is_fifo():
         raise ValueError("it is a pipe")
 

@@ -1,4 +1,4 @@
-"""What is wrong with how an agent is reached, where the values alone do not tell."""
+"""Check channels and schedules for problems that no single value shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimtab.agent.config.spec import (
 from trimtab.agent.config.yaml_document import ConfigPath, YamlDocument
 
 PathProblem = tuple[ConfigPath, str]
-"""Where, and what, without its path."""
+"""The path of a problem, and its text without the path."""
 ANYBODY_WILDCARD = "*"
 
 _TELEGRAM_ID = re.compile(r"-?[0-9]+")
@@ -27,7 +27,7 @@ _TELEGRAM_BOT_TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
 
 
 def check_channels_and_schedules(spec: AgentSpec, document: YamlDocument) -> Iterator[PathProblem]:
-    """All of it, each with its path."""
+    """Yield every problem of the channels and schedules, with its path."""
     if spec.telegram is not None:
         yield from _check_telegram(spec.telegram, document)
     if spec.discord is not None:
@@ -42,7 +42,7 @@ def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[Pat
         yield (
             ("telegram", "token"),
             (
-                "is no token of a bot, which looks like 123456:ABC-def; ask @BotFather for it and "
+                "is not a valid bot token, such as 123456:ABC-def; get one from @BotFather and "
                 "write `${TELEGRAM_TOKEN}` here"
             ),
         )
@@ -50,16 +50,16 @@ def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[Pat
         yield (
             ("telegram", "webhook"),
             (
-                "must begin with https://: Telegram calls no other; leave it out and the bot asks "
-                "Telegram for news itself"
+                "must begin with https://, because Telegram calls no other addresses; without "
+                "`webhook`, the bot polls Telegram"
             ),
         )
     if block.webhook is not None and not block.secret:
         yield (
             ("telegram", "webhook"),
             (
-                "needs `secret` beside it, or anybody could speak for Telegram; make one with "
-                "`openssl rand -hex 32` and write `secret: ${TELEGRAM_SECRET}`"
+                "needs `secret` next to it, or anybody could send messages as Telegram; create one "
+                "with `openssl rand -hex 32` and write `secret: ${TELEGRAM_SECRET}`"
             ),
         )
     for key, listed in (("allow", block.allow), ("deny", block.deny)):
@@ -83,32 +83,31 @@ def _check_discord(block: DiscordSpec, document: YamlDocument) -> Iterator[PathP
                 yield (
                     path,
                     (
-                        f"is {_quote_as_written(path, document)}, and Discord knows everybody "
-                        "by a number: "
+                        f"is {_quote_as_written(path, document)}, but Discord ids are numbers; "
                         "switch on Developer Mode in Discord's settings, then right-click and "
-                        'Copy ID; `"*"` is everybody'
+                        'Copy ID; `"*"` means everybody'
                     ),
                 )
 
 
 def _check_schedule(schedule: ScheduleSpec, spec: AgentSpec) -> Iterator[tuple[Sequence[str], str]]:
     if schedule.cron is None and schedule.at is None:
-        yield (), "has no time; give `cron` for again and again, or `at` for once"
+        yield (), "has no time; set `cron` to run repeatedly, or `at` to run once"
     if schedule.cron is not None and schedule.at is not None:
-        yield (), "has `cron` and `at`; keep the one that is meant"
+        yield (), "has both `cron` and `at`; keep one of them"
     try:
         ZoneInfo(schedule.timezone)
     except (KeyError, ValueError, OSError):
-        yield ("timezone",), f"is no time zone; {_suggest_time_zone(schedule.timezone)}"
+        yield ("timezone",), f"is not a time zone; {_suggest_time_zone(schedule.timezone)}"
     if schedule.at is not None:
         try:
             datetime.fromisoformat(schedule.at.strip())
         except ValueError:
-            yield ("at",), "is no date and time; it looks like 2027-01-31 08:00"
+            yield ("at",), "is not a date and time; write it as 2027-01-31 08:00"
     if schedule.cron is not None and (why := _check_cron(schedule.cron)):
         yield ("cron",), why
     if not schedule.message.strip():
-        yield ("message",), "is empty; write the message that the agent gets when it is due"
+        yield ("message",), "is empty; write the message that the agent gets at the scheduled time"
     if schedule.to is None:
         return
     try:
@@ -120,18 +119,18 @@ def _check_schedule(schedule: ScheduleSpec, spec: AgentSpec) -> Iterator[tuple[S
         yield (
             ("to",),
             (
-                f"names a chat on {platform.capitalize()}, and the agent has no bot there; add the "
+                f"names a chat on {platform.capitalize()}, but the agent has no bot there; add the "
                 f"block `{platform}` with its token"
             ),
         )
 
 
 def _suggest_time_zone(name: str) -> str:
-    """Somebody who writes `Zurich` means Europe/Zurich."""
+    """Suggest a time zone: for `Zurich`, Europe/Zurich."""
     city = name.rpartition("/")[2].replace(" ", "_").casefold()
     known = sorted(available_timezones())
     same = [zone for zone in known if city and zone.rpartition("/")[2].casefold() == city]
-    return f"did you mean {same[0]}?" if same else "it looks like Europe/Zurich or UTC"
+    return f"did you mean {same[0]}?" if same else "use a name such as Europe/Zurich or UTC"
 
 
 def _check_cron(text: str) -> str | None:
@@ -140,12 +139,12 @@ def _check_cron(text: str) -> str | None:
     except ValueError as error:
         return _without_quoted_value(text, error)
     except ModuleNotFoundError:
-        return None  # whoever serves it is told which package is missing
+        return None  # the server reports which package is missing
     return None
 
 
 def _without_quoted_value(text: str, error: ValueError) -> str:
-    """What is said of a text without the text: it may have come from the environment."""
+    """Describe a problem with a value without quoting the value, which may be a secret."""
     return str(error).removeprefix(f"{text[:60]!r} ")
 
 
@@ -159,12 +158,12 @@ def _explain_invalid_telegram_id(who: int | str, written: str) -> str | None:
         return None
     hint = f"write `@{text}`, or" if _TELEGRAM_USERNAME.fullmatch(f"@{text}") else "write"
     return (
-        f"is {written}, which is nobody on Telegram; {hint} the number of a user or a chat, which "
-        '@userinfobot tells; `"*"` is everybody'
+        f"is {written}, which is not a Telegram user or chat; {hint} the number of a user or a "
+        'chat, which you get from @userinfobot; `"*"` means everybody'
     )
 
 
 def _quote_as_written(path: ConfigPath, document: YamlDocument) -> str:
-    """A value as the file has it: what came from the environment is not told."""
+    """Quote a value as written in the file, so that values from the environment are not shown."""
     mark = document.marks.get(path)
     return f"`{mark.written}`" if mark is not None and mark.written else "something else"

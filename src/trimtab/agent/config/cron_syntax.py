@@ -1,4 +1,4 @@
-"""Cron expressions as they are written in a file or said to a tool."""
+"""Check cron expressions from a file or a tool call."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ CRON_ALIASES = {
 }
 CRON_FIELD_COUNT = 5
 MAX_CRON_CHARS = 120
-"""Characters of an expression."""
+"""Maximum length of an expression, in characters."""
 
 
 def normalise_cron(expression: str) -> str:
-    """The expression in its five fields. Raises `ValueError` where it is none, or never due, and
-    `ModuleNotFoundError` where the package that reads them is not installed."""
+    """Return the expression in its five fields. Raises `ValueError` if it is invalid or never due,
+    and `ModuleNotFoundError` if the package that reads cron expressions is not installed."""
     written = CRON_ALIASES.get(expression.strip().lower(), " ".join(expression.split()))
     count = len(written.split())
     if written.startswith("@") or len(written) > MAX_CRON_CHARS:
         raise ValueError(
-            _cron_error_text(expression, f"there are {', '.join(CRON_ALIASES)}, and five fields")
+            _cron_error_text(expression, f"use {', '.join(CRON_ALIASES)}, or five fields")
         )
     if count != CRON_FIELD_COUNT:
         raise ValueError(_cron_error_text(expression, f"it needs five fields and has {count}"))
@@ -38,12 +38,12 @@ def normalise_cron(expression: str) -> str:
             _cron_error_text(expression, str(error) or "a field cannot be read")
         ) from None
     except StopIteration:
-        raise ValueError(f"{expression[:60]!r} is never due; see its day and its month") from None
+        raise ValueError(f"{expression[:60]!r} is never due; check its day and month") from None
     return written
 
 
 def _cron_error_text(text: str, why: str) -> str:
     return (
-        f"{text[:60]!r} is no cron expression ({why}); write minute, hour, day, month, weekday, as "
-        "in `0 8 * * mon-fri`"
+        f"{text[:60]!r} is not a valid cron expression ({why}); write minute, hour, day, month, "
+        "weekday, as in `0 8 * * mon-fri`"
     )

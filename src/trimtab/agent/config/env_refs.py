@@ -1,4 +1,4 @@
-"""References to the environment in the texts of a file: `${NAME}` and `${NAME:-default}`."""
+"""Resolve references to the environment in a file: `${NAME}` and `${NAME:-default}`."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _ENV_REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\$
 
 
 class TextFromEnvironment(str):
-    """A text that came from the environment, at least in part; it may be a secret."""
+    """A text of which at least a part came from the environment. It may be a secret."""
 
     __slots__ = ()
 
 
 class _UnresolvedReference(Exception):
-    """A reference that leads nowhere, with what to do."""
+    """A reference that cannot be resolved. The text says what to do."""
 
 
 def has_env_reference(text: str) -> bool:
-    """Whether a text takes something from the environment."""
+    """Return whether a text refers to the environment."""
     return any(found.group(1) for found in _ENV_REFERENCE.finditer(text))
 
 
 def resolve_env_references(document: YamlDocument, environ: Mapping[str, str]) -> Any:
-    """The document's values with what they refer to; what is missing joins its problems."""
+    """Resolve all references in the document's values. Missing variables become problems."""
     return _resolve_value(document.data, (), document, environ)
 
 
 def parse_env_text_as_scalar(value: Any) -> Any:
-    """What a text from the environment stands for where a number or a yes or no is wanted."""
+    """Convert a text from the environment to the expected number or boolean."""
     return parse_yaml_scalar(str(value)) if isinstance(value, TextFromEnvironment) else value
 
 
 def parse_nested_env_texts_as_scalars(value: Any) -> Any:
-    """The same for all that a value holds, where anything may stand."""
+    """Convert all texts from the environment in a value that may hold anything."""
     if isinstance(value, dict):
         return {
             name: parse_nested_env_texts_as_scalars(one)
@@ -89,8 +89,8 @@ def _look_up_reference(match: re.Match[str], environ: Mapping[str, str]) -> str:
     name, has_default, default = match.groups()
     if name is None:
         raise _UnresolvedReference(
-            "has a `${` that is no reference; write ${NAME} or ${NAME:-default}, or $${ for the "
-            "signs themselves"
+            "has a `${` that does not begin a valid reference; write ${NAME} or "
+            "${NAME:-default}, or $${ for a literal ${"
         )
     if value := environ.get(name):
         return value

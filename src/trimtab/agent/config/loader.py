@@ -1,4 +1,4 @@
-"""`agent.yaml` read and checked: an agent's description, or all that is wrong with the file."""
+"""Read and check `agent.yaml`: return its settings, or report everything that is wrong."""
 
 from __future__ import annotations
 
@@ -53,17 +53,28 @@ _PROMPT_FILE_SUFFIXES = (".md", ".txt")
 
 _FILE_EQUIVALENTS = {
     "model=": "set model.name",
-    "add(message)": "leave it out: it is what was said",
-    "system=": "set system, beside model",
-    "tools=": "set tools, beside model",
+    "add(message)": "remove it: the session supplies the messages",
+    "system=": "set system, next to model",
+    "tools=": "set tools, next to model",
     "max_output_tokens=": "set model.max_output_tokens",
-    "request(stream=True)": "leave it out: replies are streamed",
+    "request(stream=True)": "remove it: replies are always streamed",
 }
-"""By what sets a parameter in Python: how the file does."""
+"""For each way to set a parameter in Python, the way to set it in the file."""
 
 
 def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> AgentSpec:
-    """The agent that the file describes; raises `AgentFileError` with every problem of it."""
+    """Read an agent's file and check it.
+
+    Args:
+        agent_file: The path of the file, usually `agent.yaml`.
+        environ: The environment that `${NAME}` in the file refers to.
+
+    Returns:
+        The settings of the agent, for `open_agent`.
+
+    Raises:
+        AgentFileError: The file cannot be read or is invalid. The error lists every problem.
+    """
     found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         raise AgentFileError(agent_file, found.problems or [_explain_not_a_block(found.data)])
@@ -81,7 +92,7 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
 
 
 def load_system_prompt(spec: AgentSpec, folder: Path) -> str:
-    """The system prompt: the text of the file that `system` names, or `system` itself."""
+    """Return the system prompt: the text of the file that `system` names, or `system` itself."""
     if spec.system is None or not names_prompt_file(spec.system):
         return spec.system or ""
     place = folder / Path(spec.system).expanduser()
@@ -91,35 +102,35 @@ def load_system_prompt(spec: AgentSpec, folder: Path) -> str:
             raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
         prompt = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        why = f"the system prompt {spec.system} is not in UTF-8, at byte {error.start + 1}"
+        why = f"the system prompt {spec.system} is not UTF-8, at byte {error.start + 1}"
         raise ValueError(f"{why}; save it as UTF-8") from None
     except (OSError, ValueError) as error:
         why = (
-            "does not exist beside the agent's file"
+            "does not exist next to the agent's file"
             if isinstance(error, FileNotFoundError)
             else f"cannot be read ({getattr(error, 'strerror', error)})"
         )
         raise ValueError(
-            f"the system prompt {spec.system} {why}; create it, or write the prompt itself, in a "
-            "line of several words or after `system: |`"
+            f"the system prompt {spec.system} {why}; create the file, or write the prompt itself: "
+            "a line of several words, or text after `system: |`"
         ) from None
 
     if len(raw) > MAX_AGENT_FILE_BYTES:
         raise ValueError(
-            f"the system prompt {spec.system} has more than {MAX_AGENT_FILE_BYTES:,} bytes; no "
-            "model takes "
-            "that, so name another file"
+            f"the system prompt {spec.system} is larger than {MAX_AGENT_FILE_BYTES:,} bytes, and "
+            "no model accepts that; name another file"
         )
     return prompt
 
 
 def locate_agent_store(spec: AgentSpec, folder: Path) -> str:
-    """Where the sessions are: a database as it is named, or a folder beside the file."""
+    """Return the location of the sessions: a database address, or a folder next to the file."""
     return resolve_store_location(spec.session.store, folder)
 
 
 def list_config_warnings(agent_file: Path) -> list[str]:
-    """What works but is hardly meant: a key in the file itself, settings without an effect."""
+    """Return warnings about settings that work but are probably not intended: a key in the file
+    itself, settings without an effect."""
     found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         return []
@@ -127,8 +138,8 @@ def list_config_warnings(agent_file: Path) -> list[str]:
 
 
 def describe_keep_results_without_policy(spec: AgentSpec) -> str:
-    """A word on a file that was written for masks at every call and runs under `auto`; else
-    nothing."""
+    """Warn about a file that was written for masking at every call but runs under `auto`. Return
+    None if there is nothing to warn about."""
     context = spec.session.context
     kept = ("tool_result_keep_first", "tool_result_keep_last")
     given = [name for name in kept if name in context.model_fields_set]
@@ -137,9 +148,9 @@ def describe_keep_results_without_policy(spec: AgentSpec) -> str:
         return ""
     verb = "are" if len(given) > 1 else "is"
     return (
-        f"{' and '.join(given)} {verb} set, and no policy: `auto` decides when results are masked. "
-        "Set `policy: layered` in `session` to mask all between the first and the last ones before "
-        "every call, or `policy: auto` if this is meant"
+        f"{' and '.join(given)} {verb} set without a policy, so `auto` decides when results are "
+        "masked. If this is intended, set `policy: auto` in `session`. To mask all results except "
+        "the first and last ones before every call, set `policy: layered`"
     )
 
 
@@ -148,22 +159,22 @@ def _explain_not_a_block(data: Any) -> ConfigProblem:
         return ConfigProblem(text="is empty; `trimtab init` writes one that works")
     what = "a list" if isinstance(data, list) else "one text"
     return ConfigProblem(
-        text=f"is {what}; it must be names with values, such as `model:` with `name: …` indented "
-        "below it, and a space after each `:`"
+        text=f"is {what}; it must consist of names with values, such as `model:` with `name: …` "
+        "indented below it, and a space after each `:`"
     )
 
 
 def _has_empty_setting(data: Any) -> bool:
-    """Whether a name has no value anywhere; most files need not be walked by their schema."""
+    """Return whether any name has no value. Most files then need no walk through their schema."""
     if not isinstance(data, dict):
         return data is None
     return any(_has_empty_setting(value) for value in cast("dict[str, Any]", data).values())
 
 
 def _without_empty_settings(data: Any, shape: SchemaNode) -> Any:
-    """The values without settings that have none: `session:` alone sets nothing.
+    """Return the values without settings that have none: `session:` alone sets nothing.
 
-    A name that is not known must not vanish without a word, nor a tool with nothing but its name.
+    An unknown name is kept, so that it is reported. So is a tool with nothing but its name.
     """
     shape = resolve_schema(shape, data)
     if not isinstance(data, dict):
@@ -191,14 +202,14 @@ def _validate_spec(
 
 
 def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator[ConfigProblem]:
-    """What each value alone does not tell."""
+    """Yield the problems that no single value shows."""
     session = spec.session
     for name in spec.model.params:
         if name in RESERVED_PARAMS:
             path = ("model", "params", name)
             instead = _FILE_EQUIVALENTS[RESERVED_PARAMS[name]]
             yield _problem_at(
-                f"{format_config_path(path)} cannot stand here; {instead}", path, document
+                f"{format_config_path(path)} cannot be set here; {instead}", path, document
             )
     yield from _check_model_info_and_prices(spec, document)
     for name, kind, block in (
@@ -222,9 +233,9 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
     for name, tool in spec.tools.items():
         if isinstance(tool, McpToolSpec) and (tool.command is None) is (tool.url is None):
             why = (
-                "needs `command`, the program to start, or `url`, where the server is"
+                "needs `command`, the program to start, or `url`, the address of the server"
                 if tool.url is None
-                else "has a `command` and a `url`; keep the one that leads to the server"
+                else "has both `command` and `url`; keep one of them"
             )
             yield _problem_at(f"tools.{name} {why}", ("tools", name), document)
     for path, why in check_channels_and_schedules(spec, document):
@@ -260,7 +271,7 @@ def _check_system_prompt(
 
 
 def names_prompt_file(system: str) -> bool:
-    """Whether `system` names a file, and is not a prompt."""
+    """Return whether `system` names a file and is not the prompt itself."""
     return system.endswith(_PROMPT_FILE_SUFFIXES) if len(system.split()) != 1 else True
 
 
@@ -281,11 +292,11 @@ def _warn_about_secrets(document: YamlDocument) -> Iterator[str]:
         where = f"line {mark.value_position.line}: {format_config_path(path)}"
         if path in _SECRET_PATHS or secret.search(mark.written):
             yield (
-                f"{where} holds a key that everybody who sees the file can use; put it into the "
+                f"{where} contains a key that everybody who sees the file can use; put it into the "
                 "environment and write ${NAME} here"
             )
         elif path == ("session", "store") and contains_database_password(mark.written):
-            yield f"{where} holds a password; put the address into the environment: ${{NAME}}"
+            yield f"{where} contains a password; put the address into the environment: ${{NAME}}"
 
 
 def _warn_about_unused_settings(document: YamlDocument) -> Iterator[str]:
@@ -309,5 +320,5 @@ def _warn_about_unused_settings(document: YamlDocument) -> Iterator[str]:
                 line = document.marks["session", block, name].key_position.line
                 yield (
                     f"line {line}: session.{block}.{name} has no effect under the policy {policy}; "
-                    f"it is for `policy: {owner}`"
+                    f"only `policy: {owner}` uses it"
                 )

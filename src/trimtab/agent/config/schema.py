@@ -1,6 +1,6 @@
-"""What may stand where in an agent's file, asked of its schema by path.
+"""The JSON Schema of an agent's file, and questions about it by path.
 
-The JSON Schema of an agent's file, for editors: `python -m trimtab.agent.config.schema` prints it.
+`python -m trimtab.agent.config.schema` prints the schema for editors.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ SchemaNode = Mapping[str, Any]
 """A JSON Schema, or a part of one."""
 
 ANY_NAME = "NAME"
-"""Stands in a path for a name that the user chooses."""
+"""Placeholder in a path for a name that the user chooses."""
 
 
 @cache
 def build_spec_schema() -> SchemaNode:
-    """The schema of what is read, without what only editors need."""
+    """Build the schema of what is read, without what only editors need."""
     return AgentSpec.model_json_schema()
 
 
 def find_schema_at(path: ConfigPath, data: Any) -> SchemaNode | None:
-    """What may stand at that path of a document with these values; None for no place at all."""
+    """Return the schema of the value at this path of a document. None if the path is not
+    allowed."""
     shape = resolve_schema(build_spec_schema(), data)
     for name in path:
         data = _child_value(data, name)
@@ -39,7 +40,8 @@ def find_schema_at(path: ConfigPath, data: Any) -> SchemaNode | None:
 
 
 def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
-    """The shape that a value is meant to have: references followed, the fitting alternative."""
+    """Return the schema that a value should have: follow references, choose the matching
+    alternative."""
     while True:
         if "$ref" in schema:
             name = str(schema["$ref"]).rsplit("/", 1)[1]
@@ -63,18 +65,19 @@ def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
 
 
 def map_tool_kinds_to_refs(tool_schema: SchemaNode) -> dict[str, str]:
-    """The alternatives of a tool by what its `kind` says."""
+    """Return the alternatives of a tool by the value of `kind`."""
     return dict(tool_schema.get("discriminator", {}).get("mapping", {}))
 
 
 def list_settings_of_block(block_schema: SchemaNode) -> list[str]:
-    """The names that a block knows."""
+    """Return the names of a block's settings."""
     return list(block_schema.get("properties", {}))
 
 
 @cache
 def index_blocks_by_setting() -> Mapping[str, tuple[str, ...]]:
-    """By a setting's name: the blocks that know it, as paths; the file itself is empty."""
+    """Return the paths of the blocks that have a setting, by the setting's name. The path of the
+    file itself is empty."""
     found: dict[str, list[str]] = {}
     for block, shape in iterate_config_blocks():
         for name in list_settings_of_block(shape):
@@ -84,12 +87,12 @@ def index_blocks_by_setting() -> Mapping[str, tuple[str, ...]]:
 
 
 def iterate_config_blocks() -> Iterator[tuple[str, SchemaNode]]:
-    """Every block of the file with its path; the four kinds of a tool share one."""
+    """Yield every block of the file with its path. The four kinds of a tool share one path."""
     return _iterate_blocks_below("", build_spec_schema())
 
 
 def find_tool_kinds_with(setting: str) -> list[str]:
-    """The kinds of tools that know a setting."""
+    """Return the kinds of tools that have a setting."""
     return [
         str(shape["properties"]["kind"]["const"])
         for _, shape in iterate_config_blocks()
@@ -111,7 +114,7 @@ def _iterate_blocks_below(path: str, shape: SchemaNode) -> Iterator[tuple[str, S
 
 
 def describe_expected_value(schema: SchemaNode) -> str:
-    """What a value must be, for people: `a whole number, 1 or more`."""
+    """Describe what a value must be: `a whole number, 1 or more`."""
     if "enum" in schema:
         return f"one of {', '.join(str(choice) for choice in schema['enum'])}"
     if "const" in schema:
@@ -170,7 +173,7 @@ def _fitting_alternatives(shape: SchemaNode, data: Any) -> list[SchemaNode]:
 
 
 def find_child_schema(schema: SchemaNode, name: str | int) -> SchemaNode | None:
-    """What may stand under a name, or in a list; None where nothing may."""
+    """Return the schema under a name or in a list. None if nothing is allowed there."""
     if isinstance(name, int):
         return schema.get("items")
     if name in schema.get("properties", {}):
@@ -179,13 +182,13 @@ def find_child_schema(schema: SchemaNode, name: str | int) -> SchemaNode | None:
 
 
 def is_settings_block(schema: SchemaNode) -> bool:
-    """Whether settings stand there."""
+    """Return whether a schema is a block of settings."""
     schema = resolve_schema(schema, None)
     return "properties" in schema or "discriminator" in schema
 
 
 def _schema_of_other_names(shape: SchemaNode) -> SchemaNode | None:
-    """What may stand under a name that the user chooses; None where none may be chosen."""
+    """Return the schema under a name that the user chooses. None if no name can be chosen."""
     if "patternProperties" in shape:
         return next(iter(shape["patternProperties"].values()))
     more = shape.get("additionalProperties")
@@ -193,7 +196,7 @@ def _schema_of_other_names(shape: SchemaNode) -> SchemaNode | None:
 
 
 def find_value_at(data: Any, path: ConfigPath) -> Any:
-    """The value at a path; None where there is none."""
+    """Return the value at a path. None if there is no value."""
     for step in path:
         data = _child_value(data, step)
     return data
@@ -213,20 +216,20 @@ ENV_REFERENCE_SCHEMA: Mapping[str, Any] = {
     "type": "string",
     "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
 }
-"""A text that refers to the environment; it may stand for a number, a choice, or true or false."""
+"""A text that refers to the environment. It may replace a number, a choice, or true or false."""
 
 _MCP_COMMAND_OR_URL = [
     {"required": ["command"], "properties": {"command": {"type": "array"}}},
     {"required": ["url"], "properties": {"url": {"type": "string"}}},
 ]
-"""An MCP server is started or reached."""
+"""An MCP server has either a command or an address."""
 
 
 def build_editor_schema() -> dict[str, Any]:
-    """What a file may hold that `load_agent_spec` takes.
+    """Return the schema of files that `load_agent_spec` accepts.
 
-    It cannot tell everything that reading does: whether a variable is set, whether a prompt's file
-    is there, and whether two numbers go together.
+    It does not cover everything that reading checks: whether a variable is set, whether the file of
+    the prompt exists, and whether two numbers go together.
     """
     made = _editor_block(build_spec_schema())
     made["$defs"] = {
@@ -236,13 +239,13 @@ def build_editor_schema() -> dict[str, Any]:
     head = {
         "$schema": JSON_SCHEMA_DRAFT_URL,
         "$id": "urn:trimtab:agent",
-        "title": "An agent of Trimtab",
+        "title": "A Trimtab agent",
     }
     return {**head, **made}
 
 
 def format_editor_schema() -> str:
-    """The schema as it is published."""
+    """Return the schema as it is published."""
     return json.dumps(build_editor_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -259,7 +262,7 @@ def _editor_block(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _editor_setting(shape: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
-    """One setting: what has no value in the file is not set."""
+    """Return the schema of one setting. A setting without a value in the file is not set."""
     told = {"description": _on_one_line(shape["description"])} if "description" in shape else {}
     if shape.get("default") is not None and "$ref" not in shape:
         told["default"] = shape["default"]

@@ -1,9 +1,4 @@
-"""What blocks of `agent.yaml` are made of.
-
-What `agent.yaml` says about how the agent is reached: HTTP, chat platforms, set times.
-
-What may stand in `agent.yaml`, with its defaults. The reference in the docs is made from it.
-"""
+"""The settings of `agent.yaml` with their defaults. The reference in the docs is made from them."""
 
 from __future__ import annotations
 
@@ -50,23 +45,23 @@ ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,47}$")]
 
 
 Age = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}[hdw]$")]
-"""`12h`, `90d`, `52w`."""
+"""An age such as `12h`, `90d` or `52w`."""
 AgeOrForever = Annotated[str, Field(pattern=r"^(forever|[1-9][0-9]{0,4}[hdw])$")]
 _AGE_UNIT_S = {"h": 3_600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 
 
 def age_in_seconds(age: str) -> float:
-    """The seconds of an `Age`."""
+    """Convert an `Age` to seconds."""
     return int(age[:-1]) * _AGE_UNIT_S[age[-1]]
 
 
 class ConfigBlock(BaseModel):
-    """A block of the file: what it does not know it refuses."""
+    """A block of the file. Unknown settings are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
-        """Numbers and blocks only: any text may be a secret from the environment."""
+        """Show only numbers and blocks, because any text may be a secret from the environment."""
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, ConfigBlock | int | float):
@@ -83,126 +78,130 @@ _CHAT_ADDRESS = re.compile(r"(telegram|discord):(-?[0-9]{1,20})(?::([0-9]{1,20})
 
 class ServeSpec(ConfigBlock):
     host: str = "127.0.0.1"
-    """The address that HTTP listens on. Any other than this machine's own needs `keys`."""
+    """The address that the HTTP server listens on. An address other than this machine's own
+    requires `keys`."""
     port: TcpPort = 8080
-    """The port that HTTP listens on; 0 takes a free one."""
+    """The port that the HTTP server listens on. 0 means any free port."""
     keys: str | None = None
-    """A file beside this one with the API keys that are accepted, written by `trimtab keys`."""
+    """A file next to this one with the accepted API keys. `trimtab keys` writes it."""
     allowed_origins: tuple[str, ...] = ()
-    """Web pages that may call the API from a browser, such as `https://app.example.com`; none if it
-    is empty."""
+    """Web pages that may call the API from a browser, such as `https://app.example.com`. By default
+    none."""
     max_concurrent_turns: PositiveInt = 32
-    """Turns that one process runs at the same time."""
+    """Maximum number of turns that one process runs at the same time."""
     max_concurrent_turns_per_tenant: PositiveInt | None = None
-    """Turns of one tenant that run at the same time, over all processes; no limit if it is not
-    set."""
+    """Maximum number of turns of one tenant that run at the same time in all processes. By default
+    there is no limit."""
     max_body_bytes: PositiveInt = 1_048_576
-    """Bytes that the body of one request may have."""
+    """Maximum size of a request body in bytes."""
     requests_per_minute: PositiveInt = 600
-    """Requests that one key may make in a minute. A sixth of them, and ten at least, may come at
-    once: 100 of 600."""
+    """Maximum number of requests per minute with one key. A sixth of them, but at least ten, may
+    arrive at once: 100 of 600."""
     max_connections: PositiveInt | None = None
-    """HTTP connections that one process answers at the same time, each open stream one of them. If
-    it is not set, half as many as the process may open descriptors, and 10000 at most."""
+    """Maximum number of HTTP connections that one process serves at the same time, including open
+    streams. The default is half of the process's limit for open files, at most 10000."""
     max_connections_per_address: PositiveInt | None = None
-    """The same for one address, or one /64 network of IPv6; half of `max_connections` if it is not
-    set. Behind a reverse proxy all connections come from its address."""
+    """The same for one address, or for one IPv6 /64 network. The default is half of
+    `max_connections`. Behind a reverse proxy, all connections come from its address."""
     max_queued_messages: PositiveInt = 10_000
-    """Messages of one tenant that may wait in the queue; further ones are refused."""
+    """Maximum number of one tenant's messages in the queue. The server refuses further messages."""
     retry_for: PositiveSeconds = 21_600.0
-    """Seconds for which a turn is retried while the provider is away, overloaded or does not accept
-    the key; after that its messages are dead letters. 21600 is six hours."""
+    """How many seconds a turn is retried while the provider is down, overloaded or rejects the key.
+    After that, its messages become dead letters. 21600 seconds are six hours."""
     retain_for: dict[str, AgeOrForever] = Field(default_factory=dict[str, str])
-    """By tenant, how long sessions are kept, in place of each agent's `session.retain_for`:
-    `{acme: 30d, archive: forever}`."""
+    """How long sessions are kept, by tenant, instead of each agent's `session.retain_for`: `{acme:
+    30d, archive: forever}`."""
     shutdown_timeout: PositiveSeconds = 30.0
-    """Seconds that running turns have to end when the server is stopped; another process, or the
-    next start, continues the rest."""
+    """How many seconds running turns may take to end when the server stops. Another process, or the
+    next start, continues unfinished turns."""
 
 
 class TelegramRuleSpec(ConfigBlock):
-    """What holds for some of those who are answered."""
+    """Rules for certain users or chats."""
 
     who: ChatIdentity
-    """An id of a user or a chat, an `@name`, or `"*"`; the first rule that matches holds."""
+    """The id of a user or a chat, an `@name`, or `"*"`. The first rule that matches applies."""
     groups: Literal["mention", "all", "off"] | None = None
-    """In groups: when this sender is answered; as for all others where it is missing."""
+    """When the bot answers this sender in groups. The default is the value of `telegram.groups`."""
     commands: tuple[str, ...] | None = None
-    """Commands that are obeyed, without the slash: `[help, context]`; all where it is missing."""
+    """Commands that this sender may use, without the slash: `[help, context]`. By default all."""
     media: StrictFlag = True
-    """Whether pictures and files are taken."""
+    """Whether the bot accepts images and files from this sender."""
 
 
 class TelegramSpec(ConfigBlock):
     token: str
     """The bot's token from BotFather, as a reference: `${TELEGRAM_TOKEN}`."""
     webhook: str | None = None
-    """The public address, `https://bots.example.com/telegram`, at which Telegram calls this
-    server; if it is not set, the bot polls Telegram."""
+    """The public address at which Telegram calls this server, such as
+    `https://bots.example.com/telegram`. If it is not set, the bot polls Telegram."""
     secret: str | None = None
-    """The secret that Telegram sends with each webhook call, as a reference; needed with
+    """The secret that Telegram sends with each webhook call, as a reference. Required with
     `webhook`."""
     allow: tuple[ChatIdentity, ...] = ()
-    """Who is answered: ids of users or chats, or `@names`. Nobody where it is empty; `"*"` is
-    everybody."""
+    """Users and chats that the bot answers, by id or `@name`. If it is empty, the bot answers
+    nobody. `"*"` means everybody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Who is not answered, whatever `allow` says."""
+    """Users and chats that the bot never answers, even if `allow` matches."""
     groups: Literal["mention", "all", "off"] = "mention"
-    """In groups: answer where the bot is named or replied to, answer everything, or nothing."""
+    """When the bot answers in groups: if it is mentioned or replied to, always, or never."""
     rules: tuple[TelegramRuleSpec, ...] = ()
-    """What holds for single senders or chats, the first that matches."""
+    """Rules for certain users or chats. The first rule that matches applies."""
     max_file_bytes: PositiveInt = 4_194_304
-    """Bytes that a picture or a file may have; of a larger one the model gets a note."""
+    """Maximum size of an image or a file in bytes. For a larger one, the model gets a note
+    instead."""
     stream: StrictFlag = True
-    """Show the reply while it is being written."""
+    """Whether to show the reply while the model writes it."""
     api: str = "https://api.telegram.org"
-    """Where the Bot API is."""
+    """The address of the Bot API."""
 
 
 class DiscordSpec(ConfigBlock):
     token: str
     """The bot's token from the developer portal, as a reference: `${DISCORD_TOKEN}`."""
     allow: tuple[ChatIdentity, ...] = ()
-    """Who is answered: ids of users, channels or servers. Nobody where it is empty; `"*"` is
-    everybody."""
+    """Users, channels and servers that the bot answers, by id. If it is empty, the bot answers
+    nobody. `"*"` means everybody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Who is not answered, whatever `allow` says."""
+    """Users, channels and servers that the bot never answers, even if `allow` matches."""
     threads: StrictFlag = True
-    """Answer a mention in a channel in a thread of its own, which is then a session."""
+    """Whether to answer a mention in a channel in a new thread, which becomes a session."""
     max_file_bytes: PositiveInt = 4_194_304
-    """Bytes that a picture or a file may have; of a larger one the model gets a note."""
+    """Maximum size of an image or a file in bytes. For a larger one, the model gets a note
+    instead."""
     api: str = "https://discord.com/api/v10"
-    """Where Discord's API is."""
+    """The address of Discord's API."""
 
 
 class ScheduleSpec(ConfigBlock):
     message: str
-    """The message that the agent gets when the schedule is due."""
+    """The message that the agent gets at the scheduled time."""
     cron: str | None = None
-    """When, as minute, hour, day, month, weekday: `0 8 * * mon-fri`. Either this or `at`."""
+    """When to run, as minute, hour, day, month, weekday: `0 8 * * mon-fri`. Set either this or
+    `at`."""
     at: str | None = None
-    """Once, at a date and time: `2027-01-31 08:00`. Either this or `cron`."""
+    """The date and time of a single run: `2027-01-31 08:00`. Set either this or `cron`."""
     timezone: str = "UTC"
-    """Whose clock is meant: `Europe/Zurich`."""
+    """The time zone of `cron` and `at`, such as `Europe/Zurich`."""
     session: str | None = None
-    """The session it happens in; where it is missing, that of the chat that gets the result, or
-    one of its own, `schedule:` and its name."""
+    """The session that gets the message. The default is the session of the chat in `to`. Without
+    `to`, it is a new session named `schedule:` and the schedule's name."""
     to: str | None = None
-    """Who gets the result: `telegram:123456`, `discord:987654`; nobody but the log where it is
-    missing."""
+    """The chat that gets the result: `telegram:123456`, `discord:987654`. If it is not set, the
+    result is only logged."""
     catch_up: Literal["skip", "once", "all"] = "once"
-    """What to do about runs that were missed because no server ran: `skip` them, run `once` for all
-    of them, or run `all`."""
+    """What to do about runs that were missed because no server was running: `skip` them, run `once`
+    for all of them, or run `all`."""
     catch_up_window: NonNegativeInt = 86_400
-    """Seconds after which a missed run is skipped in any case."""
+    """Missed runs older than this number of seconds are always skipped."""
 
 
 def parse_chat_address(address: str) -> tuple[str, int, int | None]:
-    """The platform, the chat and its topic that `to` names. Raises `ValueError`."""
+    """Return the platform, the chat and the topic that `to` names. Raises `ValueError`."""
     found = _CHAT_ADDRESS.fullmatch(address.strip())
     if found is None or (found[1] == "discord" and found[3]):
         raise ValueError(
-            f"{address[:60]!r} names no chat; it looks like telegram:123456, "
+            f"{address[:60]!r} is not a valid chat; write telegram:123456, "
             "telegram:-1001234:7 for a "
             "topic of a group, or discord:987654 for a channel"
         )
@@ -213,130 +212,135 @@ Permission = Literal["allow", "ask", "deny"]
 
 
 def _off_for_false(value: Any) -> Any:
-    """YAML reads the word `off` as false."""
+    """Read false as `off`, because YAML reads the word `off` as false."""
     return "off" if value is False else value
 
 
 class ModelSpec(ConfigBlock):
     name: str
-    """The model's name as its provider knows it."""
+    """The model's name at its provider."""
     provider: ProviderName | None = None
-    """Who serves it; by the model's name where it is missing. `openai` is Chat Completions, and
-    `openai_responses` its newer API; so are `azure` and `azure_responses`, which take the name of a
-    deployment."""
+    """The provider that serves the model. If it is not set, the model's name decides. `openai` uses
+    Chat Completions, `openai_responses` the newer API. So do `azure` and `azure_responses`, with
+    the name of a deployment."""
     base_url: str | None = None
-    """Where it is served, if not at the provider's own address; for `azure` the endpoint."""
+    """The address of the API, if it is not the provider's own. For `azure`, the endpoint."""
     api_key: str | None = None
-    """The key, as a reference: `${ANTHROPIC_API_KEY}`. The provider's usual variable where it is
-    missing."""
+    """The API key, as a reference: `${ANTHROPIC_API_KEY}`. The default is the provider's usual
+    variable."""
     region: str | None = None
-    """Where `bedrock` and `vertex` serve it: `eu-central-1`, `europe-west1`. AWS_REGION or
-    CLOUD_ML_REGION where it is missing."""
+    """The region for `bedrock` and `vertex`, such as `eu-central-1` or `europe-west1`. The default
+    is AWS_REGION or CLOUD_ML_REGION."""
     project: str | None = None
-    """The project that `vertex` bills. ANTHROPIC_VERTEX_PROJECT_ID or GOOGLE_CLOUD_PROJECT where it
-    is missing."""
+    """The project that `vertex` bills. The default is ANTHROPIC_VERTEX_PROJECT_ID or
+    GOOGLE_CLOUD_PROJECT."""
     api_version: str | None = None
-    """The version of the API that `azure` is asked for. OPENAI_API_VERSION where it is missing, and
-    `2024-10-21` without it."""
+    """The API version for `azure`. The default is OPENAI_API_VERSION, or `2024-10-21` if that is
+    not set."""
     context_window: NonNegativeInt | None = None
-    """Tokens of input and output together, where the catalog is wrong or does not know; 0 is not
-    set."""
+    """The model's window in tokens, input and output together, if the catalog is wrong or does not
+    know the model. 0 means not set."""
     max_input_tokens: PositiveInt | None = None
-    """A limit of your own in place of the model's, below it (for cost) or above it (for custom
-    models). Like `context_window` it is for input and requested output together, and it goes before
-    it."""
+    """Your own limit instead of the model's: lower (for cost) or higher (for custom models). Like
+    `context_window`, it covers input plus requested output. It takes precedence over it."""
     max_output_tokens: PositiveInt | None = None
-    """Tokens of output to ask for, and to reserve."""
+    """Number of output tokens to request and to reserve."""
     cache: Annotated[CacheMarks | None, BeforeValidator(_off_for_false)] = None
-    """How long the provider is asked to cache what was sent, where that can be said (Anthropic):
-    `5m`, `1h`, or `off` to ask for nothing."""
+    """How long the provider should cache the prompt, if the provider has such a setting
+    (Anthropic): `5m`, `1h`, or `off` to request no caching."""
     model_info: Annotated[
         str | dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)
     ] = Field(default_factory=dict[str, Any])
-    """What the model is, if its name does not tell: the name of one that `trimtab models` lists,
-    for a deployment of another name, or values of your own for its entry, such as `max_output`."""
+    """Properties of the model, if its name is not in the catalog. Either the name of a model that
+    `trimtab models` lists, for a deployment with another name, or your own values, such as
+    `max_output`."""
     params: Annotated[dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)] = Field(
         default_factory=dict[str, Any]
     )
-    """Further parameters of the request, passed on as they are: `temperature`, `thinking`, …"""
+    """Further request parameters, passed on unchanged: `temperature`, `thinking`, …"""
     timeout: PositiveSeconds = 600.0
-    """Seconds that one call may take."""
+    """Maximum number of seconds for one call."""
 
     @property
     def base_model(self) -> str | None:
-        """The catalog model that `model_info` names; None where the model's own name tells."""
+        """The catalog model that `model_info` names. None if the model's own name is used."""
         return parse_model_info(self.model_info).get("base_model")
 
 
 class ToolContextSpec(ConfigBlock):
     max_tool_result_tokens: PositiveInt | None = None
-    """Tokens that one result of this tool may take."""
+    """Maximum number of tokens for one result of this tool."""
     tool_result_truncation: ResultTruncation | None = None
-    """What is kept of a result that is too long: its `head`, its `tail`, `both`, or a `summary`."""
+    """Which part of a long result is kept: its `head`, its `tail`, `both`, or a `summary`."""
     exempt: StrictFlag = False
-    """No policy cuts or masks results of this tool; one that is larger than the room is still cut
-    to fit."""
+    """Whether policies leave results of this tool alone. A result that is larger than the available
+    space is still cut to fit."""
 
 
 class ContextLimitsSpec(ConfigBlock):
     max_history_tokens: NonNegativeInt | None = None
-    """Tokens of the history before the newest user message; 0 is no cap. 20,000 in `layered`, none
-    elsewhere."""
+    """Maximum number of tokens of the history before the newest user message. 0 means no limit. The
+    default is 20,000 in `layered` and no limit in other policies."""
     max_tool_result_tokens: PositiveInt | None = None
-    """Tokens that one tool result may take. 8,000 in `layered` and `rolling`; in `auto` what the
-    window has left, at least 8,000, or 4,000 for `cost`; `compact` cuts at 4,000 bytes,
-    `thresholds` at 8,000 characters."""
+    """Maximum number of tokens for one tool result. The default is 8,000 in `layered` and
+    `rolling`. In `auto` it falls from 32,000 to 8,000 as the window fills, and for `cost` from
+    6,000 to 4,000; in a small window it is less. `compact` cuts at 4,000 bytes, `thresholds` at
+    8,000 characters."""
     tool_result_truncation: ResultTruncation | None = None
-    """What is kept of a result that is too long: its `head` (the default), its `tail`, `both`, or a
-    `summary` that the model of `session.summary` writes before the result is first sent; where none
-    may stand, the head. `auto` keeps both ends and what looks like errors unless it is set."""
+    """Which part of a long result is kept: its `head` (the default), its `tail`, `both`, or a
+    `summary`. The model of `session.summary` writes that summary before the result is first sent.
+    If a summary is not possible, the head is kept. The default in `auto` is both ends and lines
+    that look like errors."""
     tool_result_keep_first: NonNegativeInt | None = None
-    """First results that are never masked. 2 in `layered`, 0 elsewhere."""
+    """Number of first results that are never masked. The default is 2 in `layered` and 0 in other
+    policies."""
     tool_result_keep_last: NonNegativeInt | None = None
-    """Newest results that are never masked. 5 in `layered`, 6 in `compact`, 3 in `auto`. Both 0:
-    nothing is masked."""
+    """Number of newest results that are never masked. The default is 5 in `layered`, 6 in `compact`
+    and 3 in `auto`. If both numbers are 0, nothing is masked."""
     keep: tuple[Annotated[str, Field(pattern=r"\S")], ...] = ()
-    """Patterns of file names, such as `README*` or `*.toml`. A result of a call with an argument
-    that matches one, whole or by its last part, is hidden after all other results."""
+    """Patterns of file names, such as `README*` or `*.toml`. They are compared with each call's
+    arguments and the last path part of each. The result of a call that matches is hidden after all
+    other results."""
     max_context_bytes: PositiveInt | None = None
-    """Bytes of messages above which `compact` turns old results into lines. 50,000; 30,000 for
-    `cost` and 80,000 for `quality`."""
+    """Size of the messages in bytes above which `compact` turns old results into lines. The default
+    is 50,000; 30,000 for `cost` and 80,000 for `quality`."""
     max_request_bytes: PositiveInt | None = None
-    """Bytes that a request may have as it is sent; above, older pictures and files are hidden.
-    Where it is missing the provider's own limit, such as 32,000,000 for Claude."""
+    """Maximum size of a request in bytes. Above it, older images and files are hidden. The default
+    is the provider's own limit, such as 32,000,000 for Claude."""
     max_pictures: PositiveInt | None = None
-    """Pictures that a request may hold; above, older ones are hidden. Where it is missing the
+    """Maximum number of images in a request. Above it, older ones are hidden. The default is the
     provider's own limit."""
     tools: dict[str, ToolContextSpec] = Field(default_factory=dict[str, ToolContextSpec])
-    """By a tool's name: what differs for it."""
+    """Different settings for single tools, by the tool's name."""
 
 
 class SummarySpec(ConfigBlock):
     by: Literal["model", "extract"] | None = None
-    """Who writes summaries: a model, or nobody, so that lines of what was said stand in. A model in
-    `rolling` and `thresholds`, nobody in `auto`, which names what it hides."""
+    """What writes summaries: a `model`, or `extract`, which copies lines of the conversation. The
+    default is a model in `rolling` and `thresholds`. In `auto` it is `extract`, which names what is
+    hidden."""
     model: str | None = None
-    """The model that writes them, and those of single tool results; where it is missing the cheap
-    one of the same maker, such as Haiku."""
+    """The model that writes summaries, also of single tool results. The default is the cheap model
+    of the same maker, such as Haiku."""
     prompt: Annotated[str, Field(pattern=r"\S")] | None = None
-    """What the model is to write, in your own words, in place of ours. That what it reads is data,
-    the headings and the 300 tokens are told it beside them."""
+    """Your own instructions for the summary, instead of the default ones. The prompt also says that
+    the input is data, which headings to use and that the limit is 300 tokens."""
     window: PositiveInt = ROLLING_WINDOW_MESSAGES
-    """Messages above which `rolling` summarises the oldest."""
+    """Number of messages above which `rolling` summarises the oldest."""
     keep: PositiveInt = DEFAULT_KEPT_MESSAGES
-    """Newest messages that `rolling` keeps whole."""
+    """Number of newest messages that `rolling` keeps whole."""
     forced: PositiveInt = ROLLING_FORCED_MESSAGES
-    """Messages at which `rolling` waits for nobody any more."""
+    """Number of messages at which `rolling` no longer waits for a summary from the model."""
     max_tokens: PositiveInt | None = None
-    """Tokens that a summary may take, in every policy. Where it is missing 500, and in `auto` the
-    names that it lists besides."""
+    """Maximum number of tokens for a summary, in every policy. The default is 500. In `auto`, the
+    names that it lists are added to that."""
     list_tokens: NonNegativeInt | None = None
-    """Tokens that the list of names, figures and open questions beside it may take; 0 is no list.
-    Where it is missing 8 % of what is replaced, from 500 to 4,000, and 500 at most where
-    `max_tokens` is set; in `auto` as many as its other summaries have for names."""
+    """Maximum number of tokens for the list of names, figures and open questions next to a summary.
+    0 means no list. The default is 8 % of the replaced content, from 500 to 4,000, and at most 500
+    if `max_tokens` is set. In `auto`, it is the same number as for names in its other summaries."""
 
     def policy_settings(self) -> dict[str, Any]:
-        """What is set of it that a policy knows."""
+        """Return the settings of this block that a policy knows."""
         return self.model_dump(exclude_unset=True, exclude={"by", "model", "prompt"})
 
 
@@ -348,152 +352,156 @@ class ThresholdsSpec(ConfigBlock):
     display: Fraction = 0.3
     """Share of the window in use above which the terminal shows the context bar."""
     keep: PositiveInt = DEFAULT_KEPT_MESSAGES
-    """Newest messages that `thresholds` keeps whole."""
+    """Number of newest messages that `thresholds` keeps whole."""
 
     def policy_settings(self) -> dict[str, Any]:
-        """What is set of it that a policy knows."""
+        """Return the settings of this block that a policy knows."""
         return self.model_dump(exclude_unset=True, exclude={"display"})
 
 
 class SessionSpec(ConfigBlock):
     store: str = "sessions"
-    """A folder, beside the file, or a database: `${DATABASE_URL}`."""
+    """The store of the sessions: a folder next to the file, or a database such as
+    `${DATABASE_URL}`."""
     policy: PolicyName = DEFAULT_POLICY_NAME
-    """When to hide, down to where, and what first."""
+    """The policy that decides when to hide content, how much of it, and what first."""
     goal: Goal = "balanced"
-    """What the policy is tuned for: `cost`, `balanced` or `quality`."""
+    """What the policy optimises for: `cost`, `balanced` or `quality`."""
     recall: StrictFlag = True
-    """Whether the model gets tools to look up what is hidden."""
+    """Whether the model gets tools to look up hidden content."""
     redact: tuple[str, ...] = ()
-    """What is taken out of all that is said before it is kept: `secret`, `email`, `card`, `iban`,
+    """What to redact from all messages before they are stored: `secret`, `email`, `card`, `iban`,
     or regular expressions."""
     on_disconnect: Literal["pause", "continue"] = "pause"
-    """What a turn does when the one who asked has gone: stop after this step, or finish."""
+    """What a turn does when the client disconnects: `pause` after the current step, or
+    `continue`."""
     on_message: Literal["steer", "queue"] = "steer"
-    """What becomes of a message that comes while the agent is at work, when it is served: `steer`
-    shows it to the model before its next step, `queue` answers it afterwards."""
+    """What a server does with a message that arrives while the agent is working. `steer` shows it
+    to the model before its next step, `queue` answers it afterwards."""
     debounce: Annotated[
         float, Field(ge=0, le=60, strict=True), BeforeValidator(parse_env_text_as_scalar)
     ] = 0.0
-    """Seconds without a further message that a served turn waits for before it begins; people
-    write in pieces."""
+    """How many seconds without a further message a served turn waits before it begins, because
+    people often write in several messages."""
     retain_for: Age | None = None
-    """How long a served session is kept after its last event: hours, days or weeks, `90d`. The
-    server then deletes it; nothing is deleted if it is not set."""
+    """How long a served session is kept after its last event, in hours, days or weeks: `90d`. The
+    server then deletes it. By default nothing is deleted."""
     max_tool_iterations: PositiveInt = MAX_TOOL_ITERATIONS
-    """Replies with tool calls that one turn may have."""
+    """Maximum number of replies with tool calls in one turn."""
     context: ContextLimitsSpec = ContextLimitsSpec()
-    """What binds in every policy."""
+    """Limits that apply in every policy."""
     summary: SummarySpec = SummarySpec()
     """When `rolling` summarises, and how long a summary may be."""
     thresholds: ThresholdsSpec = ThresholdsSpec()
-    """Where `thresholds` acts, and when the context bar is shown."""
+    """When `thresholds` acts, and when the context bar is shown."""
 
 
 class CostSpec(ConfigBlock):
     max_per_session: PositiveDollars | None = None
-    """US dollars that one session may cost; no limit if it is not set."""
+    """Maximum cost of one session in US dollars. By default there is no limit."""
     max_per_tenant_per_day: PositiveDollars | None = None
-    """US dollars that one tenant may spend with this agent in a day of UTC; no limit if it is not
-    set."""
+    """Maximum cost of one tenant's use of this agent per UTC day, in US dollars. By default there
+    is no limit."""
     max_per_day: PositiveDollars | None = None
-    """US dollars that all tenants together may spend with this agent in a day of UTC; no limit if
-    it is not set."""
+    """Maximum cost of this agent for all tenants together per UTC day, in US dollars. By default
+    there is no limit."""
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """Those that are set, by their names here."""
+        """The ceilings that are set, by their names in the file."""
         return self.model_dump(exclude_none=True)
 
 
 class CommonToolSpec(ConfigBlock):
-    """What all tools have."""
+    """Settings that all tools have."""
 
     permission: Permission | None = None
-    """What holds where no pattern below matches. `ask` for `shell` and `mcp`, `allow` for what you
-    wrote yourself: `command` and `python`."""
+    """What to do if no pattern below matches. The default is `ask` for `shell` and `mcp`, and
+    `allow` for tools that you wrote yourself, `command` and `python`."""
     allow: tuple[str, ...] = ()
-    """Patterns of calls that run without asking: `git status *`."""
+    """Patterns of calls that run without approval: `git status *`."""
     ask: tuple[str, ...] = ()
-    """Patterns of calls that are asked about, even where `allow` matches."""
+    """Patterns of calls that need approval, even if `allow` matches."""
     deny: tuple[str, ...] = ()
-    """Patterns of calls that never run, whatever else matches."""
+    """Patterns of calls that never run, even if another pattern matches."""
     timeout: PositiveSeconds = 120.0
-    """Seconds after which it is given up."""
+    """Maximum number of seconds for one call."""
     max_output_bytes: PositiveInt = 1_000_000
-    """Bytes of a result that are kept; the rest is counted and thrown away as it comes."""
+    """Maximum size of a result in bytes. The rest is counted and discarded as it arrives."""
     on_interrupt: OnInterrupt = "report"
-    """After a crash in the middle of it: `report` that its outcome is unknown, `rerun` it, or
-    `ask`."""
+    """What to do with a call that a crash interrupted: `report` that its outcome is unknown,
+    `rerun` it, or `ask`."""
 
 
 class ProcessToolSpec(CommonToolSpec):
     cwd: str = "."
-    """The folder it runs in, beside the file."""
+    """The folder that it runs in, relative to the file."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """What it sees of the environment besides PATH, HOME, LANG and the like: names, or names with
-    values. Secrets are not inherited unless they are named here."""
+    """Environment variables that it gets in addition to PATH, HOME, LANG and similar ones: names,
+    or names with values. Secrets are passed on only if they are named here."""
     sandbox: Annotated[Literal["auto", "required", "off"], BeforeValidator(_off_for_false)] = "off"
-    """Whether it runs in a sandbox by bubblewrap, in which it can write to `cwd` alone: `auto` if
-    that works on this machine, `required` to refuse to start if it does not, or `off`."""
+    """Whether to run it in a bubblewrap sandbox, in which it can write only to `cwd`. `auto` uses
+    the sandbox if it works on this machine, `required` refuses to start without it, and `off` never
+    uses it."""
     sandbox_network: StrictFlag = False
-    """Whether it reaches the network from its sandbox."""
+    """Whether it can reach the network from its sandbox."""
 
 
 class ShellToolSpec(ProcessToolSpec):
-    """The model writes the command."""
+    """A shell. The model writes the command."""
 
     kind: Literal["shell"]
     """A shell."""
     description: str | None = None
-    """What the model is told it is for; a good text where it is missing."""
+    """The description that the model reads. There is a good default."""
 
 
 class CommandToolSpec(ProcessToolSpec):
-    """You write the command, the model fills in values."""
+    """A command that you write. The model fills in values."""
 
     kind: Literal["command"]
-    """A command with places for values."""
+    """A command with placeholders for values."""
     description: str
-    """What the model is told it is for."""
+    """The description that the model reads."""
     command: CommandArgv
-    """The program and its arguments; `{name}` stands for a parameter. No shell reads it."""
+    """The program and its arguments. `{name}` is replaced by a parameter. No shell is involved."""
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    """By name, the JSON Schema of each value: `path: {type: string}`."""
+    """The JSON Schema of each value, by name: `path: {type: string}`."""
     optional: tuple[str, ...] = ()
-    """Parameters that the model may leave out; an argument that holds one is then left out."""
+    """Parameters that the model may omit. An argument that contains an omitted parameter is also
+    omitted."""
 
 
 class PythonToolSpec(CommonToolSpec):
-    """A function of yours."""
+    """A Python function of yours."""
 
     kind: Literal["python"]
     """A Python function, async or not."""
     function: str
-    """`tools.py:weather`, beside the file, or `package.module:weather`. Its signature and docstring
-    are what the model is told."""
+    """The function: `tools.py:weather`, relative to the file, or `package.module:weather`. The
+    model reads its signature and docstring."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """What it finds in `os.environ` besides PATH, HOME, LANG and the like: names, or names with
-    values. All functions of the process find it there."""
+    """Variables that it finds in `os.environ` in addition to PATH, HOME, LANG and similar ones:
+    names, or names with values. All functions of the process can read them."""
 
 
 class McpToolSpec(CommonToolSpec):
-    """All tools of an MCP server, each under `SERVER__TOOL`."""
+    """All tools of an MCP server, each named `SERVER__TOOL`."""
 
     kind: Literal["mcp"]
     """An MCP server."""
     command: CommandArgv | None = None
-    """The program that is started, with its arguments. Either this or `url`."""
+    """The program to start, with its arguments. Set either this or `url`."""
     url: str | None = None
-    """Where it is. Either this or `command`."""
+    """The address of the server. Set either this or `command`."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Sent with each request to `url`."""
+    """Headers to send with each request to `url`."""
     cwd: str = "."
-    """The folder it runs in, beside the file."""
+    """The folder that it runs in, relative to the file."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """What it sees of the environment, as with a shell."""
+    """Environment variables that it gets, as for a shell."""
     only: tuple[str, ...] | None = None
-    """The server's tools that the model gets; all where it is missing."""
+    """The server's tools that the model gets. By default all."""
 
 
 AnyToolSpec = Annotated[
@@ -502,26 +510,26 @@ AnyToolSpec = Annotated[
 
 
 class AgentSpec(ConfigBlock):
-    """An agent."""
+    """All settings of an agent."""
 
     name: str = "agent"
-    """What it is called, in lists and prompts."""
+    """The name of the agent, in lists and prompts."""
     model: ModelSpec
-    """Who answers."""
+    """The model that answers."""
     system: str | None = None
-    """A Markdown file beside this one with the system prompt, `system.md`; or the prompt itself,
-    which is anything with a space in it that does not end in `.md` or `.txt`."""
+    """A Markdown file next to this one with the system prompt, such as `system.md`, or the prompt
+    itself. A text with a space in it is a prompt unless it ends in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
-    """How it remembers."""
+    """How sessions are stored and which policy manages their context."""
     cost: CostSpec = CostSpec()
-    """What it may cost. A call that might cost more than is left is not made."""
+    """Cost ceilings. A call that might cost more than what is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
-    """What it may do, by the name that the model uses."""
+    """The tools that the agent may use, by the name that the model uses."""
     serve: ServeSpec = ServeSpec()
-    """How `trimtab serve` serves it."""
+    """Settings of `trimtab serve`."""
     telegram: TelegramSpec | None = None
     """A bot on Telegram."""
     discord: DiscordSpec | None = None
     """A bot on Discord."""
     schedules: dict[ToolName, ScheduleSpec] = Field(default_factory=dict[str, ScheduleSpec])
-    """Messages that it gets at set times, by name."""
+    """Messages that the agent gets at scheduled times, by name."""

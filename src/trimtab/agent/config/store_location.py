@@ -1,4 +1,4 @@
-"""Where an agent's file keeps its sessions, whatever else stands in it."""
+"""Find where an agent's file stores its sessions, regardless of other problems in the file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _STORE_PATH = ("session", "store")
 def resolve_store_location(
     store: str, folder: Path, password_environ: Mapping[str, str] = ENVIRON
 ) -> str:
-    """A database as it is named, or a folder beside the file."""
+    """Return a database address unchanged, or a folder relative to the file."""
     if is_database_address(store):
         return _with_password(store, password_environ)
     return str(folder / Path(store).expanduser())
 
 
 def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> str | None:
-    """The place that the file names as its store; None where it names none.
+    """Return the location of the store that the file names. None if it names none.
 
-    Whoever only looks into sessions needs nothing else of the file: what is wrong elsewhere in it,
-    or refers to a variable that is not set, is not in the way. Raises `AgentFileError` where the
-    store itself cannot be read.
+    Commands that only read sessions need nothing else from the file. Problems elsewhere in it, such
+    as a variable that is not set, are ignored. Raises `AgentFileError` if the store itself is
+    invalid.
     """
     found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     data = resolve_env_references(found, environ)
@@ -54,7 +54,7 @@ def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) 
 
 
 def _with_password(database: str, environ: Mapping[str, str]) -> str:
-    """The address with PGPASSWORD in it, if the database's own library cannot find that."""
+    """Add PGPASSWORD to the address if the database's own library cannot find it."""
     password = environ.get("PGPASSWORD")
     if not password or "PGPASSWORD" in os.environ:
         return database

@@ -1,4 +1,4 @@
-"""What somebody most likely meant who wrote a name, or a value, that is not known."""
+"""Suggest what an unknown name or value was meant to be."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ FOREIGN_SETTING_HINTS = {
     "thinking": "it belongs under model.params",
     "top_k": "it belongs under model.params",
     "top_p": "it belongs under model.params",
-    "type": "what a tool is, is called `kind`",
+    "type": "the setting for the type of a tool is called `kind`",
 }
-"""Names that other systems have, and what to do with them here."""
+"""Names that other systems use, and the equivalent here."""
 
 RENAMED_SETTINGS = {
     "at_once": "max_concurrent_turns",
@@ -55,7 +55,7 @@ RENAMED_SETTINGS = {
     "missed": "catch_up",
     "late": "catch_up_window",
 }
-"""Earlier names of settings, and what they are called now."""
+"""Old names of settings, and their current names."""
 
 TOOL_KIND_SYNONYMS = {
     "bash": "shell",
@@ -63,12 +63,12 @@ TOOL_KIND_SYNONYMS = {
     "function": "python",
     "cli": "command",
 } | dict.fromkeys(("stdio", "http", "sse", "mcp_server", "server"), "mcp")
-"""What else people call the kinds of tools."""
+"""Other names for the kinds of tools."""
 _NUMBER_SUFFIXES = {"k": 1_000, "m": 1_000_000}
 
 
 def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
-    """What to do with a name that the block does not know."""
+    """Return what to do with a name that the block does not know."""
     own, name = list_settings_of_block(block_schema), str(path[-1])
     same = _normalise_setting_name(name)
     if same in own:
@@ -76,13 +76,13 @@ def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
     if name == "max_tokens" and "max_output_tokens" in own:
         return "did you mean max_output_tokens?"
     if RENAMED_SETTINGS.get(same) in own:
-        return f"it is called {RENAMED_SETTINGS[same]} now"
+        return f"it is now called {RENAMED_SETTINGS[same]}"
     if same in FOREIGN_SETTING_HINTS:
         return FOREIGN_SETTING_HINTS[same]
     if close := get_close_matches(same, own, n=1, cutoff=0.85):
         return f"did you mean {close[0]}?"
     if len(path) == 3 and path[0] == "tools" and (kinds := find_tool_kinds_with(same)):
-        return f"it is for a tool of {' or '.join(f'`kind: {kind}`' for kind in kinds)}"
+        return f"use it in a tool with {' or '.join(f'`kind: {kind}`' for kind in kinds)}"
     if same in index_blocks_by_setting():
         return f"it belongs {_describe_where_setting_belongs(same)}"
     if close := get_close_matches(same, own, n=1):
@@ -92,11 +92,11 @@ def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
             f"did you mean {close[0]}, which belongs {_describe_where_setting_belongs(close[0])}?"
         )
     where = format_config_path(path[:-1]) if path[:-1] else "the top"
-    return f"{where} knows {', '.join(own)}"
+    return f"{where} accepts {', '.join(own)}"
 
 
 def suggest_choice(path: ConfigPath, written: str, choices: list[str]) -> str | None:
-    """The choice that a value was meant to be."""
+    """Return the choice that a value was probably meant to be."""
     if path == ("model", "provider"):
         return suggest_provider_name(written)
     same = _normalise_setting_name(written)
@@ -109,7 +109,7 @@ def suggest_choice(path: ConfigPath, written: str, choices: list[str]) -> str | 
 
 
 def suggest_number_spelling(written: Any, schema: SchemaNode) -> str | None:
-    """A number as it must be written, for one that is written as people do."""
+    """Return the valid form of a number, such as 8000 for `8k`."""
     text = str(written).strip()
     if schema.get("maximum") == 1:
         found = re.fullmatch(r"([0-9.]+) ?%?", text)
@@ -126,7 +126,7 @@ def suggest_number_spelling(written: Any, schema: SchemaNode) -> str | None:
 
 
 def _normalise_setting_name(name: str) -> str:
-    """`maxInputTokens`, `Max-Input-Tokens` and `max input tokens` are one name."""
+    """Convert `maxInputTokens`, `Max-Input-Tokens` and `max input tokens` to the same name."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
     return re.sub(r"[-\s]+", "_", parted).lower()
 

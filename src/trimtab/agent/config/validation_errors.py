@@ -1,4 +1,4 @@
-"""What a check of the values has found, said to the person who wrote them."""
+"""Explain validation errors to the person who wrote the file."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from trimtab.agent.config.yaml_document import ConfigPath, YamlDocument, format_
 
 _FIRST_POSITION = TextPosition(line=1, column=1)
 _SETTING_WITHOUT_SPACE = re.compile(r"([a-z_]+):([^\s:/]\S*)")
-"""A setting without a space between its name and its value, which YAML takes for one text."""
+"""A setting without a space between its name and its value. YAML reads it as one text."""
 _MAX_QUOTED_CHARS = 60
-"""Characters of a value that are repeated."""
+"""Maximum number of characters of a value to quote."""
 SECRET_SETTINGS = ("api_key", "env", "headers", "store")
-"""Names whose values are not repeated, even where they stand in the file itself."""
+"""Settings whose values are never quoted, even if they are in the file itself."""
 
 
 def explain_validation_errors(
     errors: list[ErrorDetails], data: Any, document: YamlDocument
 ) -> list[ConfigProblem]:
-    """One problem for each place; what is wrong in two ways is told once."""
+    """Return one problem for each position. A value that is wrong in two ways is reported once."""
     told = {problem.path for problem in document.problems}
     paths = [_document_path(error, data) for error in errors]
     fresh: list[ConfigProblem] = []
@@ -58,7 +58,7 @@ def _shared_prefix_length(one: ConfigPath, other: ConfigPath) -> int:
 
 
 def _document_path(error: ErrorDetails, data: Any) -> ConfigPath:
-    """The path in the document: pydantic's has the names of alternatives in it."""
+    """Return the path in the document. Pydantic's path also contains the names of alternatives."""
     path: list[str | int] = []
     for at, step in enumerate(error["loc"]):
         if at == 2 and path[0] == "tools":
@@ -84,12 +84,13 @@ def _explain_error(
     shape = find_schema_at(path[:-1], data) or {}
     if error["type"] == "extra_forbidden":
         text, place = (
-            f"is not known here; {suggest_setting(path, shape)}",
+            f"is not a known setting here; {suggest_setting(path, shape)}",
             mark and mark.key_position,
         )
     elif error["loc"][-1] == "[key]":
         text = (
-            "is no name for a tool; take letters, digits, _ and -, with a letter first, 48 at most"
+            "is not a valid name for a tool; begin with a letter, and use letters, digits, _ and "
+            "-, at most 48 characters"
         )
         place = mark and mark.key_position
     elif error["type"] == "missing":
@@ -113,7 +114,7 @@ def _explain_error(
 def _explain_missing_setting(path: ConfigPath, block: SchemaNode, document: YamlDocument) -> str:
     empty = "is empty" if path in document.marks else "is missing"
     if path == ("model",):
-        return f"{empty}; write `model:` and indented below it `name: `, with the model's name"
+        return f"{empty}; write `model:`, and indented below it `name: ` with the model's name"
     shape = block.get("properties", {}).get(path[-1], {})
     about = " ".join(str(shape.get("description", "")).split())
     return (
@@ -125,7 +126,7 @@ def _explain_missing_kind(path: ConfigPath, data: Any) -> str:
     shape = find_schema_at(path[:-1], data) or {}
     given: dict[str, Any] = find_value_at(data, path[:-1])
     if "type" in given:
-        return "is missing; what a tool is, is called `kind` and not `type`"
+        return "is missing; the setting for the type of a tool is called `kind`, not `type`"
     looks = {"function": "python", "url": "mcp", "only": "mcp", "parameters": "command"}
     guess = next((kind for name, kind in looks.items() if name in given), None)
     if guess is None and path[-2] in map_tool_kinds_to_refs(shape):
@@ -137,7 +138,7 @@ def _explain_missing_kind(path: ConfigPath, data: Any) -> str:
 def _explain_wrong_value(
     path: ConfigPath, value: Any, shape: SchemaNode, document: YamlDocument
 ) -> str:
-    """What was found, what it must be, and how to write it."""
+    """Say what was found, what it must be, and how to write it."""
     text = f"is {_describe_found_value(path, value, document)}; "
     choices = [str(choice) for choice in shape.get("enum", ())]
     if choices:
@@ -158,9 +159,11 @@ def _describe_found_value(path: ConfigPath, value: Any, document: YamlDocument) 
         return "a block"
     written = mark.written if mark and mark.written is not None else str(value)
     if isinstance(value, TextFromEnvironment):
-        return f"{written}, and what the environment holds for it does not fit"
+        return f"{written}, and its value in the environment is not valid here"
     if any(step in SECRET_SETTINGS for step in path):
-        return "a text" if isinstance(value, str) else "read as a number, or as true or false"
+        if isinstance(value, str):
+            return "a text"
+        return "a value that YAML reads as a number, or as true or false"
     shown = written if len(written) <= _MAX_QUOTED_CHARS else f"{written[:_MAX_QUOTED_CHARS]}…"
     if isinstance(value, bool) and written.lower() not in ("true", "false"):
         return f"{shown}, which YAML reads as {str(value).lower()}"
@@ -200,14 +203,14 @@ def _suggest_fix(
     ):
         return f"write `{glued[1]}: {glued[2]}`, with a space after the `:`"
     if list_settings_of_block(shape) and isinstance(value, str) and path == ("model",):
-        return f"write `name: {written}` in a line of its own, indented below `model:`"
+        return f"write `name: {written}` on a separate line, indented below `model:`"
     if (
         path[0] == "tools"
         and len(path) == 2
         and isinstance(value, str)
         and value in map_tool_kinds_to_refs(shape)
     ):
-        return f"write `kind: {value}` in a line of its own, indented below `{path[1]}:`"
+        return f"write `kind: {value}` on a separate line, indented below `{path[1]}:`"
     if "parameters" in path and isinstance(value, str):
         return f"write {{type: {written}}}" if written.isalpha() else None
     if path == ("tools",) and isinstance(value, list):

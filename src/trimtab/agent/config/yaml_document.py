@@ -1,6 +1,6 @@
-"""Why a text is no YAML, in words that say what to change.
+"""Read a YAML text safely, with the position of each value.
 
-A YAML text as values, with the place of each: read safely, and without YAML's surprises.
+Errors say what to change in the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trimtab.agent.config.agent_file_reading_and_errors import ConfigProblem, Te
 
 
 def parse_yaml_nodes(text: str) -> Node | ConfigProblem | None:
-    """The text's nodes, or what stops YAML from reading it; None for a text without any."""
+    """Return the nodes of the text, or the problem that stops YAML. None for an empty text."""
     try:
         compose = cast("Callable[..., Node | None]", vars(yaml)["compose"])
         return compose(text, Loader=yaml.SafeLoader)
@@ -27,7 +27,7 @@ def parse_yaml_nodes(text: str) -> Node | ConfigProblem | None:
         column = len(before) - before.rfind("\n")
         number = error.character if isinstance(error.character, int) else ord(error.character)
         return ConfigProblem(
-            text=f"the character U+{number:04X} cannot stand in YAML; delete it",
+            text=f"the character U+{number:04X} is not allowed in YAML; delete it",
             position=TextPosition(line=line, column=column),
         )
     except yaml.MarkedYAMLError as error:
@@ -36,7 +36,7 @@ def parse_yaml_nodes(text: str) -> Node | ConfigProblem | None:
         return ConfigProblem(text="is nested too deeply to be read")
     except (ValueError, OverflowError):
         return ConfigProblem(
-            text="has an escape in double quotes, such as `\\U…`, that is no character"
+            text="has an escape in double quotes, such as `\\U…`, that is not a character"
         )
 
 
@@ -51,7 +51,7 @@ def _explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> ConfigProblem
     told = _explain_in_words(error.problem or "", error.context or "", line)
     opened: Any = cast("Any", error.context_mark)
     if "not closed" in told and opened is not None and opened.line < len(lines) - 1:
-        told += f"; it was opened in line {opened.line + 1}"
+        told += f"; it was opened on line {opened.line + 1}"
     return ConfigProblem(text=told, position=place)
 
 
@@ -59,7 +59,7 @@ def _explain_in_words(problem: str, context: str, line: str) -> str:
     if re.match(r" *\t", line):
         problem = "'\\t'"
     elif "flow" in context and "${" in line:
-        return 'inside [ ] and { } a reference must stand in quotes: ["${NAME}"]'
+        return 'inside [ ] and { } a reference must be in quotes: ["${NAME}"]'
     said = f"{context} | {problem}"
     for pattern, text in _YAML_EXPLANATIONS:
         if found := re.search(pattern, said):
@@ -68,7 +68,7 @@ def _explain_in_words(problem: str, context: str, line: str) -> str:
 
 
 _YAML_EXPLANATIONS = (
-    (r"'\\t'", "a tab stands where YAML wants spaces; indent with two spaces for each level"),
+    (r"'\\t'", "there is a tab, but YAML needs spaces; indent with two spaces for each level"),
     (
         r"single document",
         "a second document begins here, after `---`; keep one agent in one file",
@@ -95,36 +95,36 @@ _YAML_EXPLANATIONS = (
     ),
     (
         r"mapping values are not allowed",
-        "a `:` cannot stand here; put a text with one in quotes, or indent like the lines around",
+        "a `:` is not allowed here; put the text in quotes, or indent it like the lines around it",
     ),
     (
         r"could not find expected ':'",
-        "a `:` is missing after a name in this line or the one before; write `name: value`",
+        "a `:` is missing after a name on this line or the one before; write `name: value`",
     ),
-    (r"<block end>, but found '([]}])'", "a `{}` closes what was never opened"),
+    (r"<block end>, but found '([]}])'", "a `{}` has no opening bracket"),
     (
         r"<document start>",
-        "this line does not go with what is before it; write `name: value` in each line",
+        "this line does not fit the lines before it; write `name: value` on each line",
     ),
     (
         r"expected a comment or a line break",
-        "after `>` or `|` the text begins in the next line; or put the text in quotes",
+        "after `>` or `|`, begin the text on the next line, or put the text in quotes",
     ),
     (
         r"block.*expected <block end>",
-        "this line is not indented like those around; names of one block stand in one column",
+        "this line is not indented like the lines around it; align all names of a block",
     ),
 )
-"""By what PyYAML says: what to tell instead."""
+"""For each message of PyYAML, the text to show instead."""
 
 
 ConfigPath = tuple[str | int, ...]
-"""Names and numbers that lead to a value."""
+"""Names and indexes that lead to a value."""
 
 MAX_DOCUMENT_VALUES = 20_000
-"""Values of one document; references (`*name`) can make a short text explode."""
+"""Maximum number of values in a document, because references (`*name`) can multiply them."""
 MAX_DOCUMENT_DEPTH = 50
-"""Levels of one document."""
+"""Maximum nesting depth of a document."""
 
 _YAML_TAG_PREFIX = "tag:yaml.org,2002:"
 _KNOWN_TAG_NAMES = (
@@ -145,37 +145,37 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MAX_NUMBER_CHARS = 30
-"""Characters of a number; a longer one is a text."""
+"""Maximum number of characters in a number. A longer one is a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceMark:
-    """One value of a document."""
+    """The position and spelling of one value."""
 
     key_position: TextPosition
-    """Where its name stands, or the value itself where it has none."""
+    """The position of its name, or of the value itself if it has no name."""
     value_position: TextPosition
-    """Where it begins."""
+    """The position at which the value begins."""
     written: str | None
-    """A scalar as it is written, without quotes; None for lists and blocks."""
+    """A scalar as written, without quotes. None for lists and blocks."""
     quoted: bool = False
-    """Whether it stands in quotes, or as a block of text."""
+    """Whether the value is in quotes or a block of text."""
 
 
 @dataclass(slots=True, kw_only=True)
 class YamlDocument:
-    """A text, read."""
+    """A YAML text that was read."""
 
     data: Any = None
-    """Its values: None, bool, int, float, str, list and dict, where names are as written."""
+    """The values: None, bool, int, float, str, list and dict. Names are as written."""
     marks: dict[ConfigPath, SourceMark] = field(default_factory=dict[ConfigPath, SourceMark])
-    """Each value's place."""
+    """The position of each value."""
     problems: list[ConfigProblem] = field(default_factory=list[ConfigProblem])
-    """What stands in the way of reading it."""
+    """The problems that prevent reading."""
 
 
 def parse_yaml_collecting_problems(text: str) -> YamlDocument:
-    """The text's values and their places; or what is wrong with it, in `problems`."""
+    """Return the values of the text and their positions. `problems` lists what is wrong."""
     node = parse_yaml_nodes(text)
     if isinstance(node, ConfigProblem):
         return YamlDocument(problems=[node])
@@ -186,7 +186,7 @@ def parse_yaml_collecting_problems(text: str) -> YamlDocument:
 
 
 def parse_yaml_scalar(text: str) -> bool | int | float | str | None:
-    """What an unquoted text stands for."""
+    """Return the value of an unquoted text."""
     if text.lower() in _BOOLEANS:
         return _BOOLEANS[text.lower()]
     if text.lower() in ("", "~", "null"):
@@ -243,14 +243,15 @@ class _NodeReader:
             self._open.discard(id(node))
 
     def _pairs(self, node: MappingNode, path: ConfigPath) -> dict[str, tuple[TextPosition, Node]]:
-        """Names and values; merged ones (`<<: *name`) first, so that what is written wins."""
+        """Return names and values. Merged ones (`<<: *name`) come first, so that explicit ones
+        win."""
         own: dict[str, tuple[TextPosition, Node]] = {}
         merged: dict[str, tuple[TextPosition, Node]] = {}
         pairs = cast("list[tuple[Node, Node]]", node.value)
         for key, value in pairs:
             place = _node_position(key)
             if not isinstance(key, ScalarNode):
-                self._refuse(path, place, "has a list or a block where a name must stand")
+                self._refuse(path, place, "has a list or a block instead of a name")
             elif key.tag == f"{_YAML_TAG_PREFIX}merge":
                 merged = self._merged(value, path, place)
             elif key.value in own:
@@ -258,7 +259,7 @@ class _NodeReader:
                 self._refuse(
                     (*path, key.value),
                     place,
-                    f"stands here for the second time, first in line {first.line}; keep one",
+                    f"is set twice, first on line {first.line}; keep one",
                 )
             else:
                 own[key.value] = (place, value)
@@ -267,7 +268,7 @@ class _NodeReader:
     def _merged(
         self, value: Node, path: ConfigPath, place: TextPosition
     ) -> dict[str, tuple[TextPosition, Node]]:
-        """What `<<` takes from other blocks, the first of them before the others."""
+        """Return what `<<` takes from other blocks. The first of them wins."""
         values = cast("list[Node]", value.value) if isinstance(value, SequenceNode) else [value]
         merged: dict[str, tuple[TextPosition, Node]] = {}
         for one in values:
@@ -288,13 +289,16 @@ class _NodeReader:
 
     def _endless(self, path: ConfigPath, place: TextPosition) -> None:
         # Once is enough: whatever refers to it fails the same way.
-        if not any("without end" in problem.text for problem in self._found.problems):
-            why = "goes on without end; references (`*name`) must not make it so large or so deep"
+        if not any("refers to itself" in problem.text for problem in self._found.problems):
+            why = (
+                "is too large, is nested too deeply or refers to itself; use fewer references "
+                "(`*name`)"
+            )
             self._refuse(path, place, why)
 
 
 def format_config_path(path: ConfigPath) -> str:
-    """`session.context.tools`, `tools.a.allow[1]`, or the file itself."""
+    """Format a path: `session.context.tools`, `tools.a.allow[1]`, or the file itself."""
     text = ""
     for step in path:
         if isinstance(step, int):

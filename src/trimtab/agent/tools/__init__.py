@@ -1,1 +1,1 @@
-"""What an agent can do, by kind: a shell, commands, Python functions, MCP servers."""
+"""The tools of an agent, by kind: a shell, commands, Python functions, MCP servers."""

@@ -1,6 +1,6 @@
-"""Whether a value is what the JSON Schema of a command's parameter says: the plain part of it.
+"""A command with placeholders for values: the model fills them in, and no shell reads it.
 
-A command with places for values: the model fills them in, and no shell reads it.
+The values are checked against the JSON Schema of each parameter, as far as it is simple.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from trimtab.session.tools import Tool, ToolError, ToolInvocation
 CHECKED_SCHEMA_KEYWORDS = frozenset(
     {"type", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "items"}
 )
-"""Keywords that are held to."""
+"""JSON Schema keywords that are checked."""
 DESCRIPTIVE_SCHEMA_KEYWORDS = frozenset({"default", "description", "examples", "format", "title"})
-"""Keywords that only the model reads."""
+"""JSON Schema keywords that only the model reads."""
 
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
@@ -41,7 +41,7 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def explain_invalid_value(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """What is wrong with it, in words for the model."""
+    """Return what is wrong with a value, in words for the model. None if it is valid."""
     kind = schema.get("type", "string")
     if not isinstance(value, _PYTHON_TYPES.get(kind, (str,))) or (
         isinstance(value, bool) and kind != "boolean"
@@ -87,7 +87,7 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) -> Tool:
-    """The tool as the model gets it."""
+    """Make the tool that the model gets."""
     env = build_tool_environment(spec.env, setting.environ)
     cwd = resolve_working_folder(name, spec.cwd, setting.folder)
     _check_command_spec(name, spec)
@@ -128,11 +128,12 @@ def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) ->
 
 
 def build_command_argv(spec: CommandToolSpec, arguments: Mapping[str, Any]) -> list[str]:
-    """The command with its values; raises Failed with what the model should give instead."""
+    """Return the command with its values. Raises `ToolError` with what the model should write
+    instead."""
     given = {name: value for name, value in arguments.items() if value is not None}
     if unknown := sorted(set(given) - set(spec.parameters)):
         known = ", ".join(spec.parameters) or "none"
-        raise ToolError(f"no parameter is called {', '.join(unknown)}; there is {known}")
+        raise ToolError(f"unknown parameter {', '.join(unknown)}; the parameters are {known}")
     if missing := [each for each in spec.parameters if each not in (*given, *spec.optional)]:
         raise ToolError(f"missing: {', '.join(missing)}")
     for name, value in given.items():
@@ -148,7 +149,7 @@ def build_command_argv(spec: CommandToolSpec, arguments: Mapping[str, Any]) -> l
 
 
 def _fill_argument(argument: str, given: Mapping[str, Any]) -> list[str]:
-    """One argument with its values: none if one is missing, several for a list."""
+    """Fill one argument: nothing if a value is missing, several arguments for a list."""
     names = _PLACEHOLDER.findall(argument)
     if any(name not in given for name in names):
         return []
@@ -161,7 +162,8 @@ def _fill_argument(argument: str, given: Mapping[str, Any]) -> list[str]:
 
 
 def _refuse_options(argument: str, filled: Sequence[str], given: Mapping[str, Any]) -> None:
-    """A value at the beginning of an argument must not become an option of the program."""
+    """Refuse values that begin an argument with a dash, which the program would read as an
+    option."""
     first = _PLACEHOLDER.match(argument)
     if first is None or isinstance(given.get(first[1]), int | float):
         return
@@ -177,33 +179,31 @@ def _argument_text(value: Any) -> str:
         return "true" if value else "false"
     text = str(value)
     if "\0" in text:
-        raise ToolError("a value contains a NUL character, which no argument can")
+        raise ToolError("a value contains a NUL character, which is not allowed in an argument")
     return text
 
 
 def _check_command_spec(name: str, spec: CommandToolSpec) -> None:
-    """What is wrong with the block itself."""
+    """Raise `UnusableToolError` if the block itself is wrong."""
     used = [set(_PLACEHOLDER.findall(argument)) for argument in spec.command]
     if used[0]:
-        raise UnusableToolError(
-            name, "the program itself may not come from the model; write its name"
-        )
+        raise UnusableToolError(name, "the program itself cannot be a parameter; write its name")
     known = ", ".join(spec.parameters) or "none"
     if strange := sorted(set[str]().union(*used) - set(spec.parameters)):
         raise UnusableToolError(
-            name, f"command uses {{{strange[0]}}}, and parameters has {known}; add it there"
+            name, f"command uses {{{strange[0]}}}, but parameters has {known}; add it there"
         )
     if unused := sorted(set(spec.parameters) - set[str]().union(*used)):
         raise UnusableToolError(
-            name, f"command uses no {{{unused[0]}}}; add it, or remove the parameter"
+            name, f"command does not use {{{unused[0]}}}; add it, or remove the parameter"
         )
     if strange := sorted(set(spec.optional) - set(spec.parameters)):
-        raise UnusableToolError(name, f"optional names {strange[0]!r}, and parameters has {known}")
+        raise UnusableToolError(name, f"optional lists {strange[0]!r}, but parameters has {known}")
     for argument, names in zip(spec.command, used, strict=True):
         lists = sorted(n for n in names if spec.parameters[n].get("type") == "array")
         if len(lists) > 1:
             raise UnusableToolError(
-                name, f"{argument!r} holds two lists; give each its own argument"
+                name, f"{argument!r} contains two lists; write a separate argument for each"
             )
     for parameter, schema in spec.parameters.items():
         _check_schema(name, parameter, schema)
@@ -213,7 +213,7 @@ def _check_schema(name: str, parameter: str, schema: Mapping[str, Any]) -> None:
     if strange := sorted(set(schema) - CHECKED_SCHEMA_KEYWORDS - DESCRIPTIVE_SCHEMA_KEYWORDS):
         raise UnusableToolError(
             name,
-            f"parameters.{parameter}: {strange[0]!r} would not be checked; a command knows "
+            f"parameters.{parameter}: {strange[0]!r} would not be checked; a command supports "
             f"{', '.join(sorted(CHECKED_SCHEMA_KEYWORDS))}. For more, write a python tool",
         )
     items = cast("Mapping[str, Any] | None", schema.get("items"))
@@ -222,11 +222,11 @@ def _check_schema(name: str, parameter: str, schema: Mapping[str, Any]) -> None:
 
 
 def find_program(tool_name: str, program: str, cwd: Path, env: Mapping[str, str]) -> str:
-    """The program as it is started; it must be there."""
+    """Return the path of the program. Raises `UnusableToolError` if it does not exist."""
     if "/" in program:
         where = cwd / Path(program).expanduser()
         found = shutil.which(where)
-        hint = f"{where} is no program; correct the path, or make it executable (chmod +x)"
+        hint = f"{where} is not a program; correct the path, or make it executable (chmod +x)"
     else:
         found = shutil.which(program, path=env.get("PATH"))
         hint = f"the program {program!r} is not on the PATH; install it, or give its whole path"

@@ -1,6 +1,6 @@
-"""A connection to an MCP server: one task owns it, calls come from others, and it may be lost.
+"""Connect to MCP servers, and offer their tools as tools of the agent.
 
-The tools of an MCP server, as tools of the agent.
+One task owns each connection, calls come from other tasks, and the connection may be lost.
 """
 
 from __future__ import annotations
@@ -54,31 +54,31 @@ for _name in ("mcp", "client"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 MCP_START_TIMEOUT_S = 30.0
-"""Seconds that a server has to answer for the first time."""
+"""Seconds that a server has for its first answer."""
 MCP_CLOSE_TIMEOUT_S = 6.0
-"""Seconds that a connection has to end; a program is killed after 4."""
+"""Seconds that a connection has to end. A program is killed after 4."""
 SESSION_EXPIRED_MESSAGES = ("Session terminated",)
-"""What the client says of a server that has forgotten it, as after a restart."""
+"""Error messages of the client if the server has forgotten the session, as after a restart."""
 MAX_TOOL_PAGES = 100
-"""Pages of tools that a server may have."""
+"""Maximum number of pages of tools that a server may have."""
 
 
 @dataclass(slots=True, kw_only=True)
 class McpConnection:
-    """A connection that was made."""
+    """An open connection."""
 
     client: Client
-    """The client, owned by the task."""
+    """The client. The task owns it."""
     offered: list[Offered]
-    """What the server can do."""
+    """The tools of the server."""
     owner: asyncio.Task[None]
-    """Done when the connection is over."""
+    """The task of the connection. It is done when the connection is over."""
     stop: asyncio.Event
-    """Set to end it."""
+    """Set it to end the connection."""
     state: McpServerExitDetails
-    """Of the server's process, if it has one."""
+    """The state of the server's process, if it has one."""
     is_lost: bool = False
-    """Whether a call found it broken."""
+    """Whether a call found that the connection is broken."""
 
     @property
     def is_over(self) -> bool:
@@ -96,7 +96,7 @@ class McpServer:
         self, name: str, spec: McpToolSpec, folder: Path, environ: Mapping[str, str]
     ) -> None:
         if (spec.command is None) == (spec.url is None):
-            raise UnusableToolError(name, "give either command or url, and not both")
+            raise UnusableToolError(name, "set either command or url, not both")
         self.name = name
         self._spec = spec
         self._env = build_tool_environment(spec.env, environ)
@@ -109,16 +109,16 @@ class McpServer:
             self._argv = (program, *spec.command[1:])
 
     async def list_tools(self) -> list[Offered]:
-        """What the server can do; raises ToolUnusable if it does not come up."""
+        """Return the tools of the server. Raises `UnusableToolError` if it does not start."""
         return (await self._get_connection()).offered
 
     async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """One call; raises Failed with what to tell the model."""
+        """Call a tool. Raises `ToolError` with a text for the model."""
         try:
             link = await self._get_connection()
         except UnusableToolError as error:
             raise ToolError(
-                f"the server was lost, and could not be started again: {error}"
+                f"the server was lost and could not be started again: {error}"
             ) from error
         calling = asyncio.ensure_future(
             link.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._spec.timeout)
@@ -164,7 +164,7 @@ class McpServer:
         again = "connects to it again" if self._spec.command is None else "starts it again"
         return (
             f"the server {self.name} was lost in the middle of the call{why and f' ({why})'}; "
-            f"whether the call had an effect is not known. The next call {again}."
+            f"it is unknown whether the call had an effect. The next call {again}."
             f"{link.state.describe_last_stderr()}"
         )
 
@@ -224,7 +224,7 @@ class McpServer:
     def _fix(self) -> str:
         if self._spec.url is None:
             return "run the command by hand to see what it needs"
-        return "see that the server runs, and check `url`"
+        return "check that the server is running, and check `url`"
 
     async def _run_connection(
         self,
@@ -232,7 +232,8 @@ class McpServer:
         stop: asyncio.Event,
         life: McpServerExitDetails,
     ) -> None:
-        """The whole life of one connection, in one task: its scopes end where they began."""
+        """Run one connection from start to end in one task, because its scopes must end in the same
+        task."""
         info = Implementation(name="trimtab", version=version("trimtab"))
         try:
             async with (
@@ -275,7 +276,8 @@ async def _abandon(owner: asyncio.Task[None]) -> None:
 
 
 async def _wait_until_ended(owner: asyncio.Task[None], wait_s: float) -> None:
-    """Wait for it, and not for ever: a goodbye over HTTP may never be answered."""
+    """Wait until the connection has ended, but not for ever: the server may never answer the
+    goodbye."""
     for _ in range(3):
         done, _ = await asyncio.wait((owner,), timeout=wait_s)
         if done:
@@ -284,7 +286,7 @@ async def _wait_until_ended(owner: asyncio.Task[None], wait_s: float) -> None:
 
 
 def unwrap_exception_group(error: BaseException | None) -> BaseException | None:
-    """What is at the bottom of a group of errors: groups are how tasks say one thing."""
+    """Return the innermost error of an exception group. Task groups wrap even a single error."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
@@ -295,29 +297,29 @@ def describe_exception(error: BaseException | None) -> str:
 
 
 MAX_MCP_TOOL_NAME_CHARS = 64
-"""Characters that every provider allows in the name of a tool."""
+"""Maximum length of a tool's name that every provider allows."""
 
 MAX_PICTURE_BASE64_CHARS = 8_000_000
-"""Characters of base64 that a picture may have whatever the tool's cap is."""
+"""Maximum length of a picture in base64, regardless of the tool's limit."""
 
 
 def make_mcp_tools(
     server: McpServer, spec: McpToolSpec, offered: Sequence[Offered], gate: PermissionGate
 ) -> list[Tool]:
-    """Those of the server's tools that the model gets."""
+    """Return the tools of the server that the model gets."""
     there = {each.name: each for each in offered}
     wanted = list(there) if spec.only is None else list(spec.only)
     if missing := [name for name in wanted if name not in there]:
         raise UnusableToolError(
             server.name,
-            f"only names {missing[0]!r}, and the server has {', '.join(there) or 'no tools'}",
+            f"`only` lists {missing[0]!r}, but the server has {', '.join(there) or 'no tools'}",
         )
     names = assign_mcp_tool_names(server.name, wanted)
     return [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in wanted]
 
 
 def assign_mcp_tool_names(server_name: str, tool_names: Iterable[str]) -> dict[str, str]:
-    """By a tool's own name, the one that the model uses: allowed by all providers, and unique."""
+    """Return the name that the model uses for each tool: allowed by all providers, and unique."""
     out: dict[str, str] = {}
     for tool in tool_names:
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server_name}__{tool}")
@@ -356,7 +358,8 @@ def _make_mcp_tool(
 
 
 def convert_mcp_result(result: CallToolResult, max_bytes: int) -> list[ToolContent]:
-    """A result in our parts: texts and pictures as they are, the rest in words."""
+    """Convert a result to parts: texts and pictures unchanged, everything else described in
+    words."""
     out: list[ToolContent] = [_convert_block(block, max_bytes) for block in result.content]
     if not out and result.structured_content is not None:
         out = [Text(text=keep_head_and_tail(_to_json_text(result.structured_content), max_bytes))]

@@ -1,9 +1,8 @@
-"""An MCP server that is a program: its messages are lines, of a length that is bounded.
+"""Transports to MCP servers, with a limit for the size of a message.
 
-The client's own transport keeps a line of any length in memory and lets the program write to the
-user's terminal.
-
-An MCP server at an address: what it answers in one piece is of a length that is bounded.
+A server is a program that writes one message per line, or an HTTP address. For programs, the MCP
+client's own transport keeps a line of any length in memory and lets the program write to the user's
+terminal.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from trimtab.agent.tools.process import (
 )
 
 MAX_MCP_MESSAGE_BYTES = 16_000_000
-"""Bytes that one message of a server may have."""
+"""Maximum size of one message of a server in bytes."""
 MAX_SERVER_STDERR_BYTES = 4_000
-"""Bytes that are kept of what a server says on stderr."""
+"""Number of bytes to keep of a server's stderr."""
 
 McpStreams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
@@ -43,40 +42,40 @@ McpStreams = tuple[
 
 @dataclass(slots=True, kw_only=True)
 class McpServerExitDetails:
-    """What is known of a server that is connected, or was."""
+    """The state of a server that is connected, or was."""
 
     stderr: HeadTailBuffer = field(default_factory=lambda: HeadTailBuffer(MAX_SERVER_STDERR_BYTES))
-    """What it said on stderr."""
+    """The server's stderr."""
     process: Process | None = None
     """The process, once it runs."""
     give_up_reason: str | None = None
-    """Why it was given up, if it was."""
+    """Why the connection was given up, if it was."""
     error: BaseException | None = None
-    """What ended the connection, if it broke."""
+    """The error that ended the connection, if it broke."""
 
     @property
     def has_exited(self) -> bool:
-        """Whether it has ended."""
+        """Whether the process has ended."""
         return self.process is not None and self.process.returncode is not None
 
     def describe_exit(self) -> str:
-        """How it ended, in a word; nothing where that is not known."""
+        """Describe briefly how the process ended. The text is empty if that is unknown."""
         status = None if self.process is None else self.process.returncode
         if self.give_up_reason or status is None:
             return self.give_up_reason or ""
         return f"exit status {status}" if status >= 0 else f"signal {-status}"
 
     def describe_last_stderr(self) -> str:
-        """What it said last, to be put behind a sentence; or nothing."""
+        """Return the last lines of stderr to append to a sentence, or an empty text."""
         lines = self.stderr.to_text().strip().splitlines()[-10:]
-        return "".join(("\nIt said last:\n", "\n".join(lines))) if lines else ""
+        return "".join(("\nLast lines on stderr:\n", "\n".join(lines))) if lines else ""
 
 
 @asynccontextmanager
 async def open_mcp_stdio(
     argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], state: McpServerExitDetails
 ) -> AsyncGenerator[McpStreams]:
-    """The program, started; afterwards it has ended, with all that it started."""
+    """Start the program. At the end, stop it and everything that it started."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.subprocess_exec(
         lambda: SubprocessStreamProtocol(limit=MAX_MCP_MESSAGE_BYTES, loop=loop),
@@ -159,7 +158,7 @@ async def _collect_stderr(process: Process, state: McpServerExitDetails) -> None
 
 
 async def _end(process: Process) -> None:
-    """A server is to end when its input does; one that does not is ended."""
+    """Wait until the server ends after its input has ended, and stop it if it does not."""
     if process.stdin is not None:
         process.stdin.close()
     for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
@@ -171,7 +170,7 @@ async def _end(process: Process) -> None:
 
 
 class McpMessageTooLong(httpx2.TransportError):
-    """An answer that would fill the memory."""
+    """An answer is so large that it would fill the memory."""
 
     def __init__(self) -> None:
         super().__init__(f"a message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes")
@@ -197,7 +196,8 @@ class _BoundedByteStream(httpx2.AsyncByteStream):
 async def open_mcp_http(
     url: str, headers: Mapping[str, str], read_timeout_s: float
 ) -> AsyncGenerator[Any]:
-    """The transport to it, with headers sent along; patience is seconds between two bytes."""
+    """Open the HTTP transport with these headers. `read_timeout_s` limits the time between two
+    bytes."""
     # What comes compressed would grow unseen.
     sent = {"Accept-Encoding": "identity", **headers}
     limits = httpx2.Timeout(30.0, read=read_timeout_s)

@@ -1,4 +1,4 @@
-"""What a tool printed: its head and its tail are kept as it comes, and shown as plain text."""
+"""Collect the output of a program: keep its head and its tail, and show them as plain text."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BINARY_SIGNATURES = (
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
 )
-"""By their first bytes, what most binary files are."""
+"""The kinds of most binary files, by their first bytes."""
 MAX_UNREADABLE_SHARE = 0.1
-"""Share of characters that no text has, above which an output is binary."""
+"""An output is binary above this share of characters that do not occur in text."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
@@ -36,7 +36,7 @@ _CONTROLS = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class HeadTailBuffer:
-    """The first and the last bytes of a stream, and how many there were."""
+    """The first and the last bytes of a stream, and their total number."""
 
     __slots__ = ("_half", "_head", "_tail", "total_bytes")
 
@@ -45,7 +45,7 @@ class HeadTailBuffer:
         self._head = bytearray()
         self._tail = bytearray()
         self.total_bytes = 0
-        """Bytes that came."""
+        """Number of bytes that arrived."""
 
     def add(self, chunk: bytes) -> None:
         self.total_bytes += len(chunk)
@@ -67,11 +67,11 @@ class HeadTailBuffer:
 
     @property
     def omitted_bytes(self) -> int:
-        """Bytes in neither."""
+        """Return the number of bytes that are in neither the head nor the tail."""
         return self.total_bytes - len(self._head) - min(len(self._tail), self._half)
 
     def to_text(self) -> str:
-        """As a person would read it in a terminal, or what it is if it is no text."""
+        """Return the text as a terminal would show it. For binary data, return what it is."""
         if not self.omitted_bytes:
             head, tail = (self.head + self.tail).decode("utf-8", "replace"), ""
         else:
@@ -90,20 +90,17 @@ class HeadTailBuffer:
 
 
 def describe_binary_kind(first_bytes: bytes, text: str) -> str | None:
-    """What kind of binary data it seems to be, by its first bytes or by what it is as text; None
-    where it is text."""
+    """Return the kind of binary data, by its first bytes or by its characters. None for text."""
     for magic, kind in BINARY_SIGNATURES:
         if first_bytes.startswith(magic):
             return f"it seems to be {kind}"
     # Escapes and backspaces are what terminals read; a NUL now and then ends names in lists.
     odd = sum(map(text.count, "\ufffd\0")) + len(_CONTROLS.findall(_without_escapes(text)))
-    return (
-        "of no kind that its first bytes tell" if odd > len(text) * MAX_UNREADABLE_SHARE else None
-    )
+    return "of an unknown kind" if odd > len(text) * MAX_UNREADABLE_SHARE else None
 
 
 def strip_terminal_codes(text: str) -> str:
-    """Text without colours, without what a progress bar drew over, without control characters."""
+    """Remove colours, overwritten progress bars and control characters from a text."""
     text = _without_escapes(text).replace("\r\n", "\n").replace("\0", "\n")
     if "\r" in text:
         text = "\n".join(_last_drawn(line) for line in text.split("\n"))
@@ -111,7 +108,7 @@ def strip_terminal_codes(text: str) -> str:
 
 
 def keep_head_and_tail(text: str, max_bytes: int) -> str:
-    """A text of at most about so many bytes: head and tail, and what is left out is counted."""
+    """Cut a text to about this many bytes: keep head and tail, and say how much is missing."""
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:
         return text

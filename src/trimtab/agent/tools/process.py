@@ -1,4 +1,4 @@
-"""A program that a tool starts: in a group of its own, which is gone when the call is over."""
+"""Run a program for a tool in its own process group, which is gone when the call is over."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from trimtab.agent.tools.output import HeadTailBuffer
 from trimtab.session.tools import ToolError
 
 TERMINATION_GRACE_S = 2.0
-"""Seconds between asking a program to end and ending it."""
+"""Seconds between the request to end and the kill."""
 STOP_GRACE_S = 0.5
-"""Seconds of the same where somebody has stopped the turn: it is over within one."""
+"""The same if the user stopped the turn, so that the turn is over within one second."""
 OUTPUT_LINGER_S = 0.2
-"""Seconds for which a program that has ended may have somebody else finish its output."""
+"""Seconds to wait for output from other processes after the program has ended."""
 MAX_OUTPUT_FACTOR = 1_000
-"""How many times the bytes that are kept a program may print before it is stopped."""
+"""A program is stopped if it prints more than this many times the bytes that are kept."""
 PIPE_READ_BYTES = 1 << 16
-"""Bytes that are read at a time."""
+"""Number of bytes to read at a time."""
 GROUP_POLL_INTERVAL_S = 0.01
-"""Seconds between two looks at whether a group is gone."""
+"""Seconds between two checks whether a process group is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """What became of a program."""
+    """The result of a program."""
 
     output: str
-    """What it printed, errors and all, in order; what is too long is left out in the middle."""
+    """The output, stdout and stderr together, in order. The middle of a long output is omitted."""
     exit_status: int
-    """Its exit status; negative is the signal that ended it."""
+    """The exit status. A negative number is the signal that ended the program."""
     stop_reason: str | None
-    """Why it was stopped, if it was."""
+    """Why the program was stopped, if it was."""
     left_processes_running: bool
-    """Whether it left processes running, which were ended."""
+    """Whether the program left processes running, which were then stopped."""
 
     def describe(self) -> str:
-        """All of it in words, the exit status last."""
+        """Describe the whole result in words, with the exit status last."""
         lines = [self.output.rstrip("\n")] if self.output.strip() else []
         if self.left_processes_running and not self.stop_reason:
             lines.append("[what it left running in the background was ended with the call]")
@@ -55,7 +55,8 @@ class ProcessResult:
         return "\n".join(lines) or "[no output]"
 
     def to_tool_result(self) -> str:
-        """The same for the model; raises Failed with it where it had to be stopped."""
+        """Return the same text for the model. Raise `ToolError` with it if the program was
+        stopped."""
         if self.stop_reason:
             raise ToolError(self.describe())
         return self.describe()
@@ -70,8 +71,8 @@ async def run_process(
     max_output_bytes: int,
     is_sandboxed: bool = False,
 ) -> ProcessResult:
-    """Start it, read what it prints, and see to it that nothing of it is left. `is_sandboxed` says
-    that it has processes of its own, which end with it."""
+    """Start a program, read its output, and make sure that nothing of it is left. `is_sandboxed`
+    says that its processes are in a sandbox and end with it."""
     ours, its = os.pipe()
     loop = asyncio.get_running_loop()
     try:
@@ -122,9 +123,8 @@ async def _watch_process(
         stopped = None
         if not ended.done():
             stopped = (
-                f"stopped: it had printed {output.kept.total_bytes:,} bytes and went on; write "
-                "to a file "
-                "and look at parts of it"
+                f"stopped: it had printed {output.kept.total_bytes:,} bytes and continued; write "
+                "to a file and look at parts of it"
                 if output.flooded.done()
                 else f"stopped: it had not ended after {timeout_s:g} seconds (`timeout` in "
                 "agent.yaml)"
@@ -148,7 +148,7 @@ async def _watch_process(
 
 
 class _OutputPipe:
-    """The reading end of a pipe: what comes is counted, and mostly thrown away."""
+    """The reading end of a pipe. It counts what arrives and discards most of it."""
 
     def __init__(self, fd: int, limit: int) -> None:
         self._fd = fd
@@ -156,14 +156,14 @@ class _OutputPipe:
         self._most = limit * MAX_OUTPUT_FACTOR
         self.kept = HeadTailBuffer(limit)
         self.closed: asyncio.Future[None] = self._loop.create_future()
-        """Done when nobody can write to it any more."""
+        """Done when no process can write to the pipe any longer."""
         self.flooded: asyncio.Future[None] = self._loop.create_future()
-        """Done when more came than anybody would read."""
+        """Done when more arrived than anybody would read."""
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._read)
 
     def _read(self) -> bool:
-        """Take what is there; False when that was nothing."""
+        """Read what is in the pipe. Return False if that was nothing."""
         try:
             chunk = os.read(self._fd, PIPE_READ_BYTES)
         except BlockingIOError:
@@ -181,7 +181,8 @@ class _OutputPipe:
         return True
 
     def drain(self) -> None:
-        """What is in the pipe now; somebody who got away and prints on is not waited for."""
+        """Read what is in the pipe now, without waiting for a detached process that still
+        prints."""
         most = self.kept.total_bytes + 16 * PIPE_READ_BYTES
         while not self.closed.done() and self.kept.total_bytes < most and self._read():
             pass
@@ -194,7 +195,7 @@ class _OutputPipe:
 
 
 async def terminate_process_group(process: Process, grace_s: float = TERMINATION_GRACE_S) -> None:
-    """Ask the whole group to end, and end what has not after a while."""
+    """Ask the whole group to end, and kill what has not ended after a while."""
     if not _signal_group(process, signal.SIGTERM):
         return
     for _ in range(int(grace_s / GROUP_POLL_INTERVAL_S)):
@@ -211,12 +212,12 @@ async def terminate_process_group(process: Process, grace_s: float = TERMINATION
 
 
 def kill_process_group(process: Process) -> bool:
-    """End the whole group at once; False where nobody was left in it."""
+    """Kill the whole group at once. Return False if no process was left in it."""
     return _signal_group(process, signal.SIGKILL)
 
 
 def _signal_group(process: Process, number: int) -> bool:
-    """Send it to the group; False where nobody is left in it."""
+    """Send a signal to the group. Return False if no process is left in it."""
     with suppress(ProcessLookupError):
         try:
             os.killpg(process.pid, number)

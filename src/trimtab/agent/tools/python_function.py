@@ -1,10 +1,7 @@
-"""Synchronous functions beside the event loop.
+"""A Python function as a tool: its signature is the schema, its docstring the description.
 
-Where a function of `agent.yaml` comes from: a file beside it, or a package.
-
-What a Python function takes: as a JSON Schema for the model, and checked when it is called.
-
-A Python function as a tool: its signature is the schema, its docstring the description.
+The function comes from a file next to `agent.yaml`, or from a package. Its arguments are checked
+when it is called. Synchronous functions run in a thread next to the event loop.
 """
 
 from __future__ import annotations
@@ -43,8 +40,8 @@ from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 
 
 async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:
-    """Run it beside the event loop. A thread cannot be ended: one that hangs is left behind, and
-    does not keep the process from ending, as one of the loop's own pool would."""
+    """Run a function in a thread next to the event loop. A thread cannot be stopped. If it hangs,
+    it does not keep the process from ending, as a thread of the loop's own pool would."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -76,11 +73,12 @@ PythonFunction = Callable[..., Any]
 
 
 def load_function(tool_name: str, reference: str, folder: Path) -> PythonFunction:
-    """The function of `file.py:name` or `package.module:name`."""
+    """Load the function of `file.py:name` or `package.module:name`."""
     source, colon, wanted = reference.rpartition(":")
     if not (source and colon and wanted.isidentifier()):
         raise UnusableToolError(
-            tool_name, f"function {reference!r} is not `file.py:name` or `package.module:name`"
+            tool_name,
+            f"invalid function {reference!r}: write `file.py:name` or `package.module:name`",
         )
     # What stands beside the file may be imported from it; it shadows nothing that is installed.
     if str(folder) not in sys.path:
@@ -89,20 +87,19 @@ def load_function(tool_name: str, reference: str, folder: Path) -> PythonFunctio
         module = _import_file(folder / source) if source.endswith(".py") else _import_module(source)
     except FileNotFoundError as error:
         if error.filename != str(folder / source):
-            raise UnusableToolError(
-                tool_name, f"{source} failed while it was loaded: {error}"
-            ) from error
+            raise UnusableToolError(tool_name, f"{source} failed to load: {error}") from error
         raise UnusableToolError(
-            tool_name, f"there is no file {folder / source}; create it, or correct `function`"
+            tool_name,
+            f"the file {folder / source} does not exist; create it, or correct `function`",
         ) from None
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         fix = explain_withheld_variable(error) or "correct it"
         if isinstance(error, ModuleNotFoundError):
-            fix = "install what it needs into the environment of trimtab"
+            fix = "install the module in the Python environment of trimtab"
         raise UnusableToolError(
             tool_name,
-            f"{source} failed while it was loaded{_failing_line(error, source)}: {told}; {fix}",
+            f"{source} failed to load{_failing_line(error, source)}: {told}; {fix}",
         ) from error
     found = getattr(module, wanted, None)
     if not callable(found):
@@ -110,19 +107,19 @@ def load_function(tool_name: str, reference: str, folder: Path) -> PythonFunctio
         there = [each.__name__ for each in own if each.__module__ == module.__name__]
         raise UnusableToolError(
             tool_name,
-            f"{source} has no function {wanted!r}; it has {', '.join(there) or 'none'}: correct "
+            f"{source} has no function {wanted!r}; it has {', '.join(there) or 'none'}; correct "
             "`function`",
         )
     return found
 
 
 def _failing_line(error: BaseException, source: str) -> str:
-    """Where in the file it went wrong, as far as it is known."""
+    """Return the line of the file that failed, if it is known."""
     if isinstance(error, SyntaxError):
         return ""  # it says so itself
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename.endswith(source)]
-    return f", in line {lines[-1]}" if lines else ""
+    return f", on line {lines[-1]}" if lines else ""
 
 
 def _import_module(source: str) -> ModuleType:
@@ -130,8 +127,8 @@ def _import_module(source: str) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Runs what stands in the file. A `__pycache__` beside it can be written by tools that may not
-    change the file, and Python would believe what is in there."""
+    """Runs the source of the file itself. Tools that may not change the file can still write to its
+    `__pycache__`, which Python would trust."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -139,7 +136,8 @@ class _SourceLoader(SourceFileLoader):
 
 
 def _import_file(path: Path) -> ModuleType:
-    """A file's module, once in a process: two tools of one file share what it holds."""
+    """Return a file's module. It is loaded once per process: two tools of one file share its
+    state."""
     named = f"trimtab_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     if named in sys.modules:
         return sys.modules[named]
@@ -160,20 +158,20 @@ def _import_file(path: Path) -> ModuleType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSignature:
-    """What a function takes."""
+    """The arguments that a function takes."""
 
     adapters: Mapping[str, TypeAdapter[Any]]
-    """By the parameter's name, what reads its value."""
+    """The validator of each parameter, by name."""
     required: tuple[str, ...]
     """Parameters without a default."""
     invocation_parameter: str | None
     """The parameter that gets the invocation itself."""
     schema: Mapping[str, Any]
-    """JSON Schema of the arguments."""
+    """The JSON Schema of the arguments."""
 
 
 def read_function_signature(tool_name: str, function: PythonFunction) -> FunctionSignature:
-    """What the function takes, and the schema that says so."""
+    """Return the arguments that the function takes, with their schema."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
@@ -186,11 +184,11 @@ def read_function_signature(tool_name: str, function: PythonFunction) -> Functio
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise UnusableToolError(
-                tool_name, f"{parameter} stands for any number of values; name each parameter"
+                tool_name, f"{parameter} is not supported; declare every parameter by name"
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise UnusableToolError(
-                tool_name, f"{parameter.name} takes no name; remove the `/` behind it"
+                tool_name, f"{parameter.name} is positional-only; remove the `/` after it"
             )
         hint = hints.get(parameter.name, Any)
         if hint is ToolInvocation:
@@ -201,7 +199,8 @@ def read_function_signature(tool_name: str, function: PythonFunction) -> Functio
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
             said = str(error).splitlines()[0]
             raise UnusableToolError(
-                tool_name, f"the type of {parameter.name} has no JSON form ({said}); use another"
+                tool_name,
+                f"the type of {parameter.name} has no JSON form ({said}); use another type",
             ) from error
     required = tuple(n for n in adapters if parameters[n].default is inspect.Parameter.empty)
     defaults = {n: parameters[n].default for n in adapters if n not in required}
@@ -239,14 +238,14 @@ def _build_arguments_schema(
 def validate_function_arguments(
     signature: FunctionSignature, arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The values as the function wants them; raises Failed with all that is wrong."""
+    """Convert the arguments to the types of the function. Raises `ToolError` with all problems."""
     wrong: list[str] = []
     values: dict[str, Any] = {}
     for name, value in arguments.items():
         adapter = signature.adapters.get(name)
         if adapter is None:
             known = ", ".join(signature.adapters) or "none"
-            wrong.append(f"no parameter is called {name}; there is {known}")
+            wrong.append(f"unknown parameter {name}; the parameters are {known}")
             continue
         try:
             values[name] = adapter.validate_python(value)
@@ -256,12 +255,12 @@ def validate_function_arguments(
                 wrong.append(f"{place}: {each['msg']}")
     wrong += [f"{name}: missing" for name in signature.required if name not in arguments]
     if wrong:
-        raise ToolError("the arguments do not fit:\n" + "\n".join(f"- {each}" for each in wrong))
+        raise ToolError("invalid arguments:\n" + "\n".join(f"- {each}" for each in wrong))
     return values
 
 
 def make_python_tool(name: str, spec: PythonToolSpec, folder: Path, gate: PermissionGate) -> Tool:
-    """The tool as the model gets it."""
+    """Make the tool that the model gets."""
     function = load_function(name, spec.function, folder)
     signature = read_function_signature(name, function)
 
@@ -308,7 +307,7 @@ async def _call_function(function: PythonFunction, values: dict[str, Any]) -> An
 
 
 def format_function_result(value: Any, max_bytes: int) -> str | list[ToolContent]:
-    """What a function gave, as a result: text and parts as they are, other values as JSON."""
+    """Convert the return value to a result: text and parts unchanged, other values as JSON."""
     if value is None:
         return "[done, no value]"
     if isinstance(value, bytes | bytearray):

@@ -1,13 +1,13 @@
-"""A sandbox for the programs of tools, by bubblewrap: it may write to its folder and no further.
+"""A bubblewrap sandbox for the programs of tools, which can write only to their folder.
 
-What runs in it sees the machine's files read-only, a `/tmp` and a `/run` of its own, only its own
+Programs in it see the machine's files read-only, their own `/tmp` and `/run`, only their own
 processes, and no network unless it is allowed. Session logs, API keys and the history of chats are
-not there. It is not a virtual machine: what other files hold can be read, the user's home included.
+hidden. It is not a virtual machine: programs can read other files, including the user's home.
 
-A mount covers a file, not its name: whoever renames a folder above it takes the mount along, and
-can put another file in its place. So each folder between the writable one and such a file is a
-mount itself, which cannot be renamed. A symbolic link cannot be a mount; a tool that could replace
-one on the way to such a file is refused.
+A mount covers a file, not its name. If a program renames a folder above the file, the mount moves
+with it, and another file can take its place. So each folder between the writable folder and such a
+file is a mount itself, which cannot be renamed. A symbolic link cannot be a mount, so a tool that
+could replace a link on the way to such a file is refused.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ BUBBLEWRAP_PROGRAM = "bwrap"
 PROBE_TIMEOUT_S = 10.0
 """Seconds that the first program in a sandbox may take."""
 _PATHS_KEPT_OF_RUN = ("/run/current-system", "/run/wrappers")
-"""Where NixOS has its programs."""
+"""Folders of NixOS with its programs."""
 _NAME_RESOLUTION_PATHS = ("/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf")
-"""Where `/etc/resolv.conf` may point to."""
+"""Folders that `/etc/resolv.conf` may point to."""
 _NEVER_WRITABLE_FOLDERS = ("/", "/dev", "/proc", "/run")
-"""Folders that are the sandbox's own: with one of them from outside, there is none."""
+"""Folders that the sandbox replaces by its own. If one of them is writable, there is no sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bubblewrap:
-    """Bubblewrap as it works on this machine."""
+    """A bubblewrap program that works on this machine."""
 
     program: str
-    """Where it is."""
+    """The path of the program."""
     version: str
-    """Such as `0.8.0`."""
+    """The version, such as `0.8.0`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """What the programs of one tool run in."""
+    """The sandbox for the programs of one tool."""
 
     bubblewrap: Bubblewrap
-    """What makes it."""
+    """The program that makes it."""
     network: bool
-    """Whether they reach the network."""
+    """Whether the programs can reach the network."""
     hidden_paths: tuple[Path, ...] = ()
-    """Files and folders that are empty in there."""
+    """Files and folders that are empty in the sandbox."""
     read_only_paths: tuple[Path, ...] = ()
-    """Files that cannot be changed, even in the folder that can be written to."""
+    """Files that cannot be changed, even in the writable folder."""
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
-        """The command line that runs a program in the sandbox, with its folder writable."""
+        """Return the command line that runs a program in the sandbox, with its folder writable."""
         folders = _list_folders_between(cwd, (*self.read_only_paths, *self.hidden_paths))
         pinned = [("--bind", str(path), str(path)) for path in folders]
         kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
@@ -86,12 +86,12 @@ class Sandbox:
         )
 
     def describe(self) -> str:
-        """What it is, in a few words."""
+        """Describe the sandbox in a few words."""
         return f"bubblewrap {self.bubblewrap.version}, network {'on' if self.network else 'off'}"
 
 
 def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
-    """The options of bubblewrap for programs that may write to one folder."""
+    """Return the options of bubblewrap for programs that may write to one folder."""
     kept = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
     return (
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
@@ -107,7 +107,8 @@ def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
 
 
 def _list_folders_between(cwd: Path, paths: Iterable[Path]) -> list[Path]:
-    """The folders below the writable one in which one of these is, the outer ones first."""
+    """Return the folders below the writable folder that contain one of these, outer folders
+    first."""
     found = {
         folder
         for path in paths
@@ -119,7 +120,7 @@ def _list_folders_between(cwd: Path, paths: Iterable[Path]) -> list[Path]:
 
 
 def _hide_path(path: Path) -> tuple[str, ...]:
-    """Nothing for what is not there: bubblewrap would make it, for all to see."""
+    """Return nothing for a path that does not exist, because bubblewrap would create it."""
     if path.is_dir():
         return ("--tmpfs", str(path))
     return ("--ro-bind", "/dev/null", str(path)) if path.exists() else ()
@@ -128,7 +129,7 @@ def _hide_path(path: Path) -> tuple[str, ...]:
 def build_tool_setting(
     spec: AgentSpec, folder: Path, *, approve: ApprovalCallback, environ: Mapping[str, str]
 ) -> ToolSetting:
-    """What the tools of an agent are made with."""
+    """Build what all tools of an agent have in common."""
     return ToolSetting(
         folder=folder,
         gate=PermissionGate(approve=approve),
@@ -141,8 +142,7 @@ def build_tool_setting(
 def list_private_paths(
     spec: AgentSpec, folder: Path, environ: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """What no tool needs to see: the logs of all sessions, the API keys, what was typed in
-    chats."""
+    """List what no tool needs to see: the logs of all sessions, the API keys, the chat history."""
     state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     found = [Path(state) / "trimtab"]
     store = locate_agent_store(spec, folder)
@@ -154,13 +154,14 @@ def list_private_paths(
 
 
 def _make_absolute(path: Path) -> Path:
-    """Links in it stay: whether one of them can be replaced depends on the tool."""
+    """Make a path absolute without following its links. Whether one of them can be replaced depends
+    on the tool."""
     return Path(os.path.normpath(path.absolute()))
 
 
 def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
-    """The files that the agent is made of: who changes them changes what it may do, or what runs
-    outside of a sandbox."""
+    """List the files that the agent is made of. A change in them changes what the agent may do, or
+    what runs outside of a sandbox."""
     named = [folder / "agent.yaml"]
     for tool in spec.tools.values():
         if isinstance(tool, PythonToolSpec):
@@ -180,7 +181,7 @@ def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
 
 
 def _is_kept(path: Path, folder: Path) -> bool:
-    """Whether it is a file, or the folder of a package."""
+    """Return whether it is a file, or the folder of a package."""
     try:
         return path.is_file() or (path.parent == folder and path.is_dir())
     except (OSError, ValueError):
@@ -190,8 +191,8 @@ def _is_kept(path: Path, folder: Path) -> bool:
 def choose_sandbox(
     name: str, spec: ProcessToolSpec, setting: ToolSetting, cwd: Path
 ) -> Sandbox | None:
-    """The sandbox of a tool that runs in this folder; None where it has none. Raises
-    `UnusableToolError` where it must have one and cannot."""
+    """Return the sandbox of a tool that runs in this folder, or None. Raises `UnusableToolError` if
+    a sandbox is required and not possible."""
     if spec.sandbox == "off":
         return None
     found = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
@@ -204,16 +205,16 @@ def choose_sandbox(
             read_only_paths=tuple(path.resolve() for path in setting.agent_files),
         )
     if spec.sandbox == "required":
-        raise UnusableToolError(name, f"it must run in a sandbox, and {found}")
+        raise UnusableToolError(name, f"it must run in a sandbox, but {found}")
     log.warning("tools.%s runs without a sandbox: %s", name, found)
     return None
 
 
 def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
-    """Raise `UnusableToolError` if no sandbox can hold what may write to this folder."""
+    """Raise `UnusableToolError` if no sandbox is possible with this folder writable."""
     if str(cwd) in _NEVER_WRITABLE_FOLDERS:
         raise UnusableToolError(
-            name, f"no sandbox can be made around {cwd}; set cwd to a folder of its own"
+            name, f"a sandbox is not possible with cwd {cwd}; set cwd to a separate folder"
         )
     for path in (*setting.private_paths, *setting.agent_files):
         if link := _find_replaceable_link(path, cwd):
@@ -226,7 +227,8 @@ def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
 
 
 def _find_replaceable_link(path: Path, cwd: Path) -> Path | None:
-    """The first link on the way to a file that whoever writes to a folder can replace."""
+    """Return the first link on the way to a file that a program can replace if it may write to the
+    folder."""
     to_follow, seen = [path], set[Path]()
     while to_follow:
         current = to_follow.pop()
@@ -243,9 +245,9 @@ def _find_replaceable_link(path: Path, cwd: Path) -> Path | None:
 
 @cache
 def find_bubblewrap(search_path: str) -> Bubblewrap | str:
-    """Bubblewrap if it works here, which is tried once; else why it does not."""
+    """Return bubblewrap if it works here, otherwise the reason why not. It is tried only once."""
     if sys.platform != "linux":
-        return "bubblewrap is for Linux alone"
+        return "bubblewrap works only on Linux"
     program = shutil.which(BUBBLEWRAP_PROGRAM, path=search_path)
     if program is None:
         return "bubblewrap is not installed (Debian, Fedora: the package bubblewrap)"
@@ -265,7 +267,7 @@ def find_bubblewrap(search_path: str) -> Bubblewrap | str:
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         return (
-            f"bubblewrap does not work here: {lines[-1] if lines else 'it says no reason'}; "
+            f"bubblewrap does not work here: {lines[-1] if lines else 'it gives no reason'}; "
             "the machine may forbid user namespaces"
         )
     version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))

@@ -18,9 +18,9 @@ from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
 SHELL_TOOL_DESCRIPTION = (
     "Run a command with {shell} and get what it prints, stdout and stderr together. Each command "
-    "starts anew in the same folder: variables and `cd` do not last. There is no terminal and no "
+    "starts again in the same folder: variables and `cd` do not last. There is no terminal and no "
     "input, so nothing may ask questions. It is stopped after {timeout:g} seconds, and what it "
-    "leaves running in the background ends with it. Of very long output the middle is left out."
+    "leaves running in the background ends with it. The middle of very long output is left out."
 )
 
 
@@ -32,7 +32,7 @@ NO_NETWORK_DESCRIPTION = " There is no network."
 
 
 def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Tool:
-    """The tool as the model gets it."""
+    """Make the tool that the model gets."""
     env = build_tool_environment(spec.env, setting.environ)
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
     cwd = resolve_working_folder(name, spec.cwd, setting.folder)
@@ -76,20 +76,20 @@ def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Too
 
 
 def require_shell_command(arguments: Mapping[str, Any]) -> str:
-    """What the model wrote, if it is a command at all."""
+    """Return the command that the model wrote. Raises `ToolError` if it is missing or invalid."""
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
         raise ToolError("the argument `command` is missing: a text with the command to run")
     if "\0" in command:
-        raise ToolError("the command contains a NUL character, which no command can")
+        raise ToolError("the command contains a NUL character, which is not allowed")
     return command
 
 
 def resolve_working_folder(tool_name: str, cwd: str, folder: Path) -> Path:
-    """Where it runs; it must be there."""
+    """Return the folder that the tool runs in. Raises `UnusableToolError` if it does not exist."""
     where = folder / Path(cwd).expanduser()
     if not where.is_dir():
         raise UnusableToolError(
-            tool_name, f"cwd {cwd!r} is no folder ({where}); make it, or correct cwd"
+            tool_name, f"cwd {cwd!r} is not a folder ({where}); create it, or correct cwd"
         )
     return where.resolve()

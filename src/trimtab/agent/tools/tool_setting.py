@@ -1,4 +1,4 @@
-"""What all tools of an agent are made with."""
+"""What all tools of an agent have in common."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trimtab.agent.tools.permissions.rules import PermissionGate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSetting:
-    """Where the tools of an agent run, and who is asked about them."""
+    """The folder, the permissions and the environment of an agent's tools."""
 
     folder: Path
     """The folder of the agent's file."""
     gate: PermissionGate
-    """Who is asked."""
+    """Decides whether a call may run."""
     environ: Mapping[str, str]
-    """Where variables are looked up."""
+    """The environment in which variables are looked up."""
     private_paths: tuple[Path, ...] = ()
-    """What a sandbox hides."""
+    """Files and folders that a sandbox hides."""
     agent_files: tuple[Path, ...] = ()
-    """What cannot be changed from a sandbox."""
+    """Files that cannot be changed from a sandbox."""

@@ -27,9 +27,9 @@ from trimtab.session.tools import Tool
 async def open_tools(
     tool_specs: Mapping[str, AnyToolSpec], setting: ToolSetting
 ) -> AsyncGenerator[list[Tool]]:
-    """The tools, their servers started; what was started has ended afterwards.
+    """Start the servers of the tools and return the tools. At the end, stop what was started.
 
-    Raises `UnusableToolError` for the first of them that cannot be offered.
+    Raises `UnusableToolError` for the first tool that cannot be offered.
     """
     box = _ToolBuilder(setting)
     async with box.held:
@@ -50,7 +50,7 @@ class _ToolBuilder:
     def __init__(self, setting: ToolSetting) -> None:
         self.setting = setting
         self.held = AsyncExitStack()
-        """What ends with the box."""
+        """What is closed at the end."""
 
     async def build(self, name: str, spec: AnyToolSpec) -> list[Tool]:
         match spec:
@@ -82,5 +82,5 @@ def _refuse_duplicate_names(tools: list[Tool]) -> None:
     names = [tool.name for tool in tools]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UnusableToolError(
-            twice[0], "two tools have this name, one of them of an MCP server; rename one block"
+            twice[0], "two tools have this name, one of them from an MCP server; rename one block"
         )

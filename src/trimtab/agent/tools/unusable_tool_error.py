@@ -1,4 +1,4 @@
-"""What is wrong with a tool of `agent.yaml`, found before the model hears of it."""
+"""Problems with a tool of `agent.yaml` that are found before the model gets the tool."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from trimtab.errors import TrimtabError
 
 
 class UnusableToolError(TrimtabError, ValueError):
-    """A tool that cannot be offered: its block, what is wrong, and what to do."""
+    """A tool cannot be offered. The text names its block, the problem and what to do."""
 
     def __init__(self, tool: str, problem: str) -> None:
         super().__init__(f"tools.{tool}: {problem}")
         self.tool = tool
         """The block's name."""
         self.problem = problem
-        """What is wrong, and what to do."""
+        """The problem, and what to do."""

@@ -13,16 +13,20 @@ from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 def chat_command(
     question: Annotated[
         str | None,
-        typer.Argument(help="Ask just this; the answer goes to standard output."),
+        typer.Argument(help="Ask only this question. The answer goes to standard output."),
     ] = None,
     agent: Annotated[Path, typer.Option(help="The agent's file.")] = DEFAULT_AGENT_PATH,
     continue_newest: Annotated[
         bool,
-        typer.Option("--continue", "-c", help="Continue the newest session that is not served."),
+        typer.Option(
+            "--continue",
+            "-c",
+            help="Continue the newest session that does not belong to `trimtab serve`.",
+        ),
     ] = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Continue this session, or start one of that name."),
+        typer.Option(metavar="ID", help="Continue this session, or start one with this name."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each event as a line of JSON.")
@@ -30,8 +34,8 @@ def chat_command(
 ) -> None:
     """Talk to an agent in the terminal.
 
-    Without a question and with a terminal it is a conversation; what is piped into it is a
-    question. With --json each line of standard input is one.
+    On a terminal and without a question, this starts a conversation. Piped input is read as one
+    question. With --json, each line of standard input is a question.
     """
     # Whoever only asks for help does not wait for all of this.
     from trimtab.cli.chat.startup import ChatArguments, run_chat

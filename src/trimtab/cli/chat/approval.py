@@ -1,4 +1,4 @@
-"""What may run is asked of the person at the terminal, one question after the other."""
+"""Ask the person at the terminal whether a tool may run, one question at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trimtab.cli.terminal_text_format import (
 from trimtab.log.message import ToolCall
 
 MAX_SHOWN_LINES = 60
-"""Of what would run that are shown at once."""
+"""Lines of a call that are shown at first."""
 
 ReadChoice = Callable[[str, Mapping[str, str]], Awaitable[str | None]]
-"""Reads one of the keys, shown behind a question, and gives its word; None for Ctrl-C."""
+"""Shows a question, reads one of the keys and returns its word. Returns None for Ctrl-C."""
 
 APPROVAL_KEYS = {"y": "yes", "a": "always", "n": "no"}
 SHOW_ALL_KEY = {"s": "show all of it"}
@@ -29,7 +29,7 @@ RERUN_KEYS = {"y": "yes", "n": "no"}
 
 
 class ApprovalPrompt:
-    """Asks; whoever presses Ctrl-C says no and stops the turn."""
+    """Asks the person at the terminal. Ctrl-C means no and also stops the turn."""
 
     def __init__(
         self, screen: TurnScreen, read_choice: ReadChoice, stop_turn: Callable[[], None]
@@ -40,7 +40,7 @@ class ApprovalPrompt:
         self._one = asyncio.Lock()
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
-        """Whether a call may run, after showing exactly what would."""
+        """Show exactly what would run, and return whether it may."""
         told = [question.text, *_arguments_not_in_text(question)]
         asked = "Run it? [y]es / [a]lways this exact call / [n]o"
         what = f"{question.tool} wants to run"
@@ -53,8 +53,8 @@ class ApprovalPrompt:
                 return "no"
 
     async def confirm_rerun(self, call: ToolCall) -> bool:
-        """Whether a call whose outcome nobody knows is to be made once more."""
-        what = f"{call.name} was cut off; it may or may not have done its work"
+        """Return whether a call with an unknown outcome is to run again."""
+        what = f"{call.name} was interrupted; it may or may not have done its work"
         asked = "Run it again? [y]es / [n]o"
         return (
             await self._ask(what, [format_tool_arguments_in_full(call)], asked, RERUN_KEYS) == "yes"
@@ -103,7 +103,7 @@ class ApprovalPrompt:
 
 
 def _arguments_not_in_text(question: ApprovalRequest) -> list[str]:
-    """Arguments that the text does not show."""
+    """Return the arguments that the text does not show."""
     return [
         f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
         for name, value in question.arguments.items()

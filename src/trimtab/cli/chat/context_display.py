@@ -1,4 +1,4 @@
-"""How full the context is, and what was hidden last, before the next line is typed."""
+"""Show how full the context is and what was hidden last, above the input line."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from trimtab.prompt.context_report import BAR_CHARS, ContextReport
 from trimtab.session.visibility_and_past_requests import HiddenTotals
 
 BAR_MARGIN_CHARS = 26
-"""Characters that stand beside the bar."""
+"""Characters to the left and right of the bar."""
 _EDIT_WORDS = {
     "truncate": ("tool result", "cut"),
     "mask": ("tool result", "replaced by a line"),
     "summarise": ("message", "summarised"),
     "drop": ("message", "dropped"),
-    "rejected": ("part", "left out, for the provider did not take it"),
+    "rejected": ("part", "left out because the provider did not accept it"),
 }
 
 
 def compute_bar_width(console: Console) -> int:
-    """Characters of the bar that leave its line whole."""
+    """Return the width at which the bar fits on its line."""
     return max(8, min(BAR_CHARS, console.width - BAR_MARGIN_CHARS))
 
 
 def classify_fill_level(report: ContextReport, thresholds: ThresholdsSpec) -> str:
-    """`normal`, `high` or `critical`, by the thresholds of the agent's file."""
+    """Return `normal`, `high` or `critical`, by the thresholds in the agent's file."""
     if report.share > thresholds.trim:
         return "critical"
     return "high" if report.share > thresholds.summarise else "normal"
@@ -43,7 +43,7 @@ def show_context_bar(
     thresholds: ThresholdsSpec,
     console: Console,
 ) -> None:
-    """The bar, coloured by how full the window is; under it the cache and what was hidden."""
+    """Draw the bar in the colour of its fill level, then the cache share and what was hidden."""
     style = BAR_LEVEL_COLOURS[classify_fill_level(report, thresholds)]
     drawn = report.draw(compute_bar_width(console))
     console.print(Text(drawn, style), no_wrap=True, overflow="ellipsis")
@@ -53,13 +53,13 @@ def show_context_bar(
 
 
 def show_context_line(report: ContextReport, thresholds: ThresholdsSpec, console: Console) -> None:
-    """The same on one line, where little has changed since the bar was drawn."""
+    """Draw one line instead of the bar if little has changed since the bar was drawn."""
     style = BAR_LEVEL_COLOURS[classify_fill_level(report, thresholds)]
     console.print(Text(f"  {report.line()}", style), no_wrap=True, overflow="ellipsis")
 
 
 def show_newly_hidden(hidden: Sequence[HiddenTotals], console: Console) -> None:
-    """What was hidden last, and how it is looked up."""
+    """Print what was hidden last, and the command that explains it."""
     if hidden:
         _print_indented(
             console,
@@ -68,7 +68,7 @@ def show_newly_hidden(hidden: Sequence[HiddenTotals], console: Console) -> None:
 
 
 def describe_newly_hidden(hidden: Sequence[HiddenTotals]) -> str:
-    """`3 tool results replaced by a line (12,300 tokens) · /why m12.0`."""
+    """Return, for example, `3 tool results replaced by a line (12,300 tokens) · /why m12.0`."""
     told: list[str] = []
     for one in hidden:
         noun, done = _EDIT_WORDS[one.op]

@@ -1,5 +1,5 @@
-"""The file of lines that were typed into chats, in prompt_toolkit's form: `# when`, then `+` before
-each row of the line. What is erased elsewhere leaves it, too."""
+"""The file of lines that users typed into chats, in the format of prompt_toolkit: `# when`, then
+`+` before each row of a line. Text that is erased from a session is also removed from this file."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 def locate_history_file(environ: Mapping[str, str]) -> Path:
-    """Where it is."""
+    """Return the path of the history file."""
     base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "trimtab" / "history"
 
 
 def create_history_file(path: Path) -> None:
-    """Have the file there, for its owner alone, before anything is written to it."""
+    """Create the file, readable only by its owner, before anything is written to it."""
     make_private_folder(path.parent)
     os.close(open_private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
 
 
 def remove_history_lines(path: Path, texts: Collection[str]) -> int:
-    """Take out all lines that say just one of these; returns how many there were."""
+    """Remove every line that equals one of these texts, and return how many there were."""
     # As the file has them: what UTF-8 cannot say is a question mark in it.
     wanted = {text.encode("utf-8", "replace").decode().strip() for text in texts}
     if not wanted or not path.exists():
@@ -56,7 +56,7 @@ def remove_history_lines(path: Path, texts: Collection[str]) -> int:
 
 
 async def list_user_texts_to_forget(store: Store, session_id: str) -> list[str]:
-    """All that users have said in a session: what may have been typed into a chat."""
+    """Return all user messages of a session: somebody may have typed them into a chat."""
     return [
         event.body.message.text
         async for event in store.events(session_id)
@@ -65,14 +65,16 @@ async def list_user_texts_to_forget(store: Store, session_id: str) -> list[str]:
 
 
 def forget_history_lines_with(service: AgentService, log: logging.Logger) -> None:
-    """What was typed into chats by whoever runs this leaves that file with the message."""
+    """Remove lines from the user's history file whenever the service erases their message."""
     path = locate_history_file(os.environ)
 
     async def forget(said: Collection[str]) -> None:
         try:
             await asyncio.to_thread(remove_history_lines, path, said)
         except OSError as error:
-            log.warning("%s may still hold a line that was erased elsewhere: %s", path, error)
+            log.warning(
+                "%s may still contain a line that was erased from a session: %s", path, error
+            )
 
     async def deleted(session: str) -> None:
         if path.exists() and await service.store.position(session):
@@ -87,7 +89,7 @@ def forget_history_lines_with(service: AgentService, log: logging.Logger) -> Non
 
 @contextlib.contextmanager
 def lock_history_file(path: Path) -> Generator[None]:
-    """Let no other chat write to the file meanwhile. The folder is what is locked: the file may be
+    """Keep other chats from writing to the file. The lock is on the folder, because the file may be
     replaced."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""One turn that a person can stop, and what came of it."""
+"""Run one turn that a person can stop, and return its outcome."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from trimtab.cli.chat.turn_errors import TurnProblem, describe_turn_error
 from trimtab.session.events import TurnFinished
 
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""What ends the process, in order."""
+"""The signals that end the process, in order."""
 
 
 @dataclass(slots=True)
 class ChatSignalHandler:
-    """What Ctrl-C and the end of the terminal mean at the moment."""
+    """Decides what Ctrl-C and the end of the terminal do at the moment."""
 
     turn: asyncio.Task[Any] | None = None
-    """What Ctrl-C stops."""
+    """The turn that Ctrl-C stops."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """What tells the turn that it is to stop."""
+    """Tells the turn to stop."""
     ignore_when_idle: bool = False
-    """Whether Ctrl-C means nothing where there is no turn; else it ends the process."""
+    """Whether Ctrl-C does nothing while no turn runs. Otherwise it ends the process."""
     ended_by_signal: int | None = None
-    """What has ended the process."""
+    """The signal that ended the process."""
     main_task: asyncio.Task[Any] | None = None
-    """The process, as far as we are concerned."""
+    """The task to cancel when the process has to end."""
 
     def stop_turn(self) -> None:
-        """Stop the turn, not the chat; whoever asks twice does not want to wait for its end."""
+        """Stop the turn but not the chat. A second call does not wait for the turn to end."""
         if self.turn is not None and self.stop.is_set():
             self.turn.cancel()
         elif self.turn is not None:
@@ -49,7 +49,7 @@ class ChatSignalHandler:
 
     @contextmanager
     def handle_signals(self) -> Generator[None]:
-        """While it lasts, signals stop the turn or end this task; none of them kills."""
+        """Let signals stop the turn or end this task while the block runs, and never kill it."""
         loop, self.main_task = asyncio.get_running_loop(), asyncio.current_task()
         loop.add_signal_handler(signal.SIGINT, self.stop_turn)
         for number in TERMINATION_SIGNALS:
@@ -64,7 +64,7 @@ class ChatSignalHandler:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurnOutcome:
     ended: TurnFinished | None = None
-    """How the turn ended; None where it did not."""
+    """How the turn ended. None if it did not."""
     stopped: bool = False
     """Whether a person stopped it."""
     problem: TurnProblem | None = None
@@ -76,7 +76,7 @@ async def run_interruptible_turn(
     start_turn: Callable[[asyncio.Event], Coroutine[Any, Any, TurnFinished]],
     model: ModelSpec,
 ) -> ChatTurnOutcome:
-    """Take a turn of a model that Ctrl-C may stop; a mistake of ours is raised."""
+    """Run a turn that Ctrl-C may stop. Errors in our own code are raised."""
     interrupts.stop = stop = asyncio.Event()
     interrupts.turn = task = asyncio.create_task(start_turn(stop))
     try:

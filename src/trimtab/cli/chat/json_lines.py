@@ -1,4 +1,4 @@
-"""`--json`: every event as one line, for programs."""
+"""`--json`: print every event as one line of JSON, for programs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ EXIT_STOPPED = 130
 
 
 def write_json_line(record: dict[str, Any]) -> None:
-    """One line, at once."""
+    """Write one line and flush it."""
     sys.stdout.write(f"{json.dumps(record)}\n")
     sys.stdout.flush()
 
 
 def write_error_line(kind: str, text: str, next_step: str = "") -> None:
-    """Write an error as a line as well."""
+    """Write an error as one line of JSON."""
     write_json_line({"type": "error", "kind": kind, "text": text, "next": next_step})
 
 
 @contextmanager
 def report_errors_as_json() -> Generator[None]:
-    """What `cli.store_command.report_known_errors` does, as a line of JSON."""
+    """Do what `cli.store_command.report_known_errors` does, but print a line of JSON."""
     try:
         yield
     except (BrokenPipeError, KeyError, IndexError):
@@ -46,7 +46,7 @@ def report_errors_as_json() -> Generator[None]:
 
 
 async def refuse_with_json_line(question: ApprovalRequest) -> ApprovalAnswer:
-    """Refuse a call that needs approval, and write what would have been asked."""
+    """Refuse a call that needs approval, and write the question that nobody could answer."""
     write_json_line(
         {
             "type": "approval.requested",
@@ -63,7 +63,7 @@ async def refuse_with_json_line(question: ApprovalRequest) -> ApprovalAnswer:
 async def answer_questions_as_json_lines(
     chat: ChatState, only_question: str | None, interrupts: ChatSignalHandler
 ) -> int:
-    """One turn for the argument, or one for each line of standard input."""
+    """Run one turn for the argument, or one for each line of standard input."""
     write_json_line({"type": "session", "id": chat.session.id})
     if only_question is not None:
         return await _answer_one(chat, only_question, interrupts)
@@ -97,14 +97,14 @@ async def _answer_one(chat: ChatState, question: str, interrupts: ChatSignalHand
 
 
 async def _read_prompts() -> AsyncIterator[str]:
-    """Lines of standard input: a text each, or an object with one, for texts of several lines."""
+    """Yield prompts from standard input: plain lines, or JSON objects for longer texts."""
     async for line in read_stdin_lines():
         if text := extract_plain_or_json_prompt(line):
             yield text
 
 
 def extract_plain_or_json_prompt(line: str) -> str:
-    """The text of a line of input."""
+    """Return the text of a line of input."""
     line = line.strip()
     if line.startswith("{"):
         try:

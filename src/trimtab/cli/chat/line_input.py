@@ -1,4 +1,4 @@
-"""What a person types: lines with a history, single keys, and nothing while a turn runs."""
+"""Read lines with a history and single keys, and hide what is typed while a turn runs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ CONTINUATION_PROMPT = "  "
 
 
 class InputInterrupted(Exception):
-    """Ctrl-C on an empty line."""
+    """The user pressed Ctrl-C on an empty line."""
 
 
 class InputClosed(Exception):
-    """Ctrl-D, or the terminal is gone."""
+    """The user pressed Ctrl-D, or the terminal is gone."""
 
 
 class KeyboardInput:
-    """The terminal's other half."""
+    """Reads what the user types."""
 
     def __init__(self, completions: Sequence[str], history: History | None = None) -> None:
         self._lines: PromptSession[str] = PromptSession(
@@ -58,13 +58,13 @@ class KeyboardInput:
         )
 
     def forget_lines(self, texts: Collection[str]) -> None:
-        """Let lines that were typed not be offered again, nor be kept."""
+        """Remove lines from the history, in memory and in its file."""
         history = self._lines.history
         if isinstance(history, ErasableFileHistory):
             history.forget_lines(texts)
 
     async def read_line(self, draft: str = "") -> str:
-        """The next message. Raises Interrupted and Left."""
+        """Read the next message. Raises InputInterrupted or InputClosed."""
         try:
             return await self._lines.prompt_async(INPUT_PROMPT, default=draft, handle_sigint=False)
         except KeyboardInterrupt as error:
@@ -73,10 +73,10 @@ class KeyboardInput:
             raise InputClosed from error
 
     def feed_typeahead(self) -> None:
-        """Let what was typed before there was a line be typed into it, its Enter as Enter.
+        """Put what the user typed before the prompt appeared into the input line.
 
-        The terminal has made a line feed of that, which would only begin a new line. To be called
-        while it is `silent`.
+        The terminal has turned Enter into a line feed, which would only start a new line. This
+        turns it back. Call it inside `suppress_terminal_echo`.
         """
         if not sys.stdin.isatty():
             return
@@ -90,9 +90,9 @@ class KeyboardInput:
         store_typeahead(self._lines.app.input, keys)
 
     async def read_choice(self, question: str, answers_by_key: Mapping[str, str]) -> str | None:
-        """The word of the key that was pressed; None for Ctrl-C or Ctrl-D.
+        """Return the word of the key that the user pressed. None for Ctrl-C or Ctrl-D.
 
-        What was typed before the question was seen answers nothing.
+        Keys that were typed before the question appeared are ignored.
         """
         if sys.stdin.isatty():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
@@ -105,7 +105,7 @@ class KeyboardInput:
 
 
 class ErasableFileHistory(FileHistory):
-    """What was typed before, in a file that its owner alone can read and whose lines can go."""
+    """A history file that only its owner can read and whose lines can be erased."""
 
     def __init__(self, path: Path, redact: Redact | None = None) -> None:
         super().__init__(str(path))
@@ -121,14 +121,14 @@ class ErasableFileHistory(FileHistory):
             super().store_string(string)
 
     def forget_lines(self, texts: Collection[str]) -> None:
-        """Take lines out of the file and out of memory."""
+        """Remove lines from the file and from memory."""
         wanted = {text.strip() for text in texts}
         self._loaded_strings = [one for one in self._loaded_strings if one.strip() not in wanted]
         remove_history_lines(self._path, texts)
 
 
 def open_input_history(environ: Mapping[str, str], redact: Redact | None = None) -> History:
-    """What was typed before, in a file; else in memory."""
+    """Open the history file, or a history in memory if the file cannot be written."""
     path = locate_history_file(environ)
     try:
         create_history_file(path)
@@ -139,7 +139,7 @@ def open_input_history(environ: Mapping[str, str], redact: Redact | None = None)
 
 @contextmanager
 def suppress_terminal_echo() -> Generator[None]:
-    """Let typed keys wait for the next line instead of showing up in a reply; Ctrl-C works."""
+    """Keep typed keys for the next input line instead of showing them. Ctrl-C still works."""
     if not sys.stdin.isatty():
         yield
         return
@@ -202,7 +202,7 @@ def _bind_answer_keys(answers_by_key: Mapping[str, str]) -> KeyBindings:
     @keys.add("enter")
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
-        """Nothing: only an answer is one."""
+        """Ignore every other key."""
 
     @keys.add("c-c")
     @keys.add("c-d")

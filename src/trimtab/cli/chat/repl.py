@@ -1,4 +1,4 @@
-"""The chat at a terminal: a line, a turn, and again."""
+"""The chat at a terminal: read a line, run a turn, repeat."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from trimtab.session.visibility_and_past_requests import (
 from trimtab.window.window import Window
 
 MAX_RECAP_CHARS = 200
-"""Characters of the last exchange that are shown again."""
+"""Characters of the last exchange to show when a session is resumed."""
 REDRAW_SHARE_CHANGE = 0.05
-"""Of the window, by which its use must have changed for the whole bar to be drawn again."""
+"""Draw the whole bar again if the used share of the window changed by more than this."""
 
 
 class ChatLoop:
@@ -75,7 +75,7 @@ class ChatLoop:
         screen.has_commands = True
 
     async def run_until_left(self) -> None:
-        """Until /quit, Ctrl-D or twice Ctrl-C."""
+        """Read lines until /quit, Ctrl-D or two Ctrl-C."""
         talk, leaving = self.chat, False
         while not talk.leaving:
             self._show_context()
@@ -88,7 +88,7 @@ class ChatLoop:
                 if leaving:
                     break
                 leaving = True
-                self._hint("Ctrl-C once more, or Ctrl-D, leaves.")
+                self._hint("Press Ctrl-C again, or Ctrl-D, to leave.")
                 continue
             leaving = False
             await self._handle_line(line)
@@ -148,18 +148,18 @@ class ChatLoop:
     async def _show_outcome(self, outcome: ChatTurnOutcome) -> None:
         if outcome.stopped:
             calls = outcome.ended.cut_off_tools if outcome.ended is not None else 0
-            told = "What was said until then is kept"
+            told = "Everything up to here is kept"
             if calls:
                 told = f"{format_count(calls, 'tool call')} did not finish"
             self._screen.print_message(
-                f"Stopped. {told}. Your next message goes on from here.",
+                f"Stopped. {told}. Your next message continues from here.",
                 "note",
             )
         elif outcome.ended is not None and outcome.ended.reason == "iterations":
             most = self.chat.agent.spec.session.max_tool_iterations
             self._screen.print_message(
                 f"Stopped after {format_count(most, 'round')} of tool calls (max_tool_iterations). "
-                "Enter lets it go on.",
+                "Press Enter to continue.",
                 "note",
             )
         elif outcome.ended is not None and outcome.ended.cost_ceiling is not None:
@@ -168,7 +168,7 @@ class ChatLoop:
             )
 
     async def _note_hidden(self, before: int, covered: int) -> None:
-        """What the turn has hidden; it is told now where the bar does not tell it."""
+        """Remember what the turn has hidden, and print it now if the bar will not show it."""
         session = self.chat.session
         try:
             hidden = await total_hidden_since_by_edit_kind(
@@ -186,7 +186,7 @@ class ChatLoop:
         return self.chat.session.report().share > thresholds.display
 
     def _show_context(self) -> None:
-        """The bar, wherever it is not what was seen last; one line where little has changed."""
+        """Draw the bar if it has changed, or one line if it has changed little."""
         talk, report = self.chat, self.chat.session.report()
         thresholds = talk.agent.spec.session.thresholds
         what = (
@@ -206,7 +206,7 @@ class ChatLoop:
         self._shown = now
 
     def _needs_whole_bar(self, state: object, share: float) -> bool:
-        """Whether the bar that was drawn last tells too little."""
+        """Return whether one line would not show enough."""
         return (
             self._whole is None
             or state != self._whole[0]
@@ -217,7 +217,7 @@ class ChatLoop:
         self.chat.console.print(Text(escape_control_characters(text), "dim"))
 
     async def show_greeting(self, *, is_resumed: bool) -> None:
-        """Where the person is: a new session, or what was said last in an old one."""
+        """Show which session this is, and the last exchange if it is an old one."""
         talk = self.chat
         window, spec = talk.session.window, talk.agent.spec
         self._print_line(f"{spec.name} · {spec.model.name} · session {talk.session.id}", "bold")
@@ -236,12 +236,14 @@ class ChatLoop:
         self._show_last_exchange(window)
         if holder := await _find_other_writer(talk.session):
             self._print_line(
-                f"\nProcess {holder} has this session open and alone may write to it. End that "
-                "one before you say something here, or go on in a copy: /fork.",
+                f"\nProcess {holder} has this session open, and only one process may write to it. "
+                "End that process before you send a message here, or continue in a copy: /fork.",
                 "yellow",
             )
         elif cut := describe_interrupted_turn(window):
-            self._print_line(f"\n{cut} Enter goes on with it; or say something else.", "yellow")
+            self._print_line(
+                f"\n{cut} Press Enter to continue it, or type something else.", "yellow"
+            )
         talk.console.print()
 
     def _show_last_exchange(self, window: Window) -> None:
@@ -258,22 +260,21 @@ class ChatLoop:
 
 
 async def _find_other_writer(session: Session) -> str | None:
-    """Another process that writes to the session; None where the store does not tell."""
+    """Return another process that writes to the session. None if the store cannot tell."""
     look: Any = getattr(session.store, "held_by", None)
     return None if look is None else await look(session.id)
 
 
 def describe_interrupted_turn(window: Window) -> str:
-    """In what state the last turn was left, if it did not end; else nothing."""
+    """Return how the last turn was interrupted, or nothing if it ended normally."""
     if waiting := window.conversation.open_calls():
         names = ", ".join(dict.fromkeys(pairing.name for pairing in waiting))
         if window.accounting.started_tool_keys:
             return (
-                f"The last turn was cut off while {escape_control_characters(names)} was "
-                "running; what it began may "
-                "still run outside of the chat."
+                f"The last turn was interrupted while {escape_control_characters(names)} was "
+                "running; processes that it started may still run outside the chat."
             )
-        return f"The last turn was cut off before {escape_control_characters(names)} could run."
+        return f"The last turn was interrupted before {escape_control_characters(names)} could run."
     if is_model_reply_due(window):
-        return "The last turn was cut off before the model had answered."
+        return "The last turn was interrupted before the model answered."
     return ""

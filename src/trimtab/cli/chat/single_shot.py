@@ -1,4 +1,4 @@
-"""One question and its answer: for pipes, and for those who want no conversation."""
+"""One question and its answer, for pipes and scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXIT_STOPPED = 130
 
 
 class SingleShotScreen:
-    """Draws a turn where people look, and keeps its last words for standard output."""
+    """Draws a turn on the terminal, and keeps the final reply for standard output."""
 
     def __init__(self, screen: TurnScreen, *, streams_reply: bool) -> None:
         self._screen = screen
@@ -31,7 +31,7 @@ class SingleShotScreen:
         self.reply = ""
 
     def on_event(self, event: TurnEvent) -> None:
-        """Draw it; of the reply nothing is passed on that could become void."""
+        """Draw an event. A reply that may still be discarded does not go to standard output."""
         match event:
             case AssistantReplied(message=message):
                 if not self._streams and message.calls and message.text:
@@ -50,7 +50,7 @@ async def answer_once(
     interrupts: ChatSignalHandler,
     approval: ApprovalPrompt | None,
 ) -> int:
-    """Answer one question; returns the exit status."""
+    """Answer one question, and return the exit status."""
     streams = sys.stdout.isatty()
     screen = TurnScreen(chat.console, live=streams or sys.stderr.isatty())
     watched = SingleShotScreen(screen, streams_reply=streams)
@@ -80,7 +80,7 @@ async def answer_once(
     if outcome.ended is not None and outcome.ended.reason == "iterations":
         most = chat.agent.spec.session.max_tool_iterations
         told = f"Stopped after {most} rounds of tool calls"
-        more = "set a larger `max_tool_iterations` under `session` in agent.yaml, or go on"
+        more = "set a larger `max_tool_iterations` under `session` in agent.yaml, or continue"
         screen.print_message(f"{told}; {more}.", "error")
         return EXIT_FAILED
     if outcome.ended is not None and outcome.ended.cost_ceiling is not None:
@@ -90,7 +90,7 @@ async def answer_once(
 
 
 async def _describe_cut_question(chat: ChatState, before: int) -> str | None:
-    """What to say where the question itself was cut, since the log stood at `before`."""
+    """Return a note if the question itself was cut after position `before` of the log."""
     session, asked, size = chat.session, 0, 0
     async for event in session.store.events(session.id, [(before + 1, None)]):
         match event.body:
@@ -98,9 +98,10 @@ async def _describe_cut_question(chat: ChatState, before: int) -> str | None:
                 asked, size = event.seq, sum(part.tokens for part in sizes)
             case Edit(op="truncate", first=first) as edit if first == asked:
                 return (
-                    f"The question has {size:,} tokens and the window {session.budget().limit:,}: "
-                    f"the model was shown {edit.size.tokens:,} of it. Put what is long into a file "
-                    "that a tool reads, or choose a model with a larger window in agent.yaml."
+                    f"The question has {size:,} tokens, but the window has "
+                    f"{session.budget().limit:,}: the model saw {edit.size.tokens:,} of them. Put "
+                    "long text into a file that a tool can read, or choose a model with a larger "
+                    "window in agent.yaml."
                 )
             case _:
                 pass
@@ -108,14 +109,14 @@ async def _describe_cut_question(chat: ChatState, before: int) -> str | None:
 
 
 def make_refusing_approver(console: Console) -> ApprovalCallback:
-    """Whoever is asked where nobody sits: says just that, and shows what was not run."""
+    """Return an approver for runs without a user: it refuses, and shows what it refused."""
 
     async def refuse(question: ApprovalRequest) -> ApprovalAnswer:
         why = f"{shorten_to_line(question.why, 300)}; " if question.why else ""
         console.print(
-            f"{question.tool} was not run, for nobody can be asked: "
+            f"{question.tool} was not run because nobody can approve it here: "
             f"{shorten_to_line(question.text, 200)} "
-            f"({why}put it under `allow` of this tool in agent.yaml)",
+            f"({why}add it to `allow` of this tool in agent.yaml)",
             markup=False,
             highlight=False,
             soft_wrap=True,

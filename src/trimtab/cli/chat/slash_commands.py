@@ -1,4 +1,4 @@
-"""What a line that begins with a slash does."""
+"""Lines that begin with a slash, such as /context and /undo."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ from trimtab.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.stores.factory import is_database_address
 
 RECALL_HEAD_ROWS = 60
-"""Rows of a recalled text that are shown from its beginning."""
+"""Rows to show from the beginning of a recalled text."""
 RECALL_TAIL_ROWS = 5
-"""Rows of it that are shown from its end."""
+"""Rows to show from the end of a recalled text."""
 ERASE_CONFIRMATION_WORD = "yes"
-"""What must stand behind a handle that is to be erased."""
+"""The word that the user types after a handle to confirm that it is to be erased."""
 _COMMAND = re.compile(r"/([a-zA-Z?]+)(?:\s+(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlashCommand:
     run: Callable[[ChatState, str], Awaitable[None]]
-    """What it does, with what is typed behind its name."""
+    """Runs the command with the text after its name."""
     argument_hint: str = ""
-    """What is typed behind its name."""
+    """Shows what to type after the name."""
     help: str
-    """What it is for."""
+    """What the command is for."""
 
 
 def parse_slash_command(line: str) -> tuple[str, str] | None:
-    """The name and the rest of a line that is a command; a path such as /etc/hosts is none."""
+    """Return the name and the rest of a command line. A path such as /etc/hosts is not one."""
     found = _COMMAND.fullmatch(line.strip())
     return None if found is None else (found[1].lower(), (found[2] or "").strip())
 
 
 async def run_slash_command(chat: ChatState, name: str, argument: str) -> None:
-    """Do what a command says; what it cannot, it says."""
+    """Run a command, and print an error if it fails."""
     command = SLASH_COMMANDS.get(name)
     if command is None:
         near = difflib.get_close_matches(name, SLASH_COMMANDS, n=1, cutoff=0.4)
-        hint = f"did you mean /{near[0]}?" if near else "/help lists all"
-        _print_text(chat, f"There is no /{name}; {hint}", "red")
+        hint = f"did you mean /{near[0]}?" if near else "/help lists all commands"
+        _print_text(chat, f"Unknown command /{name}; {hint}", "red")
         return
     if command.argument_hint and not command.argument_hint.startswith("[") and not argument:
-        _print_text(chat, f"/{name} needs to know what: /{name} {command.argument_hint}", "red")
+        _print_text(chat, f"/{name} needs an argument: /{name} {command.argument_hint}", "red")
         return
     try:
         await command.run(chat, argument)
@@ -94,13 +94,13 @@ async def _context(chat: ChatState, argument: str) -> None:
             if gone := window.conversation.total_messages - len(window.entries):
                 _hint(chat, f"{format_count(gone, 'older message')} hidden; /search finds them.")
             if not lines:
-                _hint(chat, "Nothing was said yet.")
+                _hint(chat, "There are no messages yet.")
         case _:
-            raise ValueError(f"/context knows tools and messages, not {argument!r}")
+            raise ValueError(f"/context accepts tools or messages, not {argument!r}")
 
 
 def _show_tools(chat: ChatState) -> None:
-    """What each tool takes: its definition, its calls and its results."""
+    """Show the tokens of each tool: its definition, its calls and its results."""
     rows: dict[str, Counter[str]] = {}
     for section in chat.session.report().sections:
         kind, found, name = section.name.partition(": ")
@@ -122,16 +122,14 @@ def _show_tools(chat: ChatState) -> None:
             *(f"{figure:,}" if figure else "–" for figure in figures),
         )
     chat.console.print(table)
-    _hint(chat, "Tokens, estimated, as the next call would send them.")
+    _hint(chat, "Estimated tokens of the next call.")
 
 
 async def _why(chat: ChatState, argument: str) -> None:
     try:
         found = await chat.session.why_by_part(argument)
     except LookupError as error:
-        raise LookupError(
-            f"no message is called {argument}; /context messages lists those that there are"
-        ) from error
+        raise LookupError(f"{error}; /context messages lists all handles") from error
     for reason in found:
         print_visibility_explanation(reason, chat.console, f"/recall {reason.handle}")
 
@@ -148,12 +146,12 @@ async def _recall(chat: ChatState, argument: str) -> None:
     # A database's address holds a password, and comes from the environment as a rule.
     store = "" if is_database_address(place) else f" --store {place}"
     command = f"trimtab session recall {chat.session.id} {argument}{store} | less"
-    _hint(chat, f"… {format_count(len(left), 'line')} not shown; all of it: {command}")
+    _hint(chat, f"… {format_count(len(left), 'line')} not shown; to see all of them: {command}")
     chat.console.out("\n".join(rows[-RECALL_TAIL_ROWS:]), highlight=False)
 
 
 def _wrap_rows(line: str, width: int) -> list[str]:
-    """A line as a terminal breaks it."""
+    """Break a line as a terminal does."""
     wide = max(20, width)
     return [line[at : at + wide] for at in range(0, len(line), wide)] or [""]
 
@@ -161,7 +159,7 @@ def _wrap_rows(line: str, width: int) -> list[str]:
 async def _search(chat: ChatState, argument: str) -> None:
     found = await chat.session.search(argument)
     if found == NOTHING_FOUND_TEXT:
-        _print_text(chat, f"Nothing holds {argument!r}; words match by how they begin.")
+        _print_text(chat, f"Nothing matches {argument!r}; words match by their beginning.")
     else:
         chat.console.out(escape_control_characters(found), highlight=False)
 
@@ -171,10 +169,10 @@ async def _compact(chat: ChatState, argument: str) -> None:
     done = await chat.session.compact()
     before, now = done.tokens_before, done.tokens_after
     if not done.hidden:
-        _print_text(chat, "There is nothing to make smaller: the newest messages always stay.")
+        _print_text(chat, "Nothing can be compacted: the newest messages always stay.")
         return
     chat.hidden = done.hidden
-    _print_text(chat, f"{before:,} tokens are now {now:,}, {before - now:,} less.")
+    _print_text(chat, f"{before:,} tokens are now {now:,}, which is {before - now:,} fewer.")
     _hint(
         chat,
         f"{describe_newly_hidden(done.hidden)}. Nothing is lost: /recall HANDLE, /search WORDS.",
@@ -185,17 +183,18 @@ async def _undo(chat: ChatState, argument: str) -> None:
     del argument
     undone = await chat.session.undo()
     if undone is None:
-        _print_text(chat, "There is nothing to undo: you have said nothing yet.")
+        _print_text(chat, "There is nothing to undo: you have not sent a message yet.")
         return
     text, after, ran = undone.text, undone.messages - 1, undone.tool_results
     chat.draft, chat.hidden = text, ()
     told = f"Undone: {shorten_to_line(text, 60)!r}"
     if after:
-        told += f" and {format_count(after, 'message')} behind it"
+        told += f" and {format_count(after, 'message')} after it"
     _print_text(chat, f"{told}. It is in the input line again.")
     if ran:
         _hint(
-            chat, f"What {format_count(ran, 'tool call')} did outside of the session is not undone."
+            chat,
+            f"Effects of {format_count(ran, 'tool call')} outside the session are not undone.",
         )
 
 
@@ -212,7 +211,7 @@ async def _erase(chat: ChatState, argument: str) -> None:
         _hint(
             chat,
             (
-                f"Once erased it cannot be brought back. To do it, type: /erase {handle} "
+                f"An erased message cannot be restored. To erase it, type: /erase {handle} "
                 f"{ERASE_CONFIRMATION_WORD}"
             ),
         )
@@ -227,16 +226,16 @@ async def _erase(chat: ChatState, argument: str) -> None:
     except QueueInUse as busy:
         command = f"trimtab session erase {session.id} {handle}"
         raise ValueError(
-            f"process {busy.holder} serves from this folder and may hold the message as well; "
-            f"leave with Ctrl-D, then: {command}"
+            f"process {busy.holder} serves from this folder and may also hold the message; "
+            f"leave with Ctrl-D, then run: {command}"
         ) from busy
     chat.forget_lines(done.user_texts)
     chat.hidden = ()
     more = len(done.handles) - 1
     told = f" and {format_count(more, 'message')} more" if more else ""
-    _print_text(chat, f"Erased {done.handles[0]}{told}, also from the lines that you have typed.")
+    _print_text(chat, f"Erased {done.handles[0]}{told}, also from the history of typed lines.")
     if done.forks:
-        _hint(chat, f"Forks keep copies of their own: {', '.join(done.forks)}.")
+        _hint(chat, f"Forks keep their own copies: {', '.join(done.forks)}.")
 
 
 async def _fork(chat: ChatState, argument: str) -> None:
@@ -244,11 +243,11 @@ async def _fork(chat: ChatState, argument: str) -> None:
     try:
         chat.session = await old.fork(argument or generate_session_id())
     except SessionExists:
-        raise ValueError(f"there is a session {argument!r} already; choose another name") from None
+        raise ValueError(f"session {argument!r} already exists; choose another name") from None
     back = chat.format_resume_command(old.id)
     await old.close()
-    _print_text(chat, f"This is session {chat.session.id} now; {old.id} stays as it is.")
-    _hint(chat, f"Back to it: {back}")
+    _print_text(chat, f"You are now in session {chat.session.id}; {old.id} stays as it is.")
+    _hint(chat, f"To go back: {back}")
 
 
 async def _model(chat: ChatState, argument: str) -> None:
@@ -259,14 +258,19 @@ async def _model(chat: ChatState, argument: str) -> None:
         except MissingApiKeyError as error:
             raise ValueError(str(error)) from error
     ledger = session.report()
-    known = "" if ledger.source != "default" else ", assumed: nobody knows this model"
+    known = "" if ledger.source != "default" else ", assumed because this model is unknown"
     _print_text(
         chat, f"{ledger.model}, window {ledger.limit:,} tokens{known}; {ledger.used:,} in use."
     )
     if argument and ledger.free < 0:
-        _hint(chat, f"{-ledger.free:,} tokens too many: they are hidden before the next call.")
+        _hint(
+            chat,
+            f"{-ledger.free:,} tokens do not fit and will be hidden before the next call.",
+        )
     if argument:
-        _hint(chat, "It holds until you leave; agent.yaml says what the next chat begins with.")
+        _hint(
+            chat, "This lasts until you leave; the next chat starts with the model in agent.yaml."
+        )
 
 
 async def _cost(chat: ChatState, argument: str) -> None:
@@ -277,13 +281,13 @@ async def _cost(chat: ChatState, argument: str) -> None:
         ("calls", f"{ledger.calls:,}"),
         ("input", f"{used.input:,} tokens"),
         ("  read from the cache", f"{used.cache_read:,} ({ledger.cache_hit or 0:.0%})"),
-        ("  written to it", f"{used.cache_write:,}"),
+        ("  written to the cache", f"{used.cache_write:,}"),
         ("output", f"{used.output:,} tokens"),
     ]
     if ledger.cost is not None:
         rows.append(("cost", f"${ledger.cost:.4f} at list prices"))
     else:
-        rows.append(("cost", f"not known: the catalog has no price for {ledger.model}"))
+        rows.append(("cost", f"unknown: the catalog has no price for {ledger.model}"))
     for name, value in rows:
         line = Text(f"  {name:<23}", "dim")
         line.append(escape_control_characters(value), "default")
@@ -324,10 +328,10 @@ SLASH_COMMANDS: dict[str, SlashCommand] = {
     "context": SlashCommand(
         run=_context,
         argument_hint="[tools | messages]",
-        help="where the tokens of the next call go; per tool, or per message",
+        help="show how the next call would use its tokens, also per tool or message",
     ),
     "why": SlashCommand(
-        run=_why, argument_hint="HANDLE", help="why something is hidden, and what it says"
+        run=_why, argument_hint="HANDLE", help="why something is hidden, and its text"
     ),
     "recall": SlashCommand(
         run=_recall, argument_hint="HANDLE", help="the exact text, hidden or not"
@@ -336,21 +340,23 @@ SLASH_COMMANDS: dict[str, SlashCommand] = {
         run=_search, argument_hint="WORDS", help="find messages, including hidden ones"
     ),
     "compact": SlashCommand(run=_compact, help="compact the context now"),
-    "undo": SlashCommand(run=_undo, help="undo your last message and all after it"),
+    "undo": SlashCommand(run=_undo, help="undo your last message and everything after it"),
     "erase": SlashCommand(
-        run=_erase, argument_hint="HANDLE", help="erase a message, and everything derived from it"
+        run=_erase,
+        argument_hint="HANDLE",
+        help="erase a message and everything derived from it",
     ),
     "fork": SlashCommand(
         run=_fork, argument_hint="[NAME]", help="continue in a copy of this session"
     ),
     "model": SlashCommand(run=_model, argument_hint="[NAME]", help="show or change the model"),
-    "cost": SlashCommand(run=_cost, help="tokens and dollars of this session"),
+    "cost": SlashCommand(run=_cost, help="tokens and cost of this session"),
     "help": SlashCommand(run=_help, help="this list"),
-    "quit": SlashCommand(run=_quit, help="leave; the session stays"),
+    "quit": SlashCommand(run=_quit, help="leave; the session is kept"),
     "exit": SlashCommand(run=_quit, help=""),
 }
 KEY_HELP = {
-    "Alt-Enter, Ctrl-J": "a new line in your message",
-    "Ctrl-C": "stop the turn; clear the line; twice, leave",
+    "Alt-Enter, Ctrl-J": "start a new line in your message",
+    "Ctrl-C": "stop the turn or clear the line; press it twice to leave",
     "Ctrl-D": "leave",
 }

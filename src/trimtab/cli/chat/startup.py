@@ -1,4 +1,4 @@
-"""From what was typed to a chat that runs: which agent, which session, which way to talk."""
+"""Start a chat: choose the agent, the session and the mode."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from trimtab.stores.base import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatArguments:
-    """What was typed."""
+    """The arguments that the user typed."""
 
     question: str | None
-    """The one question; None for a conversation."""
+    """The only question. None for a conversation."""
     agent_file: Path
-    """The agent's."""
+    """The path of the agent's file."""
     continue_newest: bool
-    """Whether the newest session is meant."""
+    """Whether to continue the newest session."""
     session_id: str | None
-    """The session's id."""
+    """The session's id. None for a new or the newest session."""
     as_json: bool
-    """Whether a program reads it."""
+    """Whether to print JSON for a program."""
 
     @property
     def agent_option(self) -> str:
-        """What must be typed again so that the same agent is found."""
+        """Return the option that finds the same agent again."""
         return (
             ""
             if self.agent_file == DEFAULT_AGENT_PATH
@@ -62,14 +62,12 @@ class ChatArguments:
 
 
 def run_chat(arguments: ChatArguments) -> int:
-    """Run it to its end; returns the exit status."""
+    """Run the chat to its end, and return the exit status."""
     interrupts = ChatSignalHandler()
     try:
         with json_lines.report_errors_as_json() if arguments.as_json else report_known_errors():
             if arguments.continue_newest and arguments.session_id is not None:
-                raise ValueError(
-                    "--continue means the newest session and --session another: choose"
-                )
+                raise ValueError("--continue and --session cannot be combined: use one of them")
             spec = load_agent_spec(arguments.agent_file)
             return asyncio.run(_run_mode(arguments, spec, interrupts))
     except asyncio.CancelledError:
@@ -137,7 +135,7 @@ async def _run_single_shot(
 
     async def ask(talk: ChatState, made: bool) -> int:
         if says is None and (made or not talk.session.window.conversation.total_messages):
-            raise ValueError("nothing was asked; give a question, or pipe one in")
+            raise ValueError("no question: type one as an argument, or pipe one into the command")
         return await answer_once(talk, says, interrupts, asking)
 
     return await _with_chat(arguments, spec, approve, console, ask)
@@ -193,14 +191,14 @@ async def _choose_session(store: Store, arguments: ChatArguments) -> str:
         return generate_session_id()
     found = await find_newest_chat_session(store)
     if found is None:
-        raise LookupError("there is no session to go on with yet; begin one: trimtab chat")
+        raise LookupError("there is no session to continue yet; start one: trimtab chat")
     return found.session
 
 
 def _show_resume_command(chat: ChatState) -> None:
     # The terminal may be gone: that is how a chat ends, too.
     with suppress(OSError):
-        told = Text("To go on: ", "dim")
+        told = Text("To continue: ", "dim")
         told.append(escape_control_characters(chat.format_resume_command()), "bold")
         _stderr_or(chat.console).print(told, soft_wrap=True)
 
@@ -210,17 +208,17 @@ def _stderr_or(console: Console) -> Console:
 
 
 def _stderr() -> Console:
-    """Where all goes that is no answer."""
+    """Return the console for everything except the answer."""
     if sys.stderr.isatty():
         return Console(stderr=True)
     return Console(stderr=True, color_system=None, force_terminal=False, width=PIPED_WIDTH_CHARS)
 
 
 async def _read_question(arguments: ChatArguments, console: Console) -> str | None:
-    """What is asked: the argument, what is piped in, or both, one under the other."""
+    """Return the argument, the piped text, or both, separated by an empty line."""
     given = ""
     if sys.stdin.isatty() and arguments.question is None:
-        console.print("Type the question; Ctrl-D ends it.", style="dim")
+        console.print("Type the question, then press Ctrl-D.", style="dim")
     if not sys.stdin.isatty() or arguments.question is None:
         given = (await read_stdin_text()).strip()
     return "\n\n".join(part for part in (arguments.question, given) if part) or None

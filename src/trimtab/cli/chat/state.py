@@ -1,6 +1,6 @@
-"""A chat as it stands: who answers, in which session, and what comes next.
+"""The state of a chat: its agent, its session and the text of its next input line.
 
-Which session a chat is: a new one, the newest, or the one that was named.
+Also finds the session of a chat: a new one, the newest one, or one that the user names.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from trimtab.stores.base import SessionListEntry, Store
 @dataclass(slots=True, kw_only=True)
 class ChatState:
     agent: Agent
-    """Who answers."""
+    """The agent that answers."""
     session: Session
-    """What is remembered."""
+    """The session that holds the conversation."""
     console: Console
-    """Where it is drawn."""
+    """The console to draw on."""
     agent_option: str = ""
-    """What must be typed behind `trimtab chat` so that this agent is found again."""
+    """Options to type after `trimtab chat` to find this agent again."""
     draft: str = ""
-    """What the next input line begins with."""
+    """Text to put into the next input line."""
     leaving: bool = False
-    """Whether the chat ends here."""
+    """Whether the chat is about to end."""
     hidden: Sequence[HiddenTotals] = ()
     """What was hidden last, the newest kind last."""
     forget_lines: Callable[[Collection[str]], None] = field(default=lambda _: None)
-    """Takes lines that were typed out of what is offered again."""
+    """Removes lines from the input history."""
 
     def format_resume_command(self, session_id: str | None = None) -> str:
-        """The command by which a session is taken up again."""
+        """Return the command that continues a session."""
         return f"trimtab chat{self.agent_option} --session {session_id or self.session.id}"
 
 
 async def close_chat_session(chat: ChatState, *, created_here: bool) -> None:
-    """Give the session back; one that was made here and in which nothing was said is not kept."""
+    """Close the session, or delete it if it was created here and has no messages."""
     session, window = chat.session, chat.session.window
     if created_here and not window.conversation.total_messages and not window.base.rewinds:
         await session.store.delete(session.id)
@@ -53,22 +53,22 @@ async def close_chat_session(chat: ChatState, *, created_here: bool) -> None:
 
 
 SESSION_PAGE_SIZE = 500
-"""Sessions that are listed at a time."""
+"""Sessions to list at a time."""
 _ID_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
-"""None of them is easily taken for another."""
+"""Characters that are not easily mistaken for one another."""
 
 
 def generate_session_id(
     now: datetime | None = None, pick_letter: Callable[[str], str] = secrets.choice
 ) -> str:
-    """`2026-11-15-0844-k3f9`: ids are listed in the order of time, and typed by hand."""
+    """Return an id such as `2026-11-15-0844-k3f9`: it sorts by time and is easy to type."""
     at = now or datetime.now().astimezone()
     return f"{at:%Y-%m-%d-%H%M}-{''.join(pick_letter(_ID_ALPHABET) for _ in range(4))}"
 
 
 async def find_newest_chat_session(store: Store) -> SessionListEntry | None:
-    """The session that was written to last, of those in which something was said. Served ones are
-    somebody else's: whoever means one names it."""
+    """Return the session with messages that was written to last, without served sessions. Served
+    sessions belong to other users, so the user has to name one to open it."""
     found: SessionListEntry | None = None
     after = ""
     while page := await store.sessions(after=after, limit=SESSION_PAGE_SIZE):

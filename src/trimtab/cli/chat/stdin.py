@@ -1,4 +1,4 @@
-"""What is piped in, line by line, without keeping the process from ending."""
+"""Read piped input line by line without keeping the process from ending."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from collections.abc import AsyncIterator
 
 STDIN_CHUNK_BYTES = 65_536
-"""Bytes that are read at a time."""
+"""Bytes to read at a time."""
 
 
 async def read_stdin_lines() -> AsyncIterator[str]:
-    """Lines of standard input, as they come.
+    """Yield lines of standard input as they arrive.
 
-    They are read in a thread that nobody waits for: a signal ends the process although the other
-    end of the pipe stays open.
+    A daemon thread reads them, so a signal ends the process even if the other end of the pipe stays
+    open.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -46,5 +46,5 @@ async def read_stdin_lines() -> AsyncIterator[str]:
 
 
 async def read_stdin_text() -> str:
-    """All of it."""
+    """Read all of standard input."""
     return "\n".join([line async for line in read_stdin_lines()])

@@ -1,6 +1,6 @@
-"""Whom a model is asked from, in the words of agent.yaml and the environment.
+"""Explain errors of a turn, and say what to do about them.
 
-What went wrong in a turn, as a sentence, and what to do about it.
+The explanations use the names in agent.yaml and in the environment.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ class ModelEndpoint:
     model: str
     """The model's name."""
     address: str
-    """The address, without what may be secret in it; else the provider's name."""
+    """The address without its credentials, or the provider's name if there is no address."""
     is_user_address: bool
-    """Whether the user named the address."""
+    """Whether the user set the address."""
+    unreachable_text: str
+    """What happened if the server does not answer, with its address or its name."""
     key_source: str
-    """Where the key is looked for."""
+    """The place where the key is looked up."""
     connection_hint: str
-    """What to look at where nobody answers."""
+    """What to check if the server does not answer."""
 
 
 _CEILING_SETTINGS: Mapping[str, tuple[str, str]] = {
     "session": ("max_per_session", "Raise it, or start another session."),
-    "tenant_per_day": ("max_per_tenant_per_day", "Raise it, or go on after midnight UTC."),
-    "day": ("max_per_day", "Raise it, or go on after midnight UTC."),
+    "tenant_per_day": ("max_per_tenant_per_day", "Raise it, or continue after midnight UTC."),
+    "day": ("max_per_day", "Raise it, or continue after midnight UTC."),
 }
 
 
 def describe_chat_cost_ceiling(ceiling: str) -> str:
-    """What is said to somebody who has the file at hand."""
+    """Return the message for a user who can edit agent.yaml."""
     setting, to_do = _CEILING_SETTINGS[ceiling]
-    return f"Not sent: it might cost more than cost.{setting} in agent.yaml leaves. {to_do}"
+    return f"Not sent: the call could exceed cost.{setting} in agent.yaml. {to_do}"
 
 
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:
-    """What is known of the one who is asked."""
+    """Return the address, the source of the key and hints for a model."""
     # Only where something went wrong is it needed.
     from trimtab.cli.init.default_model_choice import guess_provider
 
@@ -56,10 +58,17 @@ def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRO
     elsewhere = environ.get(server.url_variable) if server.url_variable else None
     own = model.base_url or elsewhere
     url = own or server.base_url
+    shown_url = _without_credentials(url) if url else None
+    provider = f"provider ({named or 'openai'})"
     return ModelEndpoint(
         model=model.name,
-        address=_without_credentials(url) if url else f"the provider ({named or 'openai'})",
+        address=shown_url or f"the {provider}",
         is_user_address=own is not None,
+        unreachable_text=(
+            f"The provider cannot be reached at {shown_url}"
+            if shown_url
+            else f"The {provider} cannot be reached"
+        ),
         key_source=_describe_key_source(model, server),
         connection_hint=_connection_hint(model, server, named, elsewhere),
     )
@@ -67,7 +76,7 @@ def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRO
 
 def _describe_key_source(model: ModelSpec, server: ProviderEndpoint) -> str:
     if model.api_key is not None:
-        return "the variable of `api_key`"
+        return "the variable that `api_key` names"
     return server.key_source or "`api_key` under `model`"
 
 
@@ -77,10 +86,10 @@ def _connection_hint(
     if named == "ollama":
         return "Start Ollama with `ollama serve`, or correct `base_url` in agent.yaml"
     if model.base_url:
-        return "See that it runs there, or correct `base_url` in agent.yaml"
+        return "Check that the server runs there, or correct `base_url` in agent.yaml"
     if elsewhere:
-        return f"See that it runs there, or correct {server.url_variable}"
-    return "Check the connection, and whether a proxy is needed"
+        return f"Check that the server runs there, or correct {server.url_variable}"
+    return "Check the connection, and whether you need a proxy"
 
 
 def _without_credentials(url: str) -> str:
@@ -90,28 +99,30 @@ def _without_credentials(url: str) -> str:
 
 
 MAX_PROVIDER_MESSAGE_CHARS = 500
-"""Characters of a provider's own words that are repeated."""
+"""Characters of a provider's own message to repeat."""
 
 
-QUESTION_KEPT_NOTE = "The question is stored in the session, and answered when you continue it."
+QUESTION_KEPT_NOTE = (
+    "The question is stored in the session and will be answered when you continue it."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnProblem:
     kind: str
-    """What it is, in a word: a provider's failure by its kind, `too_large`, `store`."""
+    """The kind of the problem in one word: a provider's failure kind, `too_large` or `store`."""
     text: str
     """What happened."""
     prompt_hint: str
-    """What to do now, at the prompt."""
+    """What the user can do at the prompt."""
     unattended_hint: str = QUESTION_KEPT_NOTE
-    """What to do where nobody sits at a prompt."""
+    """What to do if no user is at a prompt."""
 
 
 def describe_turn_error(error: BaseException, model: ModelSpec | None = None) -> TurnProblem | None:
-    """An error that has a cause outside of us; None for a mistake of ours.
+    """Explain an error with a cause outside our code. Return None for an error in our code.
 
-    Whoever knows the model that was asked is told what to change.
+    If the model is given, the text also says what to change.
     """
     match error:
         case ProviderError():
@@ -122,68 +133,78 @@ def describe_turn_error(error: BaseException, model: ModelSpec | None = None) ->
             return TurnProblem(
                 kind="too_large",
                 text=f"The message cannot be sent: {error}.",
-                prompt_hint="/undo takes it back; /model NAME goes on with a larger window.",
+                prompt_hint="/undo removes it; /model NAME continues with a larger window.",
                 unattended_hint=(
-                    "All of it is set in agent.yaml; `trimtab doctor` shows what takes how much."
+                    "agent.yaml sets all parts of the request except the messages; `trimtab "
+                    "doctor` shows their sizes."
                 ),
             )
         case SessionLockedByOtherProcess():
             return TurnProblem(
                 kind="store",
                 text=f"This session is open elsewhere: {error}.",
-                prompt_hint="Or go on in a copy: /fork.",
-                unattended_hint="Or go on in a copy: `trimtab session fork`.",
+                prompt_hint="Or continue in a copy: /fork.",
+                unattended_hint="Or continue in a copy: `trimtab session fork`.",
             )
         case StaleOwner():
             return TurnProblem(
                 kind="store",
-                text=f"Somebody else writes to this session: {error}.",
-                prompt_hint="End the other one, or go on in a copy: /fork.",
-                unattended_hint="End the other one, or go on in a copy: trimtab session fork.",
+                text=f"Another process writes to this session: {error}.",
+                prompt_hint="End the other process, or continue in a copy: /fork.",
+                unattended_hint=(
+                    "End the other process, or continue in a copy: `trimtab session fork`."
+                ),
             )
         case StoreError():
             return TurnProblem(
                 kind="store",
                 text=f"The session cannot be written: {error}.",
-                prompt_hint="When the store is back, Enter goes on; what was stored is safe.",
+                prompt_hint=(
+                    "When the store works again, press Enter to continue. Stored messages are safe."
+                ),
             )
         case _:
             return None
 
 
 _FAILURE_TEXTS = {
-    "overflow": "The request is larger than the model takes",
-    "malformed": "The provider refuses the conversation as it stands",
-    "rate_limit": "The provider wants fewer requests",
+    "overflow": "The request is larger than the model accepts",
+    "malformed": "The provider refuses the conversation in its present form",
+    "rate_limit": "The provider's rate limit is reached",
     "overloaded": "The provider is overloaded",
-    "server": "The provider has an error of its own",
+    "server": "The provider had an internal error",
     "network": "The provider cannot be reached",
     "timeout": "The provider did not answer in time",
     "auth": "The provider does not accept the key",
-    "rejected": "The provider does not take what was said",
+    "rejected": "The provider does not accept the content of the message",
     "refused": "The provider refuses the request",
 }
 _PROMPT_HINTS = {
-    "overflow": "/compact makes the context smaller; then Enter tries again.",
+    "overflow": "/compact makes the context smaller; then press Enter to try again.",
     "malformed": "/undo removes the last message; `trimtab session show` shows what was sent.",
-    "rate_limit": "Wait a moment; then Enter tries again.",
-    "overloaded": "Enter tries again; /model NAME asks another model.",
-    "server": "Enter tries again; /model NAME asks another model.",
-    "network": "{check}; then Enter tries again.",
-    "timeout": "Enter tries again; `timeout` under `model` in agent.yaml allows more time.",
-    "auth": "Set {key} to a key that is valid, and start again; `trimtab doctor` checks it.",
-    "rejected": "Your next message goes without it; /undo takes it back, Enter tries again.",
+    "rate_limit": "Wait a moment, then press Enter to try again.",
+    "overloaded": "Press Enter to try again; /model NAME switches to another model.",
+    "server": "Press Enter to try again; /model NAME switches to another model.",
+    "network": "{check}; then press Enter to try again.",
+    "timeout": (
+        "Press Enter to try again; a larger `timeout` under `model` in agent.yaml allows more time."
+    ),
+    "auth": "Set {key} to a valid key, and start again; `trimtab doctor` checks it.",
+    "rejected": (
+        "Your next message is sent without the rejected content. /undo removes your last message. "
+        "Press Enter to try again."
+    ),
     "refused": "Check the model's name and `params` in agent.yaml; `trimtab doctor` checks both.",
 }
 _UNATTENDED_HINTS = {
     "rate_limit": "Wait a minute.",
-    "overloaded": "Try again in a while, or choose another model in agent.yaml.",
-    "server": "Try again in a while, or choose another model in agent.yaml.",
+    "overloaded": "Try again later, or choose another model in agent.yaml.",
+    "server": "Try again later, or choose another model in agent.yaml.",
     "network": "{check}.",
-    "timeout": "`timeout` under `model` in agent.yaml allows more time.",
+    "timeout": "A larger `timeout` under `model` in agent.yaml allows more time.",
 }
-"""What to do where nobody sits at a prompt, before it is taken up again."""
-_REJECTED_HINT = "It stays in the session's log; the next message goes without it."
+"""What to do before the session is continued, if no user is at a prompt."""
+_REJECTED_HINT = "It stays in the session's log; the next message is sent without it."
 _PERMANENT_KINDS = ("auth", "refused")
 
 
@@ -193,8 +214,10 @@ def _describe_provider_failure(
     if endpoint is not None and (failure.kind, failure.status) == ("refused", 404):
         return _describe_not_found(failure, endpoint)
     status = f" (HTTP {failure.status})" if failure.status else ""
-    at = f" at {endpoint.address}" if endpoint is not None and failure.kind == "network" else ""
-    text = f"{_FAILURE_TEXTS[failure.kind]}{at}{status}: {_quote_provider_message(failure)}."
+    happened = _FAILURE_TEXTS[failure.kind]
+    if endpoint is not None and failure.kind == "network":
+        happened = endpoint.unreachable_text
+    text = f"{happened}{status}: {_quote_provider_message(failure)}."
     put_in = {
         "key": endpoint.key_source if endpoint else "the provider's variable",
         "check": endpoint.connection_hint
@@ -203,7 +226,7 @@ def _describe_provider_failure(
     }
     what_next = _PROMPT_HINTS[failure.kind].format(**put_in)
     if failure.kind == "rate_limit" and failure.retry_after:
-        what_next = f"It asks to wait {failure.retry_after:.0f} s; then Enter tries again."
+        what_next = f"It asks to wait {failure.retry_after:.0f} s; then press Enter to try again."
     later = _REJECTED_HINT if failure.kind == "rejected" else what_next
     if failure.kind not in (*_PERMANENT_KINDS, "rejected"):
         later = " ".join(
@@ -215,7 +238,7 @@ def _describe_provider_failure(
 
 
 def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint) -> TurnProblem:
-    """A model that is not served, or an address without an API: both are a 404."""
+    """Explain a 404: the server does not have the model, or the address has no API."""
     if endpoint.is_user_address and "model" not in failure.message.lower():
         to_do = "Correct `base_url` under `model` in agent.yaml"
         text = (
@@ -231,7 +254,10 @@ def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint
         )
     meant = suggest_model_name(endpoint.model)
     guess = f"did you mean {meant}? Set" if meant else "set"
-    to_do = f"{guess[:1].upper()}{guess[1:]} `name` under `model` in agent.yaml to one that it has"
+    to_do = (
+        f"{guess[:1].upper()}{guess[1:]} `name` under `model` in agent.yaml to a model that the "
+        "provider has"
+    )
     if endpoint.is_user_address:
         to_do += ", or correct `base_url`"
     return TurnProblem(
@@ -240,7 +266,7 @@ def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint
             f"{endpoint.address} has no model {endpoint.model!r} (HTTP 404): "
             f"{_quote_provider_message(failure)}."
         ),
-        prompt_hint=f"{to_do}; /model NAME tries one.",
+        prompt_hint=f"{to_do}; /model NAME tries another model.",
         unattended_hint=f"{to_do}; `trimtab doctor` checks both.",
     )
 

@@ -1,10 +1,10 @@
-"""Words that come in pieces, broken into lines at spaces; code is left as it is.
+"""Draw a turn on a terminal while it runs.
 
-What a turn looks like on a terminal, as it happens.
+Streamed text is wrapped at spaces; code is not changed.
 
-All that is written is plain text in one direction: a line once drawn is not drawn again, so long
-replies stay whole in any terminal. The one exception is the status behind the last character,
-which tells who is waited for; it is taken away before anything else is written.
+The screen only appends text: it never redraws a line, so long replies stay complete in any
+terminal. The only exception is the status after the last character, which says what the turn waits
+for. It is removed before anything else is written.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from trimtab.session.events import (
 )
 
 MAX_HELD_WORD_CHARS = 30
-"""Characters of a word that are held back until its end is seen; a longer one may be broken."""
+"""Characters of a word to hold back until it is complete. A longer word may be broken."""
 _PIECES = re.compile(r"\n|[^\S\n]+|\S+")
 _FENCES = ("```", "~~~")
 
 
 class StreamingWordWrapper:
-    """Takes a text piece by piece and gives what may be written of it."""
+    """Takes a text piece by piece and returns what can be written."""
 
     def __init__(self) -> None:
         self._column = 0
@@ -59,7 +59,7 @@ class StreamingWordWrapper:
         self._within = False  # part of this word is written already
 
     def feed(self, text: str, width: int) -> str:
-        """What may be written now; the last word is kept until it is whole."""
+        """Return what can be written now. The last word is held back until it is complete."""
         made = ""
         for piece in _PIECES.findall(text):
             if piece == "\n":
@@ -78,7 +78,7 @@ class StreamingWordWrapper:
         return made
 
     def flush(self, width: int) -> str:
-        """What is kept; the rest of a word follows it without a space."""
+        """Return the held text. The rest of a word follows it without a space."""
         if not self._word:
             return ""
         word, space = self._word, self._space
@@ -102,21 +102,21 @@ class StreamingWordWrapper:
 
 
 STATUS_DELAY_S = 1.0
-"""Seconds without a word after which the status says what is waited for."""
+"""Seconds without output after which the status says what the turn waits for."""
 OUTPUT_CUT_PATTERN = re.compile(r"\[… ([0-9,]+) bytes left out …\]")
-"""Where a tool's output was cut."""
+"""Matches the mark where a tool's output was cut."""
 EXIT_STATUS_PATTERN = re.compile(r"\[(exit status \d+|ended by signal \w+)\]$")
-"""How a tool's program ended, if not well."""
+"""Matches how a tool's program ended, if it failed."""
 RETRY_REASONS: Mapping[str, str] = {
     "rate_limit": "rate limited",
     "overloaded": "the provider is overloaded",
     "server": "the provider failed",
-    "network": "the provider is not reached",
+    "network": "the provider cannot be reached",
     "timeout": "the provider did not answer in time",
 }
-"""By a failure's kind, why a call is made again."""
+"""Why a call is repeated, by the kind of the failure."""
 STATUS_INTERVAL_S = 0.5
-"""Seconds between two looks at the clock."""
+"""Seconds between two updates of the status."""
 TEXT_STYLES = {
     "text": "",
     "thinking": "dim italic",
@@ -135,16 +135,16 @@ class _RunningTool:
 
 
 class TurnScreen:
-    """Draws what it is told, piece by piece."""
+    """Draws a turn piece by piece."""
 
     def __init__(
         self, console: Console, *, clock: Callable[[], float] = time.monotonic, live: bool = True
     ) -> None:
         self.console = console
         self.waiting_for = "the model"
-        """Who the status names while no tool runs."""
+        """What the status names while no tool runs."""
         self.has_commands = False
-        """Whether somebody can type commands such as /context."""
+        """Whether the user can type commands such as /context."""
         self._clock = clock
         self._live = live and console.is_terminal and not console.is_dumb_terminal
         self._block = ""
@@ -160,7 +160,7 @@ class TurnScreen:
         self._again = ("", 0.0)  # why the call is made again, and when
 
     def begin_turn(self) -> None:
-        """Whatever comes next is the first of a turn, below the input line."""
+        """Prepare for the first output of a turn, below the input line."""
         self._block, self._column, self._held = "input", 0, ""
         self._drawn = False
         self._running.clear()
@@ -168,7 +168,7 @@ class TurnScreen:
         self._quiet_since = self._clock()
 
     def on_event(self, event: TurnEvent) -> None:
-        """Draw what happened; while somebody is asked something, afterwards."""
+        """Draw an event. While the user answers a question, events wait until after it."""
         draw = self._choose_drawing(event)
         if self._paused:
             self._later.append(draw)
@@ -177,7 +177,7 @@ class TurnScreen:
             self._quiet_since = self._clock()
 
     def on_retry_wait(self, failure: ProviderFailureDetails, delay_s: float) -> None:
-        """The call is made again in a while; the status counts down to it."""
+        """Let the status count down to the next attempt of a call."""
         self._again = (RETRY_REASONS[failure.kind], self._clock() + delay_s)
 
     def _choose_drawing(self, event: TurnEvent) -> Callable[[], None]:
@@ -209,28 +209,28 @@ class TurnScreen:
                 return self._finish_reply
 
     def print_message(self, text: str, style: str = "hint") -> None:
-        """Something of our own, on lines of its own."""
+        """Print a message of our own on separate lines."""
         self._begin_block("note")
         self._erase_status()
         shown = Text(escape_control_characters(text), TEXT_STYLES[style])
         self.console.print(shown, soft_wrap=not self.console.is_terminal)
 
     def end_line(self) -> None:
-        """Whatever comes next stands at the start of a line."""
+        """Make the next output start on a new line."""
         self._flush()
         self._held = ""
         if self._column:
             self._write("\n")
 
     def end_with_blank_line(self) -> None:
-        """An empty line, unless nothing was drawn since the input."""
+        """Print an empty line, unless nothing was drawn since the input."""
         self.end_line()
         if self._block != "input":
             self._write("\n")
 
     @asynccontextmanager
     async def pause_drawing(self) -> AsyncGenerator[None]:
-        """Somebody else writes to the terminal."""
+        """Hold back all drawing while other code writes to the terminal."""
         self.end_line()
         self._paused = True
         try:
@@ -244,7 +244,7 @@ class TurnScreen:
 
     @asynccontextmanager
     async def show_status_while_waiting(self) -> AsyncGenerator[None]:
-        """Show a status whenever nothing comes for a while."""
+        """Show a status whenever there is no output for a while."""
         task = asyncio.create_task(self._refresh_status_forever()) if self._live else None
         try:
             yield
@@ -278,7 +278,7 @@ class TurnScreen:
     def _describe_wait(self, now: float) -> str:
         why, at = self._again
         if not self._running and now < at:
-            return f"… {why}, next try in {at - now:.0f} s (Ctrl-C stops it)"
+            return f"… {why}, next attempt in {at - now:.0f} s (Ctrl-C stops it)"
         if not self._running:
             return f"… {self.waiting_for}, {now - self._quiet_since:.0f} s (Ctrl-C stops it)"
         first, *others = self._running.values()
@@ -306,24 +306,23 @@ class TurnScreen:
         self._write(text, TEXT_STYLES.get(delta.kind, ""))
 
     def _draw_retry(self, event: ModelCallRetried) -> None:
-        """Void is only what can be seen; where nothing was drawn, nothing is lost."""
+        """Say that a call was repeated, and that text already drawn is no longer valid."""
         self.end_line()
         drawn, self._drawn = self._drawn, False
         if drawn:
             told = (
-                f"The reply broke off ({shorten_to_line(event.reason, 80)}). What is above is "
-                "void; it is "
-                "asked for again."
+                f"The reply was interrupted ({shorten_to_line(event.reason, 80)}). The text above "
+                "is discarded, and the model is asked again."
             )
         elif event.limit is not None:
             look = ": /context shows what is hidden" if self.has_commands else ""
             told = (
-                f"The provider takes {event.limit:,} tokens, fewer than assumed; the call was "
-                f"made again. Nothing is lost{look}."
+                f"The provider accepts {event.limit:,} tokens, fewer than assumed; the call was "
+                f"repeated. Nothing is lost{look}."
             )
         else:
             why = shorten_to_line(event.reason, 80).rstrip(".")
-            told = f"The call failed ({why}) and was made again. Nothing is lost."
+            told = f"The call failed ({why}) and was repeated. Nothing is lost."
         self.print_message(told, "note")
 
     def _finish_reply(self) -> None:
@@ -331,7 +330,7 @@ class TurnScreen:
         self.end_line()
 
     def _flush(self) -> None:
-        """The word that may not be whole yet."""
+        """Write the word that may still be incomplete."""
         self._erase_status()
         self._write(self._words.flush(self.console.width), TEXT_STYLES.get(self._block, ""))
 
@@ -351,7 +350,7 @@ class TurnScreen:
         self._write(f"  {told}\n", "red" if ended.is_error else "dim")
 
     def _begin_block(self, block: str) -> None:
-        """A new block is set off from the last by an empty line."""
+        """Start a new block, with an empty line before it."""
         self.end_line()
         if self._block != block and self._block:
             self._write("\n")
@@ -375,19 +374,19 @@ class TurnScreen:
 
 
 def advance_cursor_column(column: int, text: str, width: int) -> int:
-    """Where the cursor is behind a text; 0 only at the start of a line."""
+    """Return the cursor's column after a text. It is 0 only at the start of a line."""
     _, broken, last = text.rpartition("\n")
     at = cell_len(last.expandtabs(8)) + (0 if broken else column)
     return at if at <= width else (at - 1) % max(1, width) + 1
 
 
 def format_arguments_line(call: ToolCall, max_cells: int) -> str:
-    """What a model gave a tool, on one line of so many characters."""
+    """Return a call's arguments on one line of at most `max_cells` cells."""
     return _shorten_to_cells(format_tool_arguments_in_full(call), max_cells)
 
 
 def format_tool_arguments_in_full(call: ToolCall) -> str:
-    """What a model gave a tool: one text as it is, else names and values."""
+    """Return a call's arguments: a single text as it is, otherwise names and values."""
     try:
         given: Any = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -402,7 +401,7 @@ def format_tool_arguments_in_full(call: ToolCall) -> str:
 
 
 def _describe_result(ended: ToolFinished, took: float | None) -> str:
-    """What came of a tool in few words; what was not run took no time."""
+    """Describe a tool's result in a few words. A tool that did not run has no duration."""
     told = format_output_size(ended.text)
     if left_out := OUTPUT_CUT_PATTERN.search(ended.text):
         told += f", {left_out[1]} bytes left out (`max_output_bytes` in agent.yaml)"
@@ -417,12 +416,12 @@ def _describe_result(ended: ToolFinished, took: float | None) -> str:
 
 
 def format_tool_duration(seconds: float) -> str:
-    """How long a tool took."""
+    """Return how long a tool took."""
     return f"{seconds * 1_000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def format_output_size(output: str) -> str:
-    """How much a tool gave."""
+    """Return how much output a tool returned."""
     size = len(output.encode("utf-8", "surrogatepass"))
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
         if size >= factor:
@@ -435,7 +434,7 @@ def _format_value(value: Any) -> str:
 
 
 def _shorten_to_cells(text: str, max_cells: int) -> str:
-    """The beginning of a text on one line of so many cells: some letters are two wide."""
+    """Shorten a text to one line of `max_cells` cells. Some characters are two cells wide."""
     line = shorten_to_line(text, max_cells) if max_cells > 3 else ""
     while cell_len(line) > max_cells:
         line = f"{line[:-2]}…"

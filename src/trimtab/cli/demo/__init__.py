@@ -16,21 +16,25 @@ REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
 
 def demo_command(
     policy: Annotated[
-        str, typer.Option(help="What decides what is hidden: auto, layered, compact, …")
+        str, typer.Option(help="The policy that decides what to hide: auto, layered, compact, …")
     ] = "auto",
     window: Annotated[
-        str, typer.Option(help="Tokens that the simulated model takes, as 16k.")
+        str, typer.Option(help="Window of the simulated model in tokens, such as 16k.")
     ] = DEFAULT_WINDOW,
-    fast: Annotated[bool, typer.Option("--fast", help="Do not wait for readers.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write the last picture into this file.")] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not pause between steps.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Write the final screen to this file as SVG.")
+    ] = None,
 ) -> None:
-    """Watch a long conversation stay within a small window; no key is needed.
+    """Watch a long conversation stay within a small window. No key is needed.
 
-    The model is simulated, by a process of its own, and what it says is written down beforehand.
-    All else is real: the tools, the session and its files, the official SDK, and a server that
-    counts tokens, keeps a prompt cache and refuses what a provider would refuse.
+    The model is simulated in a separate process, and its replies are scripted. Everything else is
+    real: the tools, the session and its files, the official SDK, and the server. The server counts
+    tokens, keeps a prompt cache and refuses what a provider would refuse.
     """
-    _require_packages()
+    from trimtab.cli.installed_packages import require_packages
+
+    require_packages("the demo", REQUIRED_PACKAGES, extra="demo")
     from trimtab.cli.demo.live_display_and_result import run_demo
     from trimtab.cli.replay import parse_token_count
     from trimtab.policy.presets import POLICY_NAMES
@@ -45,15 +49,6 @@ def demo_command(
         )
     if size < 8_000:
         raise print_error_for_exit(
-            f"a window of {size:,} tokens is too small for the story; take 8k or more"
+            f"a window of {size:,} tokens is too small for the demo; use 8k or more"
         )
     run_demo(policy=policy, window=size, fast=fast, svg_path=svg)
-
-
-def _require_packages() -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
-        raise print_error_for_exit(
-            f"the demo needs {', '.join(missing)}; run: pip install 'trimtab[demo]'"
-        )

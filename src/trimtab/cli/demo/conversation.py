@@ -1,6 +1,6 @@
-"""The demo's log as it grows: what was said in all, and what is hidden of it.
+"""Follow the log of the demo while it grows: the whole conversation, and what is hidden.
 
-The demo's conversation: a real session, the official SDK, and a model that follows a script.
+Run the demo's conversation: a real session, the official SDK, and a model that follows a script.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EDIT_RESULT_WORDS = {
     "drop": "dropped",
 }
 UNLIMITED_WINDOW_TOKENS = 100_000_000
-"""Tokens of a window that is never full."""
+"""Size of a window that is never full."""
 
 
 class DemoLogReader:
@@ -55,7 +55,7 @@ class DemoLogReader:
         self._edits: list[Edit] = []
 
     async def read_new_events(self, session: Session) -> None:
-        """Read on, and note what is hidden now."""
+        """Read new events, and note what is hidden now."""
         async for event in session.store.events(session.id, [(self._read + 1, None)]):
             self._read = event.seq
             match event.body:
@@ -72,11 +72,11 @@ class DemoLogReader:
         self._seen.report = session.report()
 
     def build_full_request(self) -> dict[str, Any]:
-        """The request that would send all that was said."""
+        """Build the request that would send the whole conversation."""
         return dict(self._whole.preview().request)
 
     def find_hiding_handle(self, text: str) -> str | None:
-        """The handle of what hides the first result with these words; None where it is seen."""
+        """Return the handle of the first result with this text if it is hidden, otherwise None."""
         for seq, said in self._said.items():
             for index, part in enumerate(said.message.parts):
                 if isinstance(part, ToolResult) and text in part.text:
@@ -108,17 +108,17 @@ def _covers(edit: Edit, seq: int, part: int) -> bool:
 
 
 SIMULATED_MODEL = "claude-sonnet-5-5"
-"""Whose rules and prices hold; nobody asks it."""
+"""The model whose rules and prices apply. No request is sent to it."""
 MAX_OUTPUT_TOKENS = 1_024
-"""Tokens of output to ask for."""
+"""Maximum output tokens of each request."""
 RECALL_GREP_PATTERN = "#2210|pool_size"
-"""What the agent looks for in what it recalls."""
+"""The pattern that the agent searches for when it recalls."""
 READING_PAUSE_STEPS, RECALL_PAUSE_STEPS = 16, 12
-"""Steps that the picture stands still: to read what it shows, and where something is recalled."""
+"""Steps for which the screen stands still: at the beginning, and after a recall."""
 
 
 async def run_demo_conversation(state: DemoState, *, step_seconds: float) -> None:
-    """Tell the whole story; what there is to see is kept in `seen`. `pace` is seconds a step."""
+    """Run the whole story and record it in `state`. A step takes `step_seconds`."""
     with tempfile.TemporaryDirectory(prefix="trimtab-demo-") as folder:
         store = FileStore(folder)
         state.lines.append(DemoLine(kind="note", text=INTRO_TEXT.format(window=state.window)))
@@ -130,7 +130,7 @@ async def run_demo_conversation(state: DemoState, *, step_seconds: float) -> Non
 
 
 class _DemoRun:
-    """One run. It is also the provider, which sees each request just before it is sent."""
+    """One run. It is also the provider, so it sees each request just before it is sent."""
 
     dialect = "anthropic"
 
@@ -150,7 +150,7 @@ class _DemoRun:
         self._watch = DemoLogReader(state, self._options)
 
     async def run(self, store: FileStore) -> None:
-        """All turns of the story."""
+        """Run all turns of the story."""
         seen = self._seen
         self._session = await Session.create(
             store,
@@ -181,7 +181,7 @@ class _DemoRun:
             await self._session.close()
 
     def _build_replies(self, turn: StoryTurn) -> list[Any]:
-        """What the model is to say in a turn; what it sees no longer it looks up first."""
+        """Return the model's replies in a turn. It first recalls what it can no longer see."""
         steps: list[Any] = [
             {"text": "", "calls": [{"name": n, "arguments": a} for n, a in calls]}
             for calls in turn.rounds
@@ -197,7 +197,7 @@ class _DemoRun:
         return [{**step, "delay": self._pace, "pace": self._pace / 12} for step in steps]
 
     async def send(self, request: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any]]:
-        """See `Provider`: count what everything would be, then pass the request on."""
+        """See `Provider`. Count the tokens of the whole conversation, then send the request."""
         await self._watch.read_new_events(self._session)
         if self._seen.lines[-1].kind == "mark":
             await asyncio.sleep(RECALL_PAUSE_STEPS * self._pace)
@@ -236,7 +236,7 @@ class _DemoRun:
                 pass
 
     def _add_cost(self, usage: Usage | None) -> None:
-        """What the call cost, and what it would have cost with everything in a warm cache."""
+        """Add the cost of the call, and its cost if everything had been sent with a warm cache."""
         seen, entry = self._seen, self._session.window.settings.entry
         if usage is None:
             return

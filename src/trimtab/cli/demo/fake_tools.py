@@ -1,7 +1,7 @@
-"""What the demo's tools find: a shop whose checkout has become slow. Nothing in it is real, and the
-same question has the same answer in every run.
+"""The demo's tools and the data that they return: a shop whose checkout has become slow. Nothing
+is real, and the same question has the same answer in every run.
 
-The demo's tools: functions of its little world, as any agent's own would be.
+The tools are plain functions, as in any agent.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from trimtab.session.tools import Tool, ToolInvocation
 
 STORY_START = datetime(2026, 5, 12, 13, 40, tzinfo=UTC)
-"""Ten minutes before the deployment that made it slow."""
+"""Twelve minutes before the deployment that made it slow."""
 
 CULPRIT_COMMIT = "9f3c2ab"
-"""The change that is looked for, named in the first results and asked for at the end."""
+"""The commit to find. The first results name it, and the user asks for it at the end."""
 
 _MESSAGES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "checkout": (
@@ -99,7 +99,7 @@ def simulate_log_search(service: str, pattern: str, lines: int) -> str:
 
 
 def simulate_metric_query(name: str, points: int) -> str:
-    """A series by the minute: it jumps at 13:52 where it is one of checkout's own."""
+    """A series by the minute: it jumps at 13:52 if it is one of checkout's own."""
     dice = _seeded_random("metric", name, str(points))
     slow = name.startswith("checkout") and "after" not in name
     rows = [f"{name} by the minute, UTC"]
@@ -201,7 +201,7 @@ DEMO_FUNCTIONS: Mapping[str, Callable[..., str]] = {
     "tests": simulate_test_run,
     "rollout": simulate_rollout,
 }
-"""By the name that the model uses."""
+"""The functions by the names that the model uses."""
 
 
 def _seeded_random(*parts: str) -> random.Random:
@@ -209,7 +209,7 @@ def _seeded_random(*parts: str) -> random.Random:
 
 
 def build_demo_tools(delay_s: float) -> list[Tool]:
-    """All of them; each takes so many seconds."""
+    """Return all tools. Each takes `delay_s` seconds."""
 
     async def run(asked: ToolInvocation) -> str:
         await asyncio.sleep(delay_s)

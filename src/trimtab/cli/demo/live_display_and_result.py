@@ -1,4 +1,4 @@
-"""The demo on a terminal: drawn live, then what was seen in a few lines."""
+"""Draw the demo live on a terminal, then print the result in a few lines."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from trimtab.policy.presets import PolicyName
 from trimtab.providers.protocol_and_failures import ProviderError
 
 STEP_SECONDS = 0.24
-"""Seconds that a step of the story takes: all of it less than a minute."""
+"""Seconds of one step of the story. The whole story takes less than a minute."""
 SVG_CONSOLE_OPTIONS: Any = {"force_terminal": True, "color_system": "truecolor"}
 SVG_SIZE_CHARS = (100, 34)
-"""Characters of a written picture, across and down."""
+"""Size of the SVG picture in characters: columns and rows."""
 
 
 def run_demo(*, policy: PolicyName, window: int, fast: bool, svg_path: Path | None) -> None:
-    """Run the demo, draw it, and say what was seen."""
+    """Run the demo, draw it, and print the result."""
     seen = DemoState(policy=policy, window=window)
     console = Console()
     # What is logged would be written across the picture; it says what the picture shows.
@@ -60,7 +60,7 @@ def _exit_on_signal(signal_number: int, _: object) -> None:
 
 @contextmanager
 def _live_screen(state: DemoState, console: Console) -> Generator[None]:
-    """Live on a terminal; into a pipe goes the last picture alone."""
+    """Draw live on a terminal. In a pipe, print only the final screen."""
     if console.is_terminal:
         with Live(DemoScreen(state), console=console, refresh_per_second=12):
             yield
@@ -70,7 +70,7 @@ def _live_screen(state: DemoState, console: Console) -> Generator[None]:
 
 
 def describe_demo_result(state: DemoState) -> list[Text]:
-    """What was seen, and what to do next."""
+    """Return the result of the run and the next command."""
     recalled = (
         f"; the agent looked up {state.recalled_handle} when it was asked"
         if state.recalled_handle
@@ -78,28 +78,26 @@ def describe_demo_result(state: DemoState) -> list[Text]:
     )
     return [
         Text(
-            f"{len(state.calls)} calls sent {state.sent_tokens:,} tokens; with everything said "
-            "they would "
-            f"have been {state.full_tokens:,} "
+            f"{len(state.calls)} calls sent {state.sent_tokens:,} tokens; with the whole "
+            f"conversation they would have sent {state.full_tokens:,} "
             f"({_percent_less(state.sent_tokens, state.full_tokens)})."
         ),
         Text(
-            f"They cost ${state.cost:.3f}; with everything said, in a larger window and from a "
-            f"cache always warm, ${state.full_cost:.3f} "
+            f"They cost ${state.cost:.3f}; with the whole conversation, a larger window and an "
+            f"always warm cache they would have cost ${state.full_cost:.3f} "
             f"({_percent_less(state.cost, state.full_cost)}): "
-            "what is cached is cheap, so cost falls less than tokens."
+            "cached tokens are cheap, so the cost falls less than the tokens."
         ),
         Text(
-            f"{state.hidden_tokens:,} tokens are hidden, in {len(state.edits)} steps, and none "
-            "of them is "
-            f"lost{recalled}."
+            f"{state.hidden_tokens:,} tokens are hidden, by {len(state.edits)} edits, and none "
+            f"of them is lost{recalled}."
         ),
         Text(
-            f"{state.refused_requests} requests were refused; sending everything, "
-            f"{state.oversized_calls} of "
-            f"{len(state.calls)} would have been larger than the window of {state.window:,} tokens."
+            f"The provider refused {state.refused_requests} requests; with the whole conversation, "
+            f"{state.oversized_calls} of {len(state.calls)} requests would have exceeded the "
+            f"window of {state.window:,} tokens."
         ),
-        Text.assemble("Next: ", ("trimtab init", "bold"), " writes an agent of your own."),
+        Text.assemble("Next: ", ("trimtab init", "bold"), " creates your own agent."),
     ]
 
 
@@ -109,7 +107,7 @@ def _percent_less(part: float, whole: float) -> str:
 
 
 def write_demo_svg(state: DemoState, path: Path) -> None:
-    """Write the last picture as SVG."""
+    """Write the final screen as SVG."""
     width, height = SVG_SIZE_CHARS
     console = Console(
         record=True, width=width, height=height, file=io.StringIO(), **SVG_CONSOLE_OPTIONS

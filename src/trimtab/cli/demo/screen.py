@@ -1,6 +1,6 @@
-"""Model calls as columns: what was sent, what stayed hidden, and where the window ends.
+"""Draw model calls as columns: what was sent, what stayed hidden, and the size of the window.
 
-The picture of the demo: the conversation, the window, and every call against what was said.
+Draw the demo's screen: the conversation, the context, and every call.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from trimtab.cli.terminal_text_format import shorten_to_line
 from trimtab.prompt.context_report import ContextReport
 
 LABEL_CHARS = 8
-"""Characters before a row."""
+"""Characters before a row of the chart."""
 WINDOW_LABEL = "┄ window"
-"""What stands behind the line where the window ends."""
+"""The label at the end of the line that marks the window."""
 SENT_COLOUR, HIDDEN_COLOUR, EDGE_COLOUR = "cyan", "grey35", "red"
 _STEPS = " ▁▂▃▄▅▆▇█"
 
 
 def draw_call_chart(state: DemoState, width: int, rows: int, *, colours: bool) -> list[Text]:
-    """Rows from the top down; a column for each call, and the window as a line."""
+    """Return the rows from top to bottom: a column for each call, and the window as a line."""
     room = width - LABEL_CHARS
     # The newest calls, with room for the word behind the line.
     wide = max(1, min(2, (room - len(WINDOW_LABEL)) // max(1, len(state.calls))))
@@ -56,7 +56,7 @@ def _label(row: int, edge: int, top: float, window: int) -> str:
 
 
 def _cell(call: DemoCallTokens, floor: float, step: float, *, at_edge: bool) -> tuple[str, str]:
-    """One character: how far the call fills the row, in eighths."""
+    """Return one character that shows how far the call fills the row, in eighths."""
     sent = _eighths(call.sent_tokens, floor, step)
     whole = _eighths(call.full_tokens, floor, step)
     if whole == 8 and 0 < sent < 8:
@@ -89,7 +89,7 @@ CONTEXT_SECTIONS = (
     ("Tool output", "tools", "cyan"),
     ("Messages", "messages", "green"),
 )
-"""Lines of the context display: a name, the ledger's kind, and a colour."""
+"""Lines of the context display: a name, a kind of the report's sections, and a colour."""
 LINE_STYLES = {
     "note": ("       ", "dim"),
     "user": ("you    ", "bold"),
@@ -99,28 +99,28 @@ LINE_STYLES = {
     "recall": ("  ←    ", "bold yellow"),
     "mark": ("  ★    ", "bold black on yellow"),
 }
-"""How each kind of line begins, and its style."""
+"""The prefix of each kind of line, and its style."""
 STACKED_BELOW_CHARS, STACKED_BELOW_LINES = 88, 28
-"""Characters and lines below which the frames stand one over the other, with fewer figures."""
+"""Below this width or height the panels are stacked and show fewer figures."""
 MIN_TERMINAL_SIZE = (80, 20)
-"""Characters and lines below which figures are left out."""
-TOO_SMALL_NOTE = "A larger terminal shows more: {} by {} or above."
+"""Below this width or height the figures are left out."""
+TOO_SMALL_NOTE = "A larger terminal shows more: at least {} by {}."
 SIDE_PANEL_CHARS = 40
-"""Characters of the frame on the right."""
-COST_NOTE = "* the same calls with all that was said, in a larger window, cache always warm"
+"""Width of the right panel in characters."""
+COST_NOTE = "* the same calls with the whole conversation, a larger window and a warm cache"
 TALL_TERMINAL_LINES = 32
-"""Lines of a terminal with room for a higher chart."""
-CALLS_TITLE = "each call: what was sent of what was said"
+"""Lines of a terminal with room for a taller chart."""
+CALLS_TITLE = "each call: tokens sent and not sent"
 
 
 class DemoScreen:
-    """Draws what is seen, as large as the terminal allows."""
+    """Draws the demo as large as the terminal allows."""
 
     def __init__(self, state: DemoState) -> None:
         self._seen = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As rich asks for it. One line less than there are: what is higher would be cut off."""
+        """Draw for rich, one line below the terminal's height so that nothing is cut off."""
         width, height = options.max_width, console.height
         colours = console.color_system is not None
         if width < MIN_TERMINAL_SIZE[0] or height < MIN_TERMINAL_SIZE[1]:
@@ -160,7 +160,7 @@ def _stacked(state: DemoState, width: int, height: int, *, colours: bool) -> Ren
 
 
 def _smallest(state: DemoState, width: int, height: int, *, colours: bool) -> RenderResult:
-    """The chart before all else; the conversation where there is room for a few lines of it."""
+    """Draw the chart first, and the conversation if there is room for a few lines of it."""
     calls = _call_lines(state, width - 4, max(2, min(5, height - 5)), colours=colours)
     inside = min(16, height - len(calls) - 5)
     if inside > 1:
@@ -170,7 +170,7 @@ def _smallest(state: DemoState, width: int, height: int, *, colours: bool) -> Re
 
 
 def _on_one_line(text: Text) -> Text:
-    """One line, whatever the width."""
+    """Keep a text on one line at any width."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -188,12 +188,12 @@ def _framed(title: str, inside: RenderableType, height: int | None = None) -> Pa
 
 def _title(state: DemoState) -> str:
     if not state.turn:
-        return "conversation · about to begin"
+        return "conversation · starting"
     return f"conversation · turn {state.turn} of {state.turns}"
 
 
 def _conversation_text(state: DemoState, width: int, height: int) -> Text:
-    """The newest lines; the reply that is being written comes last."""
+    """Return the newest lines. The reply that is being written comes last."""
     lines = [
         *state.lines,
         *([DemoLine(kind="agent", text=state.partial_reply)] if state.partial_reply else []),
@@ -238,7 +238,7 @@ def _context_panel(state: DemoState, width: int) -> RenderableType:
 
 
 def _context_lines(state: DemoState, width: int) -> list[Text]:
-    """The same in four lines."""
+    """Return the context panel in four lines."""
     ledger = state.report
     if ledger is None:
         return [Text("starting the simulated provider …", "dim"), *[Text()] * 3]

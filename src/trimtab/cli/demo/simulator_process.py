@@ -1,4 +1,4 @@
-"""The simulated provider of the demo: a process of its own, spoken to over HTTP alone."""
+"""The demo's simulated provider: a separate process that is reached only over HTTP."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 START_TIMEOUT_S = 30.0
-"""Seconds that it may take to listen."""
+"""Seconds that the simulator may take to start listening."""
 
 
 class SimulatorStartError(RuntimeError):
-    """The simulator said no address."""
+    """The simulator did not print its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorControlClient:
     url: str
-    """Where it listens."""
+    """The address on which it listens."""
 
     async def set_replies(self, replies: Sequence[Any]) -> None:
-        """Replace what the model is going to say."""
+        """Replace the script of the model's replies."""
         await self._send("/_control/script", {"replies": list(replies)})
 
     async def count_refused_requests(self) -> int:
-        """Requests that it did not take so far."""
+        """Return how many requests the simulator has refused so far."""
         told = await self._send("/_control", None)
         return int(told["stats"]["refused"])
 
     async def count_tokens(self, request: dict[str, Any]) -> int:
-        """Tokens of a request by its own count, whether they fit or not."""
+        """Return the simulator's own token count of a request, whether it fits or not."""
         names = ("model", "system", "messages", "tools")
         body = {name: request[name] for name in names if name in request}
         told = await self._send("/v1/messages/count_tokens", body)
@@ -54,7 +54,7 @@ class SimulatorControlClient:
 
 @asynccontextmanager
 async def open_simulator_process(window_tokens: int) -> AsyncGenerator[SimulatorControlClient]:
-    """A simulator with a window of so many tokens, for as long as the block lasts."""
+    """Run a simulator with this window while the block runs."""
     # With a seed of our own all ids are the same in every run, and so is the picture.
     command = (
         "-m",

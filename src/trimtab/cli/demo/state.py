@@ -1,4 +1,4 @@
-"""What there is to see of the demo at one moment."""
+"""What the demo shows at one moment."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ class DemoEdit:
     """An edit."""
 
     handle: str
-    """By what it is recalled."""
+    """The handle that recalls it."""
     result_word: str
     """`masked`, `truncated`, `dropped` or `summarised`."""
     subject: str
     """The tool whose result it was, or `messages`."""
     tokens: int
-    """That it took, estimated."""
+    """Tokens that the edit saved, estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoLine:
-    """Of the conversation."""
+    """One line of the conversation."""
 
     kind: str
     """`note`, `user`, `agent`, `call`, `result`, `recall` or `mark`."""
     text: str
-    """What is shown."""
+    """The text to show."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DemoState:
     policy: PolicyName
-    """What decides."""
+    """The policy that decides what to hide."""
     window: int
-    """Tokens that the model takes."""
+    """Size of the model's window in tokens."""
     turn: int = 0
-    """Of the story, from 1."""
+    """The current turn of the story, from 1."""
     turns: int = 0
-    """That the story has."""
+    """Number of turns in the story."""
     lines: deque[DemoLine] = field(default_factory=lambda: deque[DemoLine](maxlen=60))
-    """The newest of the conversation."""
+    """The newest lines of the conversation."""
     partial_reply: str = ""
-    """The reply as far as it has come."""
+    """The part of the reply that has arrived."""
     report: ContextReport | None = None
-    """Of the newest request."""
+    """The context report of the newest request."""
     calls: list[DemoCallTokens] = field(default_factory=list[DemoCallTokens])
     """Model calls, oldest first."""
     edits: list[DemoEdit] = field(default_factory=list[DemoEdit])
@@ -66,11 +66,11 @@ class DemoState:
     recalled_handle: str = ""
     """The handle that the agent looked up."""
     cost: float = 0.0
-    """US dollars by the provider's report."""
+    """Cost in US dollars, from the provider's reported usage."""
     full_cost: float = 0.0
-    """US dollars that sending everything would have cost, computed."""
+    """Computed cost in US dollars if everything had been sent."""
     refused_requests: int = 0
-    """Requests that the provider did not take."""
+    """Number of requests that the provider refused."""
 
     @property
     def sent_tokens(self) -> int:
@@ -79,7 +79,7 @@ class DemoState:
 
     @property
     def full_tokens(self) -> int:
-        """Input tokens of all calls, had everything been sent."""
+        """Input tokens of all calls if everything had been sent."""
         return sum(call.full_tokens for call in self.calls)
 
     @property
@@ -89,5 +89,5 @@ class DemoState:
 
     @property
     def oversized_calls(self) -> int:
-        """Calls that would not have fitted, had everything been sent."""
+        """Calls that would not have fitted if everything had been sent."""
         return sum(call.full_tokens > self.window for call in self.calls)

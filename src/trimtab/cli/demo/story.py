@@ -1,4 +1,4 @@
-"""What is said in the demo: twelve turns of an engineer on call with an agent that has tools."""
+"""The demo's script: twelve turns of an engineer on call with an agent that has tools."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SYSTEM_PROMPT = (
 
 INTRO_TEXT = (
     "An agent on call looks into a slow checkout. Its model takes {window:,} tokens, and its tools "
-    "find more than 50,000. Watch what is sent, what is hidden, and that nothing is lost: near the "
-    "end the agent needs something that it read in the first turn."
+    "return more than 50,000. Watch what is sent and what is hidden. Nothing is lost: near the end "
+    "the agent needs something that it read in the first turn."
 )
-"""What there is to see, said before it begins."""
-RECALLED_NOTE = "{handle} was hidden long ago: recalled by its handle, nothing is lost"
-"""Said where the agent looks up what it sees no longer."""
+"""The introduction, shown before the story begins."""
+RECALLED_NOTE = "{handle} was hidden long ago. The agent recalled it by its handle."
+"""Shown when the agent recalls something that it can no longer see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class StoryTurn:
     reply: str
     """What the agent says in the end."""
     recall_text: str = ""
-    """What it has to look up first where it is hidden by now: words of the result that had it."""
+    """Text of a result that the agent has to recall first if it is hidden by then."""
 
 
 def _one_call_per_reply(
     *calls: tuple[str, dict[str, Any]],
 ) -> tuple[tuple[tuple[str, dict[str, Any]], ...], ...]:
-    """One call a reply."""
+    """Put each call into a reply of its own."""
     return tuple((call,) for call in calls)
 
 
@@ -89,7 +89,7 @@ STORY = (
             (("read_file", {"path": "config/redis.conf", "lines": 198}),),
         ),
         reply="Neither. The gateway waits for checkout, and Redis answers 98 % of what it is "
-        "asked. The 504s begin at 13:52, too.",
+        "asked. The 504s begin at 13:52 as well.",
     ),
     StoryTurn(
         user="Can you reproduce it on staging?",

@@ -1,4 +1,4 @@
-"""`trimtab doctor`: what works, what does not, and what to do about it."""
+"""`trimtab doctor`: check what works, and say how to fix what does not."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from trimtab.cli.doctor.findings import Finding
 
 LABEL_WIDTH_CHARS = 18
-"""Characters of what a line is about."""
+"""Width of the label of a line, in characters."""
 STATE_COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "skip": "bright_black"}
 
 
 def doctor_command(
     agent: Annotated[Path, typer.Option(help="The agent's file.")] = DEFAULT_AGENT_PATH,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the provider anything.")
+        bool, typer.Option("--offline", help="Send nothing to the provider.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, for programs.")
+    ] = False,
 ) -> None:
     """Check an agent: its file, key, provider, model, window, store and tools.
 
-    The exit status is 0 where all of it works, 1 where something does not. The provider is asked
-    for its list of models, which costs nothing, or for one word where it has none.
+    The exit status is 0 if everything works and 1 if something does not. The command asks the
+    provider for its list of models, which costs nothing. If the provider has no list, the command
+    asks for a reply of one word.
     """
     import asyncio
     import json
@@ -95,9 +98,9 @@ def _summarise_findings(found: list[Finding]) -> str:
         return f"{format_count(wrong, 'thing')} to fix before `trimtab chat` works."
     if doubtful:
         return (
-            f"It works; {format_count(doubtful, 'line')} above may be worth a look. Next: "
+            f"It works, but {format_count(doubtful, 'line')} above may be worth a look. Next: "
             "trimtab chat"
         )
     if any(finding.state == "skip" for finding in found):
-        return "All is well, as far as it was looked at. Next: trimtab chat"
-    return "All is well. Next: trimtab chat"
+        return "Everything that was checked works. Next: trimtab chat"
+    return "Everything works. Next: trimtab chat"

@@ -1,8 +1,8 @@
-"""Python, and the packages that an agent needs.
+"""Check Python and the packages that an agent needs.
 
-Whether sessions can be kept where the file says.
+Check that sessions can be stored in the place that the file names.
 
-An agent looked at from all sides, one finding after the other, each within its time.
+Run all checks of an agent, one after the other, each with a time limit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from trimtab.agent.agent import (
     build_context_options,
     check_cost_ceilings,
+    name_missing_settings_of_file,
 )
 from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab.agent.config.loader import (
@@ -58,20 +59,20 @@ from trimtab.errors import (
     MissingApiKeyError,
     StoreError,
 )
-from trimtab.providers.factory import create_provider, find_provider_endpoint
+from trimtab.providers.factory import CLOUD_NAMES, create_provider, find_provider_endpoint
 from trimtab.providers.protocol_and_failures import Provider
 from trimtab.stores.factory import is_database_address, open_store
 
 
 def report_python_version() -> Finding:
-    """What runs; older interpreters do not come this far."""
+    """Report the interpreter. Trimtab does not start on older ones."""
     implementation = platform.python_implementation()
     told = f"{platform.python_version()} ({implementation}), trimtab {version('trimtab')}"
     return make_ok_finding("Python", told)
 
 
 def check_packages(spec: AgentSpec, dialect: str | None, store: str) -> Finding:
-    """The packages that this agent's provider, tools and store are made with."""
+    """Check the packages that this agent's provider, tools and store need."""
     wanted = ["agent"]
     if spec.model.provider is not None:
         wanted.append(find_provider_endpoint(spec.model.provider).extra)
@@ -92,13 +93,13 @@ def check_packages(spec: AgentSpec, dialect: str | None, store: str) -> Finding:
 
 
 DATABASE_TIMEOUT_S = 15.0
-"""Seconds that a database may take."""
+"""Seconds that a database may take to answer."""
 LOW_DISK_SPACE_BYTES = 500_000_000
-"""Bytes of free space below which it is worth a word."""
+"""The check warns if less space than this is free."""
 
 
 async def check_store(store_location: str) -> Finding:
-    """One that is written to and read from."""
+    """Check that the store can be read and written."""
     return (
         await _check_database(store_location)
         if is_database_address(store_location)
@@ -117,15 +118,15 @@ async def _check_database(store: str) -> Finding:
     except TimeoutError:
         told = f"the database did not answer within {DATABASE_TIMEOUT_S:g} seconds"
         return make_failure_finding(
-            "store", told, "check its address in session.store, and that it runs"
+            "store", told, "check its address in session.store, and that it is running"
         )
     except DatabaseNotMigrated as error:
         return make_failure_finding("store", str(error), "trimtab migrate --database …")
     except (StoreError, ValueError) as error:
         return make_failure_finding(
-            "store", str(error), "check its address in session.store, and that it runs"
+            "store", str(error), "check its address in session.store, and that it is running"
         )
-    return make_ok_finding("store", "the database answers, and is of this release")
+    return make_ok_finding("store", "the database answers, and its tables match this release")
 
 
 def _check_folder(path: Path) -> Finding:
@@ -134,7 +135,7 @@ def _check_folder(path: Path) -> Finding:
         there = there.parent
     if not there.is_dir():
         return make_failure_finding(
-            "store", f"{there} is no folder", "set session.store to another place"
+            "store", f"{there} is not a folder", "set session.store to another place"
         )
     try:
         # Permissions say less than an attempt: a disk may be read-only, or full.
@@ -152,20 +153,21 @@ def _check_folder(path: Path) -> Finding:
     told = f"{path} {'is' if path.exists() else 'will be'} writable, {free / 1e9:,.1f} GB free"
     if free < LOW_DISK_SPACE_BYTES:
         return make_warning_finding(
-            "store", told, "free some space: a session that cannot be kept stops"
+            "store", told, "free some space: a session stops if it cannot be stored"
         )
     return make_ok_finding(
-        "store", told if path.exists() else f"{path} will be made, {free / 1e9:,.1f} GB free"
+        "store",
+        told if path.exists() else f"{path} will be created, {free / 1e9:,.1f} GB free",
     )
 
 
-FIX = "correct the file; `trimtab init` shows one that works"
+FIX = "correct the file; `trimtab init` writes one that works"
 
 
 async def run_agent_checks(
     file: Path, folder: Path, environ: Mapping[str, str], *, offline: bool
 ) -> AsyncIterator[Finding]:
-    """All that there is to say; what comes later may rest on what comes first."""
+    """Run all checks in order. Later checks may depend on earlier ones."""
     yield report_python_version()
     try:
         spec = load_agent_spec(file, environ)
@@ -202,7 +204,7 @@ async def run_agent_checks(
 
 
 def find_model_dialect(model: ModelSpec) -> str:
-    """What the model's provider speaks."""
+    """Return the dialect that the model's provider uses."""
     if model.provider is not None:
         return find_provider_endpoint(model.provider).dialect
     return resolve_model_info(model.name, model.model_info).dialect or "openai_chat"
@@ -235,18 +237,19 @@ async def _check_provider_and_key(
 ) -> AsyncIterator[Finding]:
     variable = _key_variable(model)
     try:
-        provider = create_provider(
-            model.name,
-            provider=model.provider,
-            model_info=model.model_info,
-            api_key=model.api_key,
-            base_url=model.base_url,
-            timeout=PROVIDER_TIMEOUT_S,
-            region=model.region,
-            project=model.project,
-            api_version=model.api_version,
-            environ=environ,
-        )
+        with name_missing_settings_of_file():
+            provider = create_provider(
+                model.name,
+                provider=model.provider,
+                model_info=model.model_info,
+                api_key=model.api_key,
+                base_url=model.base_url,
+                timeout=PROVIDER_TIMEOUT_S,
+                region=model.region,
+                project=model.project,
+                api_version=model.api_version,
+                environ=environ,
+            )
     except MissingApiKeyError as error:
         exported = variable is not None and " " not in variable
         yield make_failure_finding(
@@ -259,26 +262,30 @@ async def _check_provider_and_key(
     try:
         yield _check_key(model, variable, environ, getattr(provider, "credential_source", None))
         if offline:
-            yield make_skipped_finding("provider", "not asked: --offline")
+            yield make_skipped_finding("provider", "not checked: --offline")
             return
-        async for finding in _check_provider_answers(provider, model, variable):
+        async for finding in _check_provider_answers(provider, model, variable, environ):
             yield finding
     finally:
         await provider.close()
 
 
 async def _check_provider_answers(
-    provider: Provider, model: ModelSpec, variable: str | None
+    provider: Provider, model: ModelSpec, variable: str | None, environ: Mapping[str, str]
 ) -> AsyncIterator[Finding]:
     named = model.provider or guess_provider(model.name)
+    # Without its credentials, the provider of a cloud could not have been created.
+    has_key = variable is not None and bool(
+        named in CLOUD_NAMES or model.api_key is not None or environ.get(variable)
+    )
     async for finding in check_provider(
-        provider, model.name, provider_name=named, key_variable=variable
+        provider, model.name, provider_name=named, key_variable=variable, has_key=has_key
     ):
         yield finding
 
 
 def _key_variable(model: ModelSpec) -> str | None:
-    """The environment variable that the key is looked for in; None where none is asked for."""
+    """Return the variable that holds the key. None if no key is needed."""
     named = model.provider or guess_provider(model.name)
     if model.api_key is not None:
         return "model.api_key"
@@ -291,7 +298,7 @@ def _check_key(
     if model.api_key is not None:
         return make_ok_finding("key", "model.api_key is set")
     if source is not None:
-        return make_ok_finding("key", f"credentials were found: {source}")
+        return make_ok_finding("key", f"found credentials: {source}")
     if variable is not None and environ.get(variable):
         return make_ok_finding("key", f"{variable} is set")
-    return make_ok_finding("key", "none is set, and none is asked for here")
+    return make_ok_finding("key", "not set, and not needed here")

@@ -1,6 +1,6 @@
-"""What the doctor found.
+"""The findings of `trimtab doctor`.
 
-No line of the doctor's tells a secret, whoever's words it repeats.
+No finding contains a secret, even if it repeats an error of another program.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from trimtab.redaction import REDACTION_PATTERNS
 
 FindingState = Literal["ok", "warn", "bad", "skip"]
 STATE_SIGNS: dict[FindingState, str] = {"ok": "✓", "warn": "!", "bad": "✗", "skip": "-"}
-"""What stands before a line."""
+"""The sign before a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     about: str
-    """What was looked at."""
+    """What was checked."""
     state: FindingState
-    """`warn` works, but not as it should; `bad` does not."""
+    """`warn` works, but not as it should. `bad` does not work."""
     text: str
     """What was found, with the numbers."""
     next: str = ""
-    """What to do about it; empty where there is nothing to do."""
+    """What to do about it. Empty if there is nothing to do."""
 
 
 def make_ok_finding(about: str, text: str) -> Finding:
-    """All is well."""
+    """Make a finding: it works."""
     return Finding(about=about, state="ok", text=text)
 
 
 def make_warning_finding(about: str, text: str, next_step: str) -> Finding:
-    """It works; but."""
+    """Make a finding: it works, but something should be changed."""
     return Finding(about=about, state="warn", text=text, next=next_step)
 
 
 def make_failure_finding(about: str, text: str, next_step: str = "") -> Finding:
-    """It does not work."""
+    """Make a finding: it does not work."""
     return Finding(about=about, state="bad", text=text, next=next_step)
 
 
 def make_skipped_finding(about: str, text: str) -> Finding:
-    """Nobody has looked."""
+    """Make a finding: it was not checked."""
     return Finding(about=about, state="skip", text=text)
 
 
@@ -54,11 +54,11 @@ _SECRET_NAMES = re.compile(
 )
 _SECRET = re.compile(REDACTION_PATTERNS["secret"])
 MIN_SECRET_CHARS = 6
-"""Characters of a value that can be told from a common word."""
+"""Shorter values are not treated as secrets: they could be common words."""
 
 
 def find_secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose names say that they are secret."""
+    """Return the variables whose names say that they are secret."""
     return {
         name: value
         for name, value in environ.items()
@@ -67,8 +67,8 @@ def find_secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_finding(finding: Finding, environ: Mapping[str, str]) -> Finding:
-    """The finding without values of the environment that are secret by their names, and without
-    what looks like a key."""
+    """Return the finding without secret values of the environment and without texts that look like
+    keys."""
     text, to_do = finding.text, finding.next
     for value in sorted(find_secret_variables(environ).values(), key=len, reverse=True):
         text, to_do = text.replace(value, "…"), to_do.replace(value, "…")

@@ -1,7 +1,7 @@
-"""Whether the provider answers, takes the key, and has the model: one call that costs nothing, or
-next to nothing.
+"""Check that the provider answers, accepts the key and has the model. One call does it, and it
+costs little or nothing.
 
-Whether what is always sent leaves room for a conversation.
+Check that the fixed part of every request leaves room for a conversation.
 """
 
 from __future__ import annotations
@@ -35,15 +35,23 @@ from trimtab.session.tools import Tool
 PROVIDER_TIMEOUT_S = 15.0
 """Seconds that a call may take."""
 PROBE_OUTPUT_TOKENS = 16
-"""Tokens of output that all providers let one ask for."""
+"""Output tokens of the test call. All providers accept this number."""
 PROVIDERS_WITH_PUBLIC_MODEL_LIST = ("openrouter",)
-"""Providers whose list of models anybody may read: it says nothing about a key."""
+"""Providers whose list of models is public, so that reading it does not test a key."""
 
 
 async def check_provider(
-    provider: Provider, model: str, *, provider_name: str | None, key_variable: str | None
+    provider: Provider,
+    model: str,
+    *,
+    provider_name: str | None,
+    key_variable: str | None,
+    has_key: bool,
 ) -> AsyncIterator[Finding]:
-    """What one call says: about the provider and its key, then about the model."""
+    """Check the provider, its key and the model with one call.
+
+    `key_variable` names the place of the key. `has_key` says whether a key was found there.
+    """
     try:
         async with asyncio.timeout(PROVIDER_TIMEOUT_S):
             try:
@@ -57,12 +65,15 @@ async def check_provider(
                 await _send_probe(provider, model)
                 names = []
     except TimeoutError:
-        yield _finding_for_failure(_timeout_failure(), model, key_variable)
+        yield _finding_for_failure(_timeout_failure(), model, key_variable, has_key=has_key)
         return
     except ProviderError as error:
-        yield _finding_for_failure(error.failure, model, key_variable)
+        yield _finding_for_failure(error.failure, model, key_variable, has_key=has_key)
         return
-    yield make_ok_finding("provider", "it answers" + (" and takes the key" if key_variable else ""))
+    told = "it answers"
+    if key_variable is not None:
+        told += " and accepts the key" if has_key else " without a key"
+    yield make_ok_finding("provider", told)
     if names:
         yield _check_model_listed(model, names)
 
@@ -91,17 +102,17 @@ def _check_model_listed(model: str, names: Sequence[str]) -> Finding:
     # Gemini lists `models/gemini-…`; Ollama has `qwen3:latest` for `qwen3`.
     known = {form: name for name in names for form in _model_name_forms(name)}
     if model in known:
-        return make_ok_finding("model", f"{model} is there, among {len(names):,}")
+        return make_ok_finding("model", f"the provider lists {model}, among {len(names):,} models")
     if any(name.startswith(f"{model}-") for name in known):
         return make_ok_finding(
-            "model", f"{model} stands for one of the {len(names):,} models there"
+            "model", f"{model} is a short name of one of the provider's {len(names):,} models"
         )
     close = get_close_matches(model, known, n=3, cutoff=0.5) or sorted(known)[:3]
     # A list need not hold every alias that is accepted.
     return make_warning_finding(
         "model",
-        f"{model} is not among the {len(names):,} models there",
-        f"if a call is refused, set model.name to one of them: {', '.join(close)}",
+        f"{model} is not among the provider's {len(names):,} models",
+        f"if calls are refused, set model.name to one of these: {', '.join(close)}",
     )
 
 
@@ -110,33 +121,37 @@ def _model_name_forms(name: str) -> tuple[str, ...]:
 
 
 def _finding_for_failure(
-    failure: ProviderFailureDetails, model: str, variable: str | None
+    failure: ProviderFailureDetails, model: str, variable: str | None, *, has_key: bool
 ) -> Finding:
     told = f"{failure.message} (HTTP {failure.status})" if failure.status else failure.message
-    key = f"set {variable} to a key that is valid" if variable else "set model.api_key"
+    key = f"set {variable} to a valid key" if variable else "set model.api_key"
     match failure.kind:
+        case "auth" if variable is not None and not has_key:
+            return make_failure_finding(
+                "provider", f"it does not answer without a key: {told}", key
+            )
         case "auth":
             return make_failure_finding("provider", f"the key was refused: {told}", key)
         case "network" | "timeout":
             return make_failure_finding(
                 "provider",
                 f"it cannot be reached: {told}",
-                "check the connection, a proxy, and model.base_url",
+                "check the connection, the proxy and model.base_url",
             )
         case "rate_limit" | "overloaded" | "server":
             return make_warning_finding(
-                "provider", f"it answers, but not now: {told}", "try again in a while"
+                "provider", f"it cannot answer now: {told}", "try again later"
             )
         case _ if failure.status == 404:
             meant = suggest_model_name(model) or "a model of this provider"
             return make_failure_finding(
                 "model",
-                f"{model} is not there: {told}",
-                f"set model.name to {meant}, and see that model.base_url is right",
+                f"the provider does not have {model}: {told}",
+                f"set model.name to {meant}, and check that model.base_url is right",
             )
         case _:
             return make_failure_finding(
-                "provider", f"it refused a call of one word: {told}", "see model.params"
+                "provider", f"it refused a test call: {told}", "check model.params"
             )
 
 
@@ -147,7 +162,7 @@ def _timeout_failure() -> ProviderFailureDetails:
 
 
 def check_model_in_catalog(configured: ModelSpec) -> Iterator[Finding]:
-    """What is known of the model, and until when its maker serves it."""
+    """Report what the catalog knows of the model, and when its maker retires it."""
     yield _describe_catalog_entry(configured)
     served_by_others = bool(configured.provider or configured.base_url)
     retirement = None if served_by_others else describe_retirement(configured.name)
@@ -161,7 +176,7 @@ def _describe_catalog_entry(configured: ModelSpec) -> Finding:
     model, context_window = configured.name, configured.context_window
     entry = resolve_model_info(model, configured.model_info)
     size = context_window or entry.context_window
-    told = f"window {size:,} tokens, output up to {min(entry.max_output, size):,}"
+    told = f"window {size:,} tokens, output up to {min(entry.max_output, size):,} tokens"
     if find_model_info(configured.base_model or model) is None:
         unknown = f"{model} is not in the catalog"
         # One that somebody else serves has names of its own there.
@@ -172,25 +187,25 @@ def _describe_catalog_entry(configured: ModelSpec) -> Finding:
                 "catalog", f"{unknown}; assumed: {told}; price unknown", to_do
             )
         if context_window:
-            return make_ok_finding("catalog", f"{unknown}; by the file: {told}; price unknown")
+            return make_ok_finding("catalog", f"{unknown}; set in the file: {told}; price unknown")
         to_do = (
-            "set model.context_window to what its provider states, or model.model_info to the "
-            "model that it is"
+            "set model.context_window to the size that the provider states, or set "
+            "model.model_info to the known model that this model is based on"
         )
         return make_warning_finding("catalog", f"{unknown}; assumed: {told}; price unknown", to_do)
     price = ""
     if entry.input_price is not None and entry.output_price is not None:
-        price = f", ${entry.input_price:g} and ${entry.output_price:g} per million"
+        price = f", ${entry.input_price:g} in and ${entry.output_price:g} out per million tokens"
     named = f"{model} is {entry.name}" if configured.base_model else entry.name
     return make_ok_finding("catalog", f"{named}: {told}{price}")
 
 
 MAX_FIXED_WINDOW_SHARE = 0.5
-"""Share of the window that system prompt, tools and the reply may take before it is said."""
+"""The check warns if system prompt, tools and reply take more than this share of the window."""
 
 
 def check_window(context_options: dict[str, Any], tools: Sequence[Tool]) -> Finding:
-    """System prompt, tool definitions and the reply against the window."""
+    """Compare the system prompt, the tool definitions and the reply with the window."""
     given: dict[str, Any] = {**context_options, "tools": [tool.definition for tool in tools]}
     report = Context(**given).report()
     taken, reply = report.bound, report.output_reserve
@@ -199,11 +214,14 @@ def check_window(context_options: dict[str, Any], tools: Sequence[Tool]) -> Find
         f"({_describe_fixed_tokens(report, tools)}), "
         f"{reply:,} for the reply, {max(0, report.free):,} for the conversation"
     )
-    to_do = "shorten the system prompt, leave out tools, or set a larger model.context_window"
+    to_do = "shorten the system prompt, remove tools, or set a larger model.context_window"
     if report.free <= 0:
-        short = f"{taken + reply:,} tokens are needed before a word is said, and the window has "
+        short = (
+            f"every call needs {taken + reply:,} tokens before the first message, but the window "
+            "has "
+        )
         return make_failure_finding(
-            "window", f"{short}{report.limit:,}", f"{to_do}; or a model with a larger one"
+            "window", f"{short}{report.limit:,}", f"{to_do}; or choose a model with a larger window"
         )
     if (taken + reply) / report.limit > MAX_FIXED_WINDOW_SHARE:
         return make_warning_finding("window", told, f"{to_do}; or lower model.max_output_tokens")
@@ -211,9 +229,9 @@ def check_window(context_options: dict[str, Any], tools: Sequence[Tool]) -> Find
 
 
 def _describe_fixed_tokens(report: ContextReport, tools: Sequence[Tool]) -> str:
-    """What is sent with every call, term by term; the terms add up to its upper bound."""
+    """List what is sent with every call. The terms add up to its upper bound."""
     own = {f"tool definition: {tool.name}" for tool in tools}
-    sizes = {"system prompt": 0, "tools": 0, "recall tools": 0, "the provider's for tools": 0}
+    sizes = {"system prompt": 0, "tools": 0, "recall tools": 0, "provider overhead for tools": 0}
     for section in report.sections:
         if section.name == "system prompt":
             sizes["system prompt"] += section.tokens
@@ -222,6 +240,6 @@ def _describe_fixed_tokens(report: ContextReport, tools: Sequence[Tool]) -> str:
         elif section.name.startswith("tool definition: "):
             sizes["recall tools"] += section.tokens
         elif section.name == "tool use":
-            sizes["the provider's for tools"] += section.tokens
+            sizes["provider overhead for tools"] += section.tokens
     sizes["margin"] = report.bound - sum(sizes.values())
     return join_names([f"{size:,} {name}" for name, size in sizes.items() if size])

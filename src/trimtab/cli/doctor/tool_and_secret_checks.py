@@ -1,8 +1,8 @@
-"""What the patterns of a shell really allow, and whether it runs where secrets are.
+"""Check what the patterns of a shell really allow, and whether the shell can read secrets.
 
-Each tool made ready as a chat would, and what its definitions take.
+Start each tool as a chat would, and count the tokens of its definitions.
 
-Whether the keys of this process are within the reach of its tools.
+Check whether tools can read the keys of this process.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ cc chmod chown clang cp curl dd g++ gcc install ln mkdir mv patch rm rmdir scp s
 truncate unzip wget zip
 """
 WRITING_PROGRAMS = frozenset(_WRITING_PROGRAM_TEXT.split())
-"""Programs whose work is to write or to remove."""
+"""Programs that write or remove files."""
 EXAMPLE_CALLS = {"make": "make test", "npm": "npm test", "python": "python manage.py check"}
-"""By program, a call that is spelt out."""
+"""An example of an exact call, by program."""
 
 
 def list_shell_tool_warnings(spec: AgentSpec, folder: Path) -> dict[str, list[Finding]]:
-    """By the name of a shell, what is worth a word about it."""
+    """Return the warnings about each shell, by its name."""
     return {
         name: [*_check_allow_patterns(name, tool), *_check_shell_folder(name, tool, spec, folder)]
         for name, tool in spec.tools.items()
@@ -68,12 +68,12 @@ def list_shell_tool_warnings(spec: AgentSpec, folder: Path) -> dict[str, list[Fi
 
 
 def check_sandboxes(spec: AgentSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """In what the programs of shells and commands run."""
+    """Report which sandbox the programs of shells and commands run in."""
     started = {n: tool for n, tool in spec.tools.items() if isinstance(tool, ProcessToolSpec)}
     off = [name for name, tool in started.items() if tool.sandbox == "off"]
     if off:
         yield make_skipped_finding(
-            "sandbox", f"off for {join_names(off)}, see `sandbox` in docs/tools.md"
+            "sandbox", f"off for {join_names(off)}; see `sandbox` in docs/tools.md"
         )
     wanted = {name: tool for name, tool in started.items() if tool.sandbox != "off"}
     if not wanted:
@@ -98,90 +98,97 @@ def _check_allow_patterns(name: str, tool: ShellToolSpec) -> Iterator[Finding]:
 
 
 def explain_misleading_allow_pattern(pattern_text: str) -> tuple[str, str] | None:
-    """What a pattern of `allow` means that may not be meant, and what to write instead."""
+    """Return what a pattern of `allow` means if that may surprise, and what to write instead."""
     pattern = parse_shell_pattern(pattern_text)
     words = pattern.words
     if has_no_wildcards(pattern_text):
         return None
     if not words or not has_no_wildcards(words[0]):
-        told = f"allow: {pattern_text!r} names no program, so it means those known to only read"
-        return told, 'name what may run: "ls *", "git diff *"'
+        told = (
+            f"allow: {pattern_text!r} names no program, so it allows only programs that are known "
+            "to be read-only"
+        )
+        return told, 'name the programs that may run: "ls *", "git diff *"'
     head = find_read_only_program_words(words)
     spaced = " ".join((*words, "*"))
     if head is None:
         return _explain_unknown_program(pattern_text, words, rest=pattern.allows_more_words)
     if READ_ONLY_USAGES[head].runs_code:
         told = (
-            f"allow: {pattern_text!r} runs the code of all tests in the folder, and of conftest.py"
+            f"allow: {pattern_text!r} runs the code of all tests in the folder and of conftest.py"
         )
-        return told, "leave it out if others may write there"
+        return told, "remove it if other people can write to the folder"
     if head == ("find",):
-        told = f"allow: {pattern_text!r} only finds; -exec, -delete and the like are asked about"
-        return told, 'if you mean a certain search, spell it: "find . -name *.py"'
+        told = (
+            f"allow: {pattern_text!r} allows searching only; -exec, -delete and similar options "
+            "still need approval"
+        )
+        return told, 'to allow one search, write it in full: "find . -name *.py"'
     if pattern.allows_more_words and pattern_text.split() != spaced.split():
-        return f"allow: {pattern_text!r} is read as {spaced!r}, in whole words", f'write "{spaced}"'
+        told = f"allow: {pattern_text!r} means {spaced!r}, because patterns match whole words"
+        return told, f'write "{spaced}"'
     return None
 
 
 def _explain_unknown_program(
     text: str, words: tuple[str, ...], *, rest: bool
 ) -> tuple[str, str] | None:
-    """About a program that may do more than read."""
+    """Explain a pattern for a program that may do more than read."""
     if words == ("git",):
-        told = f"allow: {text!r} means the commands of git that are known to only read"
+        told = f"allow: {text!r} means only the git commands that are known to be read-only"
         return told, 'name them: "git status *", "git diff *", "git log *"'
     name = " ".join(words[:2]) if words[0] == "git" else strip_program_path(words[0])
-    does = "is not known to only read"
+    does = "is not known to be read-only"
     if may_run_other_commands(words):
-        does = "runs what it is given"
+        does = "runs other programs that it is given"
     elif name in WRITING_PROGRAMS:
-        does = "writes or removes what it is given"
+        does = "writes or removes files"
     elif not rest:
         return None
     such = f', such as "{EXAMPLE_CALLS[name]}"' if name in EXAMPLE_CALLS else ""
-    to_do = f"write each call that may run, word by word{such}; or make a tool with `kind: command`"
+    to_do = f"write each call that may run in full{such}; or make a tool with `kind: command`"
     if rest:
-        return f"allow: {text!r} allows nothing: {name} {does}, so `*` stands for nothing", to_do
-    return f"allow: {name} {does}, and {text!r} leaves open what", to_do
+        return f"allow: {text!r} allows nothing: {name} {does}, so `*` matches nothing", to_do
+    return f"allow: {name} {does}, and {text!r} does not name them", to_do
 
 
 def _check_shell_folder(
     name: str, tool: ShellToolSpec, spec: AgentSpec, folder: Path
 ) -> Iterator[Finding]:
-    """Callers with keys of their own should not read the keys and sessions of others."""
+    """Warn if callers with different keys could read each other's keys and sessions."""
     if spec.serve.keys is None or tool.sandbox == "required":
         return
     store = locate_agent_store(spec, folder)
     where = (folder / Path(tool.cwd).expanduser()).resolve()
-    beside = {"the file of keys": folder / Path(spec.serve.keys).expanduser()}
+    beside = {"the key file": folder / Path(spec.serve.keys).expanduser()}
     if not is_database_address(store):
         beside["the sessions of all tenants"] = Path(store)
     held = [what for what, path in beside.items() if path.resolve().is_relative_to(where)]
     if held:
-        told = f"it runs in a folder that holds {join_names(held)}, and may read them"
+        told = f"it runs in a folder that contains {join_names(held)}, and can read them"
         yield make_warning_finding(
-            f"tools.{name}", told, f"set `cwd` of tools.{name} to a folder without them"
+            f"tools.{name}", told, f"set `cwd` of tools.{name} to another folder"
         )
 
 
 TOOL_START_TIMEOUT_S = 30.0
-"""Seconds that a tool has to get ready: some MCP servers are downloaded first."""
+"""Seconds that a tool may take to start. Some MCP servers are downloaded first."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AllToolsCheckResult:
-    """What came of all of them."""
+    """The result for all tools."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
-    """One for each block of the file, in its order, and what is worth a word about a shell."""
+    """One finding for each tool of the file, in its order, and the warnings about shells."""
     ready_tools: list[Tool] = field(default_factory=list[Tool])
-    """Those that can be offered."""
+    """The tools that started."""
 
 
 async def check_tools(
     spec: AgentSpec, folder: Path, environ: Mapping[str, str], dialect: str
 ) -> AllToolsCheckResult:
-    """All tools, side by side: the slowest decides how long it takes."""
+    """Check all tools at the same time. The slowest one decides how long it takes."""
     setting = build_tool_setting(spec, folder, approve=decline_unattended, environ=environ)
     done = await asyncio.gather(
         *(_start_tool(name, tool, setting) for name, tool in spec.tools.items())
@@ -202,7 +209,7 @@ async def check_tools(
 
 
 def estimate_tool_definition_tokens(model: str, dialect: str, tools: Sequence[Tool]) -> int:
-    """Estimated tokens of their definitions."""
+    """Estimate the tokens of the tools' definitions."""
     tool_definitions = [tool.definition for tool in tools]
     context = Context(model, dialect=cast("DialectName", dialect), tools=tool_definitions)
     sections = context.report().sections
@@ -220,45 +227,46 @@ async def _start_tool(name: str, tool: AnyToolSpec, setting: ToolSetting) -> Fin
     except TimeoutError:
         told = f"it was not ready within {TOOL_START_TIMEOUT_S:g} seconds"
         return make_failure_finding(
-            about, told, "run its command by hand and see what it waits for"
+            about, told, "run its command by hand and check what it waits for"
         )
     except UnusableToolError as error:
         return make_failure_finding(about, error.problem)
     except ImportError as error:
-        return make_failure_finding(about, str(error), "install what is missing")
+        return make_failure_finding(about, str(error), "install the missing package")
     except (OSError, ValueError) as error:
         return make_failure_finding(
-            about, f"{type(error).__name__}: {error}", "see the block of this tool"
+            about, f"{type(error).__name__}: {error}", "check the settings of this tool"
         )
 
 
 _PROC = Path("/proc")
 _OPEN_MEMORY = 'exec < "/proc/$PPID/mem"'
-"""What a program needs to read the memory of the process that has started it."""
+"""The shell command by which a program would read the memory of its parent process."""
 
 
 async def check_secret_exposure(environ: Mapping[str, str]) -> Finding:
-    """What a program that a tool starts could read, by trying it."""
+    """Check which secrets a program started by a tool could read, by trying it."""
     if sys.platform != "linux":
         return make_skipped_finding(
-            "secrets", "on this system programs of one user can see each other's keys"
+            "secrets", "on this system, programs of the same user can read each other's keys"
         )
     if await _memory_is_open():
         return make_warning_finding(
             "secrets",
-            "tools can read the memory of this process, with all keys in it",
-            "start it as the command `trimtab`; run it as an ordinary user and not as root",
+            "tools can read the memory of this process, including all keys",
+            "start it with the command `trimtab`; run it as an ordinary user, not as root",
         )
     for pid, program, name in _find_secrets_in_parents(environ):
         return make_warning_finding(
             "secrets",
             f"tools can read {name} in the environment of {program} (process {pid}), which "
             "started this process or a parent of it",
-            "set it for trimtab alone; docs/tools.md says how, under Secrets",
+            "set the variable for trimtab only; see Secrets in docs/tools.md",
         )
     told = format_count(len(list_withheld_variables()), "variable")
     return make_ok_finding(
-        "secrets", f"tools cannot read the memory of this process, nor {told} of yours"
+        "secrets",
+        f"tools cannot read the memory of this process; Trimtab hides {told} from them",
     )
 
 
@@ -271,7 +279,7 @@ async def _memory_is_open() -> bool:
 
 
 def _find_secrets_in_parents(environ: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
-    """Processes above this one that show a secret of its environment: id, program and name."""
+    """Yield parent processes with a secret of ours in their environment: id, program, variable."""
     wanted = {f"{name}={value}": name for name, value in find_secret_variables(environ).items()}
     for pid in _parents():
         # What this process may not read, its tools may not either.

@@ -1,4 +1,4 @@
-"""`trimtab init`: a working agent in a folder, and the next command."""
+"""`trimtab init`: write a working agent into a folder, and print the next command."""
 
 from __future__ import annotations
 
@@ -15,32 +15,41 @@ if TYPE_CHECKING:
 
 
 TOOLS_WITH_SHELL_TEXT = (
-    "days_between, shell  (it asks you before a command runs that does more than read here)"
+    "days_between, shell  (it asks you before it runs a command that does more than read this "
+    "folder)"
 )
 TOOLS_WITHOUT_SHELL_TEXT = (
-    "days_between  (no shell: take the # from its lines in agent.yaml to give it one)"
+    "days_between  (no shell: to add one, remove the # from its lines in agent.yaml)"
 )
 
 
 def init_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where; it is made where there is none.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="The folder of the agent. It is created if it does not exist."
+        ),
     ] = Path(),
     model: Annotated[
-        str | None, typer.Option(help="The model; unset, one that you have a key for.")
+        str | None,
+        typer.Option(help="The model. By default, one that you have a key for."),
     ] = None,
     provider: Annotated[
-        str | None, typer.Option(help="Who serves it: anthropic, openai, ollama, openrouter, …")
+        str | None,
+        typer.Option(help="The provider: anthropic, openai, ollama, openrouter, …"),
     ] = None,
     shell: Annotated[
         bool,
-        typer.Option("--shell", help="Give it a shell: what only reads runs, the rest asks first."),
+        typer.Option(
+            "--shell",
+            help="Add a shell. It asks before it runs a command that does more than read.",
+        ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write a working agent into a folder: agent.yaml, its system prompt and a tool.
 
-    Files that are there stay as they are.
+    Existing files are not changed.
     """
     from trimtab.cli.init.default_model_choice import choose_model
     from trimtab.cli.init.files import (
@@ -58,30 +67,50 @@ def init_command(
             force=force,
         )
     except FileExistsError as error:
-        why = f"{error.filename} is a file; name a folder, or move the file away"
+        why = f"{error.filename} is a file; name a folder, or move the file"
         raise print_error_for_exit(why) from error
     except OSError as error:
         why = f"{error.filename or folder} cannot be written ({error.strerror or error})"
         raise print_error_for_exit(
-            f"{why}; name another folder, or see to its permissions"
+            f"{why}; name another folder, or check its permissions"
         ) from error
     except ValueError as error:
         raise print_error_for_exit(str(error)) from error
     for name in written:
         typer.echo(f"wrote {folder / name}  ({AGENT_FILE_PURPOSES[name]})")
     for name in kept:
-        typer.echo(f"kept  {folder / name}  (it was there; --force writes over it)")
+        typer.echo(f"kept  {folder / name}  (it already exists; --force overwrites it)")
     if "agent.yaml" in written:
         typer.echo(f"model {choice.model}" + (f"  ({choice.reason})" if choice.reason else ""))
         typer.echo(f"tools {TOOLS_WITH_SHELL_TEXT if shell else TOOLS_WITHOUT_SHELL_TEXT}")
     else:
         if model or provider:
-            typer.echo("the model in agent.yaml was not changed; edit it, or say --force")
-        if shell:
-            typer.echo("the tools in agent.yaml were not changed; add a shell, or say --force")
+            typer.echo("the model in agent.yaml was not changed; edit it, or use --force")
+        if shell and not _has_shell(folder / "agent.yaml"):
+            typer.echo(
+                "agent.yaml already exists, so --shell did not change it; add a shell, or use "
+                "--force"
+            )
     typer.echo("\nNext:")
     for line in _next_commands(folder, choice if "agent.yaml" in written else None):
         typer.echo(f"  {line}")
+
+
+def _has_shell(agent_file: Path) -> bool:
+    """Return whether an existing file has a shell. A file that cannot be read has none."""
+    try:
+        from trimtab.agent.config.agent_file_reading_and_errors import read_agent_file_text
+        from trimtab.agent.config.yaml_document import parse_yaml_collecting_problems
+
+        found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
+    except (ImportError, ValueError):
+        return False
+    # A value such as the kind of a tool is at ("tools", NAME, "kind").
+    return any(
+        (path[0], path[2], mark.written) == ("tools", "kind", "shell")
+        for path, mark in found.marks.items()
+        if len(path) == 3
+    )
 
 
 def _next_commands(folder: Path, choice: ModelChoice | None) -> list[str]:

@@ -14,28 +14,28 @@ from trimtab.cli.init.default_model_choice import ModelChoice
 
 AGENT_FILE_PURPOSES = {
     "agent.yaml": "the agent: model, tools, memory",
-    "system.md": "what it is told first",
-    "tools.py": "a function that it may call",
-    ".gitignore": "what is not to be shared",
-    ".agent.schema.json": "by which editors complete agent.yaml",
+    "system.md": "the system prompt",
+    "tools.py": "a function that the agent may call",
+    ".gitignore": "files that git must not store",
+    ".agent.schema.json": "lets editors complete agent.yaml",
 }
-"""By file: what it is for, in the order in which they are told."""
+"""What each file is for, in the order in which they are listed."""
 SCHEMA_FILE_NAME = ".agent.schema.json"
 _AZURE_LINES = (
-    "# base_url: https://my-resource.openai.azure.com # AZURE_OPENAI_ENDPOINT where missing",
-    "# model_info: {context_window: 400000} # what the deployment's name does not tell",
+    "# base_url: https://my-resource.openai.azure.com # default: AZURE_OPENAI_ENDPOINT",
+    "# model_info: {context_window: 400000} # the name of a deployment does not show its window",
 )
 _AZURE_SETUP = ("export AZURE_OPENAI_ENDPOINT=…   # https://my-resource.openai.azure.com",)
 CLOUD_LINES = {
-    "bedrock": ("# region: eu-central-1 # AWS_REGION where it is missing",),
+    "bedrock": ("# region: eu-central-1 # default: AWS_REGION",),
     "azure": _AZURE_LINES,
     "azure_responses": _AZURE_LINES,
     "vertex": (
-        "# region: global # CLOUD_ML_REGION where it is missing",
-        "# project: my-project # ANTHROPIC_VERTEX_PROJECT_ID where it is missing",
+        "# region: global # default: CLOUD_ML_REGION",
+        "# project: my-project # default: ANTHROPIC_VERTEX_PROJECT_ID",
     ),
 }
-"""By cloud: what else of the model's block it may need."""
+"""Other settings that the model may need, by cloud."""
 CLOUD_SETUP_COMMANDS = {
     "bedrock": (
         "aws configure       # or set AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
@@ -47,13 +47,13 @@ CLOUD_SETUP_COMMANDS = {
         "export CLOUD_ML_REGION=global ANTHROPIC_VERTEX_PROJECT_ID=…",
     ),
 }
-"""By cloud: how its credentials come to be found."""
+"""Commands that set up credentials, by cloud."""
 
 
 def build_agent_files(
     agent_name: str, choice: ModelChoice, *, with_shell: bool = False
 ) -> dict[str, str]:
-    """All files by name, as they are written; a shell is commented out unless it is asked for."""
+    """Return all files by name. The shell is commented out unless `with_shell` is set."""
     made = {file: _read_template(file) for file in AGENT_FILE_PURPOSES if file != SCHEMA_FILE_NAME}
     made["agent.yaml"] = made["agent.yaml"].format(
         name=agent_name,
@@ -67,7 +67,7 @@ def build_agent_files(
 def write_agent_files(
     folder: Path, file_texts: Mapping[str, str], *, force: bool
 ) -> tuple[list[str], list[str]]:
-    """Write what is not there yet; returns what was written, and what was left as it is."""
+    """Write the files that do not exist yet. Return the names written and the names kept."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[str] = []
     kept: list[str] = []
@@ -83,7 +83,7 @@ def write_agent_files(
 
 
 def derive_agent_name(folder: Path) -> str:
-    """The agent's name: its folder's, as far as it is one."""
+    """Derive the agent's name from its folder's name."""
     plain = re.sub(r"\W+", "-", folder.resolve().name.lower()).strip("-")
     return plain if plain[:1].isalpha() else "agent"
 
@@ -105,10 +105,10 @@ def _provider_lines(choice: ModelChoice) -> str:
 def _window_line(choice: ModelChoice) -> str:
     if choice.provider == "ollama":
         # It cuts what is longer, and says nothing.
-        return "context_window: 4096 # as Ollama was started: OLLAMA_CONTEXT_LENGTH, 4096 if unset"
-    return "# context_window: 128000 # where the catalog does not know the model"
+        return "context_window: 4096 # must equal OLLAMA_CONTEXT_LENGTH of Ollama (4096 if not set)"
+    return "# context_window: 128000 # if the catalog does not know the model"
 
 
 def _quoted_yaml(model: str) -> str:
-    """`qwen3:8b` and the like need quotes."""
+    """Quote a model's name such as `qwen3:8b` if YAML needs it."""
     return model if re.fullmatch(r"[A-Za-z][\w./-]*", model) else json.dumps(model)

@@ -1,4 +1,4 @@
-"""`trimtab serve`: agents for programs, chats and the clock, until they are stopped."""
+"""`trimtab serve`: serve agents to programs, chats and schedules until a signal stops it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import typer
 
 from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 
+REQUIRED_PACKAGES = (
+    *("pydantic", "yaml"),
+    *("fastapi", "starlette", "uvicorn", "cronsim", "prometheus_client"),
+)
+"""Packages of the extra `serve`, besides those of the command line."""
+
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """The format of log lines."""
 
     text = "text"
     json = "json"
@@ -21,14 +27,21 @@ class LogFormat(StrEnum):
 def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[AGENT.YAML]...", help="The agents' files; one store for all."),
+        typer.Argument(
+            metavar="[AGENT.YAML]...", help="The agents' files. All agents share one store."
+        ),
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="The address to listen on; `serve.host` of the file.")
+        str | None,
+        typer.Option(help="The address to listen on. Default: `serve.host` of the file."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="The port; 0 takes a free one. `serve.port`."),
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="The port; 0 chooses a free one. Default: `serve.port` of the file.",
+        ),
     ] = None,
     log: Annotated[LogFormat, typer.Option(help="Log lines for people, or JSON for programs.")] = (
         LogFormat.text
@@ -36,12 +49,12 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     no_http: Annotated[bool, typer.Option("--no-http", help="Do not serve HTTP.")] = False,
     no_turns: Annotated[
         bool,
-        typer.Option("--no-turns", help="Accept messages and deliver replies; others run turns."),
+        typer.Option("--no-turns", help="Accept messages and deliver replies, but run no turns."),
     ] = False,
     workers_only: Annotated[
         bool,
         typer.Option(
-            "--workers-only", help="Run turns and deliver replies; others accept messages."
+            "--workers-only", help="Run turns and deliver replies, but accept no messages."
         ),
     ] = False,
     metrics_port: Annotated[
@@ -49,25 +62,28 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         typer.Option(
             min=1,
             max=65_535,
-            help="Show metrics here as well, without keys, to this machine or --host: for "
-            "processes without HTTP.",
+            help="Also serve metrics on this port, without keys. The address is --host, or "
+            "127.0.0.1 if --host is not set. Use it for a process without the HTTP API.",
         ),
     ] = None,
     health_file: Annotated[
         Path | None,
         typer.Option(
             dir_okay=False,
-            help="Touch this file every 5 seconds while the process is alive: for processes "
-            "without HTTP.",
+            help="Touch this file every 5 seconds while the process is alive. Use it for a "
+            "process without the HTTP API.",
         ),
     ] = None,
 ) -> None:
-    """Serve agents over HTTP, on chat platforms and on schedules, as their files say.
+    """Serve agents over HTTP, on chat platforms and on schedules, as set in their files.
 
-    One process does all of it. With PostgreSQL many may share the work: run as many as you like,
-    with --workers-only or --no-turns if they should differ.
+    One process can do all of it. With PostgreSQL, any number of processes can share the work;
+    --workers-only and --no-turns give them different tasks.
     """
     # Imported late, so that --help is fast.
+    from trimtab.cli.installed_packages import require_packages
+
+    require_packages("the server", REQUIRED_PACKAGES, extra="serve")
     from trimtab.cli.serve.server_process import ServeArguments, run_server
 
     wanted = ServeArguments(

@@ -1,4 +1,4 @@
-"""The agents that are served: opened, and replaced when their files are read again."""
+"""Open the served agents, and replace them when their files are read again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger("trimtab.serve")
 
 
 class AgentsNotReloadable(ValueError):
-    """What has changed in the files needs a restart."""
+    """A change in the files needs a restart."""
 
 
 class ServedAgents:
-    """Opens agents and lets go of them; what a tool holds open is closed by the task that opened
-    it, so each set of agents has a task."""
+    """Opens and closes agents. Each set of agents has its own task, because the task that opens a
+    tool must also close it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class ServedAgents:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, members: Mapping[str, ServedAgentSpec]) -> dict[str, Agent]:
-        """Open a set of agents; raises what is wrong with them."""
+        """Open a set of agents. Raise the error if one cannot be opened."""
         opened: asyncio.Future[dict[str, Agent]] = asyncio.get_running_loop().create_future()
         retire = asyncio.Event()
         task = asyncio.create_task(self._hold(members, opened, retire), name="agents")
@@ -48,8 +48,8 @@ class ServedAgents:
         service: AgentService,
         prepare: Callable[[Agent], None] | None,
     ) -> None:
-        """Serve the agents as they are in their files now. If one cannot be opened, nothing
-        changes, and it is raised. Turns that run end with the agents they began with."""
+        """Replace the agents with those in the files now. If one cannot be opened, raise the error
+        and change nothing. Running turns finish with the agents that they started with."""
         check_reloadable(current, changed)
         before = self._retire
         agents = await self.open(changed.members)
@@ -63,7 +63,7 @@ class ServedAgents:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Let go of all agents."""
+        """Close all agents."""
         if self._retire is not None:
             self._retire.set()
         for task in [*self._tasks]:
@@ -103,11 +103,11 @@ async def _retire_after(running: Sequence[asyncio.Future[Any]], retire: asyncio.
 
 
 def check_reloadable(current: AgentSetSpec, changed: AgentSetSpec) -> None:
-    """Raise `AgentsNotReloadable` for a change that a running server cannot take up."""
+    """Raise `AgentsNotReloadable` if a change needs a restart."""
     if changed.store_location != current.store_location:
-        raise AgentsNotReloadable("session.store has changed: restart the server")
+        raise AgentsNotReloadable("session.store changed: restart the server")
     if changed.key_file != current.key_file:
-        raise AgentsNotReloadable("serve.keys has changed: restart the server")
+        raise AgentsNotReloadable("serve.keys changed: restart the server")
     mine, theirs = current.serve_config.model_dump(), changed.serve_config.model_dump()
     if differ := [f"serve.{name}" for name in mine if mine[name] != theirs[name]]:
         raise AgentsNotReloadable(f"{', '.join(differ)} changed: restart the server")

@@ -1,4 +1,4 @@
-"""The agents that are served together: one store, one server, names of their own."""
+"""Load the agents that one server serves: they share a store, and each has its own name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ServedAgentSpec:
     """One agent."""
 
     file: Path
-    """Where it is described."""
+    """The file that describes it."""
     spec: AgentSpec
-    """What it says."""
+    """The content of the file."""
 
     @property
     def folder(self) -> Path:
@@ -30,33 +30,33 @@ class ServedAgentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSetSpec:
-    """All of them."""
+    """All agents that one server serves."""
 
     members: Mapping[str, ServedAgentSpec]
-    """By name."""
+    """The agents by name."""
     store_location: str
     """Their store."""
     serve_config: ServeSpec
-    """How they are served."""
+    """The settings of the server."""
     key_file: Path | None
     """The file of API keys."""
 
     @property
     def uses_database(self) -> bool:
-        """Whether their store is a database, which many processes may share."""
+        """Whether their store is a database, which several processes may share."""
         return is_database_address(self.store_location)
 
 
 def load_agent_set(files: Sequence[Path], environ: Mapping[str, str] = ENVIRON) -> AgentSetSpec:
-    """The agents of these files; raises `ValueError` where they cannot be served together."""
+    """Load the agents of these files. Raise `ValueError` if they cannot be served together."""
     members: dict[str, ServedAgentSpec] = {}
     for file in files:
         member = ServedAgentSpec(file=file, spec=load_agent_spec(file, environ))
         name = member.spec.name
         if not is_valid_name(name):
             raise ValueError(
-                f"{file}: an agent that is served is part of addresses, so it cannot be called "
-                f"{name!r}; use letters, digits and . _ - for `name`"
+                f"{file}: invalid name {name!r} for a served agent, because it is part of "
+                "addresses; use letters, digits and . _ - for `name`"
             )
         if name in members:
             raise ValueError(
@@ -80,15 +80,15 @@ def _find_shared_store(members: Sequence[ServedAgentSpec]) -> str:
         # Which ones is not told: an address of a database may hold a password.
         files = join_names([str(member.file) for member in places.values()])
         raise ValueError(
-            f"{files} keep their sessions in different stores; agents that are served together "
-            "share one: let `session.store` name the same folder or database in each, or serve "
-            "them by processes of their own"
+            f"{files} use different stores; agents that are served together must share one: set "
+            "`session.store` to the same folder or database in each file, or serve them in "
+            "separate processes"
         )
     return next(iter(places))
 
 
 def _find_serve_config(members: Sequence[ServedAgentSpec]) -> tuple[ServeSpec, ServedAgentSpec]:
-    """The one block that says how; a file without one goes along."""
+    """Return the only `serve` block and its agent. Files without one use it as well."""
     given = [member for member in members if member.spec.serve.model_fields_set]
     first = given[0] if given else members[0]
     for member in given[1:]:
@@ -97,7 +97,7 @@ def _find_serve_config(members: Sequence[ServedAgentSpec]) -> tuple[ServeSpec, S
         if differ:
             raise ValueError(
                 f"{first.file} and {member.file} differ in serve.{differ[0]}; agents that are "
-                "served together have one server: keep the block `serve` in one file"
+                "served together share one server: keep the block `serve` in only one file"
             )
     return first.spec.serve, first
 

@@ -1,4 +1,4 @@
-"""What an operator sees when all is running."""
+"""The text that an operator sees when the server is ready."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def render_startup_banner(
     resumed_sessions: int,
     metrics_url: str | None = None,
 ) -> str:
-    """Where it is, who answers, what is open, and what to try."""
+    """Return the banner: addresses, agents, store, keys, channels, and a command to try."""
     rows = [("agents", _agents(agent_set)), ("store", _store(agent_set))]
     if url is not None:
-        rows.insert(0, ("HTTP", f"{url}   (described at {url}/docs)"))
+        rows.insert(0, ("HTTP", f"{url}   (API description: {url}/docs)"))
         rows.append(("keys", _keys(agent_set, keys)))
     if metrics_url is not None:
         rows.append(("metrics", metrics_url))
@@ -37,19 +37,24 @@ def render_startup_banner(
     rows.append(
         (
             "turns",
-            f"{turns} at the same time" if runs_turns else "none in this process; others run them",
+            f"{turns} at the same time"
+            if runs_turns
+            else "none in this process; other processes run them",
         )
     )
     if runs_turns and (told := list_tools_needing_approval(agent_set)):
-        rows.append(("refused", f"{'; '.join(told)}: nobody can approve a call here"))
+        rows.append(("denied", f"{'; '.join(told)}: nobody can approve calls while serving"))
     if runs_turns:
         rows += [("note", told) for told in list_config_notes(agent_set)]
     if resumed_sessions:
         rows.append(
-            ("resumed", f"{format_count(resumed_sessions, 'session')} with messages from before")
+            (
+                "resumed",
+                f"{format_count(resumed_sessions, 'session')} with messages from a previous run",
+            )
         )
     wide = max(len(name) for name, _ in rows) + 2
-    lines = ["Trimtab is serving. Ctrl-C stops it; running turns are finished first.", ""]
+    lines = ["Trimtab is serving. Ctrl-C stops it after running turns have finished.", ""]
     lines += [f"  {name:<{wide}}{told}" for name, told in rows]
     if url is not None:
         lines += ["", "Try:", *_example(agent_set, url, keys)]
@@ -57,21 +62,21 @@ def render_startup_banner(
 
 
 def list_tools_needing_approval(agent_set: AgentSetSpec) -> list[str]:
-    """Tools that ask before they run, and which of their calls are refused for it."""
+    """List the tools that need approval, and say which of their calls are denied."""
     found: list[str] = []
     for name, member in agent_set.members.items():
         whose = f" of {name}" if len(agent_set.members) > 1 else ""
         for tool, spec in member.spec.tools.items():
             rules = build_permission_rules(spec)
             if rules.default == "ask":
-                found.append(f"{tool}{whose}, unless its `allow` matches")
+                found.append(f"{tool}{whose}, unless `allow` matches")
             elif rules.ask:
-                found.append(f"{tool}{whose}, where its `ask` matches")
+                found.append(f"{tool}{whose}, if `ask` matches")
     return found
 
 
 def list_config_notes(agent_set: AgentSetSpec) -> list[str]:
-    """What an operator may have meant otherwise."""
+    """List settings that may not do what the operator expects."""
     found = [
         (name, describe_keep_results_without_policy(member.spec))
         for name, member in agent_set.members.items()
@@ -95,7 +100,9 @@ def _store(agent_set: AgentSetSpec) -> str:
 
 def _keys(agent_set: AgentSetSpec, keys: ApiKeyFile | None) -> str:
     if keys is None:
-        return "none: only this machine has access; `trimtab keys create NAME` makes one for others"
+        return (
+            "none: only this machine has access; to let others in, run `trimtab keys create NAME`"
+        )
     known = keys.current_keys()
     if not known:
         return (

@@ -1,4 +1,4 @@
-"""The ways in and out that the agents' files name."""
+"""Create the channels that the agents' files configure, and send replies through them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import parse_session_address
 
 ALL_AGENTS = "all agents"
-"""Whose the clock is."""
+"""The owner of the schedule channel: all agents share it."""
 MAX_MISSED_REPLIES = 10_000
-"""Replies for channels of other processes whose attempts are counted."""
+"""Maximum number of replies, to channels of other processes, whose attempts are counted."""
 
 
 async def create_configured_channels(
     agent_set: AgentSetSpec, service: AgentService, *, now: float
 ) -> list[tuple[str, Channel]]:
-    """All channels, each with its agent."""
+    """Create all channels, each with its agent."""
     found: list[tuple[str, Channel]] = []
     for name, member in agent_set.members.items():
         if member.spec.telegram is not None:
@@ -48,9 +48,10 @@ async def create_configured_channels(
 def map_channel_senders(
     channels: Sequence[tuple[str, Channel]], *, is_only_process: bool
 ) -> dict[str, DeliverReply]:
-    """By a channel's name, who sends; of several agents with such a channel, the reply's own.
+    """Return a sender for each channel name. It picks the channel of the reply's agent.
 
-    Whoever is not `alone` leaves a reply whose channel he lacks to other processes for a while.
+    If this is not the only process, a reply to a channel that this process lacks is left to other
+    processes for a while.
     """
     by_name: dict[str, dict[str, Channel]] = {}
     for agent, channel in channels:
@@ -70,7 +71,7 @@ def _make_sender(
         channel = channels_by_agent.get(agent) or channels_by_agent.get(ALL_AGENTS)
         if channel is None:
             raise _retry_or_give_up(
-                missed, reply, tries, f"the agent {agent} has no {channel_name} here"
+                missed, reply, tries, f"the agent {agent} has no {channel_name} channel here"
             )
         await channel.deliver(reply)
 
@@ -80,12 +81,12 @@ def _make_sender(
 def _retry_or_give_up(
     attempts: BoundedDict[str, int], reply: OutboundMessage, tries: int, reason: str
 ) -> RetryDelivery | Undeliverable:
-    """What becomes of a reply whose channel is not here. Nothing was sent, so it is not marked: its
-    attempts are counted in this process alone."""
+    """Decide what happens to a reply whose channel is not here. Nothing was sent, so the reply is
+    not marked. Only this process counts the attempts."""
     made = attempts.pop(reply.key, 0)
     if made + 1 >= tries:
         return Undeliverable(
-            f"{reason}; name it in the agent's file, start again and revive the reply"
+            f"{reason}; add it to the agent's file, restart the server and retry the reply"
         )
     attempts[reply.key] = made + 1
     return RetryDelivery(
@@ -100,7 +101,7 @@ def _open_telegram(service: AgentService, name: str, config: Any) -> Channel:
         if (error.name or "").partition(".")[0] != "telegram":
             raise
         raise ValueError(
-            f"the agent {name} has a bot on Telegram, which needs its library: pip install "
+            f"the agent {name} has a Telegram bot, which needs its library: pip install "
             "'trimtab[telegram]'"
         ) from error
     return TelegramChannel(service, name, config)
@@ -113,13 +114,13 @@ def _open_discord(service: AgentService, name: str, config: Any) -> Channel:
         return create_discord_channel(service, name, config)
     except ImportError as error:
         raise ValueError(
-            f"the agent {name} has a bot on Discord, which needs its library: pip install "
+            f"the agent {name} has a Discord bot, which needs its library: pip install "
             "'trimtab[discord]'"
         ) from error
 
 
 def _needs_schedules(spec: Any) -> bool:
-    """Agents in chats can be asked for reminders; for all others the file must say so."""
+    """Return whether users can ask the agent for reminders in a chat, or its file has schedules."""
     return bool(spec.schedules or spec.telegram or spec.discord)
 
 

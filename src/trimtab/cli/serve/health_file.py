@@ -1,4 +1,4 @@
-"""A file by which a supervisor sees that a process without HTTP is alive."""
+"""A file that shows a supervisor that a process without HTTP is alive."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 HEALTH_FILE_INTERVAL_S = 5.0
-"""Seconds between two touches. Take a process for dead after several of them."""
+"""Seconds between two touches. Treat a process as dead after several missed touches."""
 
 log = logging.getLogger("trimtab.serve")
 
 
 async def keep_health_file_fresh(path: Path) -> None:
-    """Touch the file for as long as the event loop runs, and remove it at the end."""
+    """Touch the file while the event loop runs, and remove it at the end."""
     could = True
     try:
         while True:
@@ -25,7 +25,7 @@ async def keep_health_file_fresh(path: Path) -> None:
 
 
 def _try(change: Callable[[], None], path: Path, *, quiet: bool = False) -> bool:
-    """A disk that is full must not end a server: who looks at the file sees that it is old."""
+    """Change the file, and log a failure. A full disk must not stop the server."""
     try:
         change()
     except OSError as error:

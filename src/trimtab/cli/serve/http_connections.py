@@ -1,10 +1,10 @@
-"""Limits on HTTP connections, so that whoever opens many and says little cannot shut others out.
+"""Limit HTTP connections, so that a client with many slow connections cannot shut others out.
 
-Connections that wait, for the headers of a request or between two, may be closed to make room: the
-one that has waited longest goes first, as in nginx, and those from addresses without a valid key
-before others. So a newcomer is always let in and read, however many others are half-open. Those
-whose request is being answered stay. When as many as allowed are being answered, the next
-request gets a 503, unless it is a probe.
+Idle connections, which wait for headers or between two requests, may be closed to make room. The
+one that has waited longest is closed first, as in nginx. Connections from addresses without a valid
+key are closed before others. So the server always accepts and reads a new connection, however many
+others are half-open. Connections with a running request are not closed. When the maximum number of
+requests is running, the next request gets a 503, unless it is a probe.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from trimtab.server.channels.http.size_origin_and_header_middleware import (
 HEADER_TIMEOUT_S = 10.0
 """Seconds in which the request line and all headers must arrive."""
 KEEP_ALIVE_TIMEOUT_S = 75
-"""Seconds that a connection is kept between two requests. Longer than the minute after which
-nginx lets go of one, so that it does not send a request into a connection that is being closed."""
+"""Seconds that a connection is kept between two requests. nginx closes its own after a minute, so
+with a longer time it never sends a request into a connection that is being closed."""
 RESERVED_CONNECTIONS = 32
-"""Connections beyond the limit in which requests are read, to be answered if they are probes."""
+"""Connections above the limit whose requests are read, so that probes can be answered."""
 RESERVED_CONNECTIONS_PER_ADDRESS = 8
-"""The same for one address."""
+"""Connections above the limit for one address."""
 MAX_RAISED_DESCRIPTORS = 65_536
-"""Descriptors that the process takes for itself, if it may have more. Some programs that tools run
-look at each possible descriptor, and the limit is theirs, too."""
+"""Maximum number of file descriptors that the process sets for itself. Tools inherit the limit, and
+some programs check every possible descriptor."""
 MAX_DEFAULT_CONNECTIONS = 10_000
-"""Connections at most unless `serve.max_connections` says otherwise."""
+"""Maximum number of connections if `serve.max_connections` is not set."""
 MAX_KNOWN_ADDRESSES = 10_000
-"""Addresses from which a valid key came that are remembered, the newest ones."""
+"""Maximum number of addresses with a valid key to remember. The newest are kept."""
 RETRY_AFTER_S = 5
-"""Seconds after which a request that was refused for the limit is worth another try."""
+"""Seconds after which a client may repeat a request that was refused because of the limit."""
 _HEADERS_LATE_RESPONSE = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -55,16 +55,16 @@ log = logging.getLogger("trimtab.serve")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """How many connections there may be."""
+    """The maximum numbers of connections."""
 
     total: int
-    """Whose requests are answered at the same time."""
+    """Connections with a running request at the same time."""
     per_address: int
-    """The same for one address, or one network of IPv6."""
+    """The same for one address, or for one IPv6 network."""
 
 
 def raise_descriptor_limit() -> int:
-    """Let the process open as many descriptors as it may, within reason; returns how many."""
+    """Raise the process's limit of descriptors, within reason, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_RAISED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     wanted = min(wanted, MAX_RAISED_DESCRIPTORS)
@@ -72,26 +72,26 @@ def raise_descriptor_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (OSError, ValueError) as error:
-            log.info("the limit of %d descriptors cannot be raised: %s", soft, error)
+            log.info("cannot raise the limit of %d descriptors: %s", soft, error)
     return get_descriptor_limit()
 
 
 def get_descriptor_limit() -> int:
-    """Descriptors that this process may have open."""
+    """Return how many descriptors this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_RAISED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def choose_connection_limits(serve_config: ServeSpec, descriptors: int) -> ConnectionLimits:
-    """The limits of agent.yaml, or those that suit the number of descriptors. Connections get half
-    of these: sessions, providers and tools need some as well."""
+    """Return the limits of agent.yaml, or limits that suit the number of descriptors. Connections
+    get half of the descriptors, because sessions, providers and tools also need some."""
     possible = max(1, descriptors // 2)
     total = serve_config.max_connections or min(possible, MAX_DEFAULT_CONNECTIONS)
     if total > possible:
         log.warning(
-            "serve.max_connections is %d, but half of the %d descriptors of this process allow %d; "
-            "raise LimitNOFILE or `ulimit -n`",
-            *(total, descriptors, possible),
+            "serve.max_connections is %d, but this process can have only %d connections, half of "
+            "its %d descriptors; raise LimitNOFILE or `ulimit -n`",
+            *(total, possible, descriptors),
         )
         total = possible
     per_address = serve_config.max_connections_per_address or max(1, total // 2)
@@ -99,10 +99,10 @@ def choose_connection_limits(serve_config: ServeSpec, descriptors: int) -> Conne
 
 
 class EvictableConnection(Protocol):
-    """What is counted."""
+    """A connection that is counted and can be closed."""
 
     address: str
-    """Where it comes from."""
+    """The client's address."""
 
     def evict(self) -> None:
         """End it at once."""
@@ -110,15 +110,15 @@ class EvictableConnection(Protocol):
 
 
 _WaitingConnections = OrderedDict[EvictableConnection, None]
-"""Those that wait, the one that has waited longest first."""
+"""Waiting connections. The one that has waited longest comes first."""
 
 
 class OpenConnections:
-    """All connections of a server: which are there, and which may be closed to make room."""
+    """All connections of a server, and those that may be closed to make room."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        """How many there may be."""
+        """The maximum numbers of connections."""
         self._by_address: dict[str, set[EvictableConnection]] = {}
         self._known_addresses: BoundedDict[str, None] = BoundedDict(MAX_KNOWN_ADDRESSES)
         self._waiting_strangers = _WaitingConnections()
@@ -133,7 +133,7 @@ class OpenConnections:
         return self._count
 
     def open(self, connection: EvictableConnection) -> None:
-        """Take in a new connection, and close others that wait if there are too many."""
+        """Add a new connection, and close others that wait if there are too many."""
         self._by_address.setdefault(connection.address, set()).add(connection)
         self._count += 1
         self.mark_waiting(connection)
@@ -148,7 +148,7 @@ class OpenConnections:
             self._evict_first(crowd)
 
     def close(self, connection: EvictableConnection) -> None:
-        """A connection is gone; nothing happens if it is known to be."""
+        """Remove a connection. Do nothing if it is already removed."""
         own = self._by_address.get(connection.address, set())
         if connection not in own:
             return
@@ -161,7 +161,7 @@ class OpenConnections:
             self._release_address(connection.address)
 
     def begin_request(self, connection: EvictableConnection) -> bool:
-        """Whether a request may be answered; then the connection stays until `end_request`."""
+        """Return whether a request may run. If so, the connection is kept until `end_request`."""
         if not self._answering[connection] and (
             len(self._answering) >= self.limits.total
             or self._answering_by_address[connection.address] >= self.limits.per_address
@@ -174,7 +174,7 @@ class OpenConnections:
         return True
 
     def end_request(self, connection: EvictableConnection, *, had_valid_key: bool) -> None:
-        """A request was answered; the connection waits for the next one."""
+        """Note that a request was answered and the connection waits for the next one."""
         if had_valid_key:
             self._known_addresses[connection.address] = None
         if connection not in self._answering:
@@ -186,7 +186,7 @@ class OpenConnections:
             self.mark_waiting(connection)
 
     def mark_waiting(self, connection: EvictableConnection) -> None:
-        """A connection waits for its peer, from now on."""
+        """Note that the connection waits for its client from now on."""
         if connection in self._by_address.get(connection.address, ()):
             self.mark_busy(connection)
             is_known = connection.address in self._known_addresses
@@ -195,7 +195,7 @@ class OpenConnections:
             own[connection] = None
 
     def mark_busy(self, connection: EvictableConnection) -> None:
-        """A connection does not wait for its peer any more."""
+        """Note that the connection no longer waits for its client."""
         self._waiting_strangers.pop(connection, None)
         self._waiting_known.pop(connection, None)
         own = self._waiting_by_address.get(connection.address)
@@ -222,7 +222,7 @@ class LimitedHttpProtocol(H11Protocol):
     def __init__(self, *, open_connections: OpenConnections, **options: Any) -> None:
         super().__init__(**options)
         self.address = ""
-        """Where it comes from."""
+        """The client's address."""
         self._open_connections = open_connections
         self._answer_request = self.app
         self.app = self._answer_if_allowed
@@ -267,7 +267,7 @@ class LimitedHttpProtocol(H11Protocol):
         if not self._open_connections.begin_request(self) and scope["path"] not in PROBE_PATHS:
             count_closed_connection("refused")
             problem = build_unavailable_problem(
-                "as many requests as this server or this address may have are being answered",
+                "this server, or this address, has the maximum number of requests in progress",
                 RETRY_AFTER_S,
             )
             problem.headers["Connection"] = "close"

@@ -1,4 +1,4 @@
-"""Log lines: as text, or one JSON object each. They hold no text of messages and no secret."""
+"""Log lines as text or as JSON objects. They contain no message texts and no secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "taskName",
 }
-"""What every record has; all else is an extra of whoever logs."""
+"""Fields of every record. All other fields are extras of the code that logs."""
 QUIET_LOGGERS = (
     "httpx",
     "httpx2",
@@ -27,11 +27,11 @@ QUIET_LOGGERS = (
     "procrastinate",
     "apscheduler",
 )
-"""Libraries whose routine is none of an operator's business; some log addresses with tokens."""
+"""Libraries whose routine lines do not help an operator. Some log URLs that contain tokens."""
 
 
 class JsonLogFormatter(logging.Formatter):
-    """A record as one line of JSON with its extras as fields."""
+    """Formats a record as one line of JSON, with its extras as fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -54,7 +54,7 @@ class JsonLogFormatter(logging.Formatter):
 
 
 class TextLogFormatter(logging.Formatter):
-    """The same for people: time, level if it matters, what, and in which session."""
+    """Formats a record for people: time, level above INFO, message and session."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone()
@@ -71,7 +71,7 @@ class TextLogFormatter(logging.Formatter):
 
 
 def configure_logging(*, as_json: bool) -> None:
-    """Let all log lines go to standard error in one form."""
+    """Send all log lines to standard error in one format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLogFormatter() if as_json else TextLogFormatter())
     handler.addFilter(RequestIdLogFilter())

@@ -1,6 +1,6 @@
-"""The same log line again and again: a few a minute are written, the rest are counted.
+"""Write only a few copies a minute of a repeated log line, and count the rest.
 
-What a disk or a database does, or somebody without a key, must not fill the disk by way of the log.
+A failing disk or database, or a client without a key, must not fill the disk with log lines.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from trimtab.observe.server_metrics import count_suppressed_log_line
 from trimtab.server.bounded_dict import BoundedDict
 
 MAX_LINES_PER_MINUTE = 5
-"""Lines of one kind that are written in a minute."""
+"""Lines of one kind to write in a minute."""
 MAX_LINE_KINDS = 1_000
-"""Kinds of lines that are remembered."""
+"""Kinds of lines to remember."""
 LIMITED_AT_EVERY_LEVEL = frozenset({"trimtab.http.anonymous"})
-"""Loggers of what anybody can cause. Of all others the lines from WARNING on are limited: what is
-below says what was done, one line for each."""
+"""Loggers for events that anybody can cause. For all other loggers, only lines from WARNING up are
+limited: lower levels report work that was done, with one line each."""
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 _WINDOW_S = 60.0
 
 
 class RepeatedLineFilter(logging.Filter):
-    """Lets a few lines of each kind through in a minute. The first one after that says how many
-    were left out. A kind is a logger, a level, a text before values are put in, and a session."""
+    """Passes a few lines of each kind a minute. The first line after that says how many were left
+    out. A kind is a logger, a level, a text without its values, and a session."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class RepeatedLineFilter(logging.Filter):
         self._windows: BoundedDict[tuple[Any, ...], tuple[float, int]] = BoundedDict(MAX_LINE_KINDS)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write a line."""
+        """Return whether to write a line."""
         if record.levelno < logging.WARNING and record.name not in LIMITED_AT_EVERY_LEVEL:
             return True
         if record.name in LIMITED_AT_EVERY_LEVEL:

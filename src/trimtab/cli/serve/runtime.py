@@ -1,4 +1,4 @@
-"""Everything that serving needs, opened in order and given back in the other."""
+"""Open everything that serving needs in order, and close it in reverse order."""
 
 from __future__ import annotations
 
@@ -35,52 +35,52 @@ from trimtab.stores.files import FileStore
 from trimtab.stores.pool_usage import PoolUsage
 
 MAX_STORE_CONNECTIONS = 16
-"""To a database at most, for sessions; the queue has its own."""
+"""Maximum number of database connections for sessions. The queue has its own."""
 log = logging.getLogger("trimtab.serve")
 MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
 
 class DrainableTurnRunner(Protocol):
-    """Who runs what is due."""
+    """Runs turns that are due."""
 
     async def drain(self, timeout_s: float) -> int:
-        """Begin nothing more and let what runs end; returns how many turns were cut off."""
+        """Start no more turns, wait for running ones, and return how many were interrupted."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerRuntime:
-    """What is open."""
+    """Everything that is open while serving."""
 
     service: AgentService
     """Agents, sessions and queue."""
     schedule_turn: Callable[[str], Awaitable[None]]
-    """Lets a turn run although nothing new was said."""
+    """Schedules a turn even if there is no new message."""
     turn_runner: DrainableTurnRunner | None = None
-    """Who runs turns here; None where others do."""
+    """Runs turns in this process. None if other processes do."""
     channels: list[tuple[str, Channel]] = field(default_factory=list[tuple[str, Channel]])
-    """Ways in and out, each with its agent; the clock's is everybody's."""
+    """Channels, each with its agent. All agents share the schedule channel."""
     background_tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(
         default_factory=dict[str, Callable[[], Coroutine[Any, Any, None]]]
     )
-    """What runs until it is cancelled, by name."""
+    """Tasks that run until they are cancelled, by name."""
     served_agents: ServedAgents | None = None
-    """Those of the service, which can be replaced."""
+    """The agents of the service, which can be replaced."""
     prepare_agent: Callable[[Agent], None] | None = None
-    """What is done to each agent before it is served."""
+    """Called for each agent before it is served."""
     resumed_sessions: int = 0
-    """Sessions with messages that an earlier process has left."""
+    """Sessions with messages left by an earlier process."""
     pools: dict[str, Callable[[], PoolUsage]] = field(
         default_factory=dict[str, Callable[[], PoolUsage]]
     )
-    """Database connections, to be measured, by the name of their pool."""
+    """Measures the database connections of each pool, by its name."""
 
 
 @asynccontextmanager
 async def open_server_runtime(
     agent_set: AgentSetSpec, *, run_turns: bool = True, run_channels: bool = True
 ) -> AsyncGenerator[ServerRuntime]:
-    """The runtime of these agents."""
+    """Open the runtime of these agents."""
     async with AsyncExitStack() as held:
         held.enter_context(log_store_errors())
         store = await open_store(
@@ -111,7 +111,7 @@ async def _open_on_files(
 ) -> ServerRuntime:
     if not run_turns:
         raise ValueError(
-            "--no-turns is for a fleet on PostgreSQL; on files one process does it all"
+            "--no-turns needs PostgreSQL; with a store of files, one process does everything"
         )
     assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
     queue = await SqliteMessageQueue.open(store)
@@ -205,7 +205,7 @@ async def _open_on_database(
 async def _start_channels(
     agent_set: AgentSetSpec, runtime: ServerRuntime, exit_stack: AsyncExitStack, *, run: bool
 ) -> None:
-    """Channels, and what leaves through them. Those that do not run still deliver."""
+    """Start the channels and the delivery of replies. Channels that do not run still deliver."""
     runtime.channels = await create_configured_channels(agent_set, runtime.service, now=time.time())
     for agent, channel in runtime.channels:
         exit_stack.push_async_callback(channel.close)

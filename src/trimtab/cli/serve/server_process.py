@@ -1,4 +1,4 @@
-"""From what was typed to agents that are served, and back to an orderly end."""
+"""Start the server from its arguments, run it, and shut it down in order."""
 
 from __future__ import annotations
 
@@ -48,36 +48,36 @@ log = logging.getLogger("trimtab.serve")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeArguments:
-    """What was typed."""
+    """The arguments that the user typed."""
 
     agent_files: tuple[Path, ...]
-    """The agents'."""
+    """The paths of the agents' files."""
     host: str | None
-    """The address to listen on, if not the file's."""
+    """The address to listen on. None for that of the file."""
     port: int | None
-    """The port, if not the file's."""
+    """The port. None for that of the file."""
     json_logs: bool
-    """Whether a program reads the log."""
+    """Whether to log JSON."""
     serve_http: bool
-    """Whether HTTP is offered."""
+    """Whether to serve HTTP."""
     run_turns: bool
-    """Whether turns are run."""
+    """Whether to run turns."""
     run_channels: bool
-    """Whether anything is taken in but by HTTP."""
+    """Whether to accept messages from channels other than HTTP."""
     metrics_port: int | None = None
-    """Where metrics are shown beside HTTP, or without it."""
+    """The separate port for metrics. None for no such port."""
     health_file: Path | None = None
-    """What is touched for as long as the process is alive."""
+    """The file to touch while the process is alive."""
 
 
 def run_server(arguments: ServeArguments) -> int:
-    """Serve until a signal comes; returns the exit status."""
+    """Serve until a signal arrives, and return the exit status."""
     with report_known_errors():
         agents = load_agent_set(arguments.agent_files)
         if not agents.uses_database and not (arguments.run_turns and arguments.run_channels):
             raise ValueError(
-                "--no-turns and --workers-only are for several processes on PostgreSQL; on files "
-                "one process does it all"
+                "--no-turns and --workers-only need PostgreSQL and several processes; "
+                "with a store of files, one process does everything"
             )
         changed = {"host": arguments.host, "port": arguments.port}
         given = {name: value for name, value in changed.items() if value is not None}
@@ -144,8 +144,8 @@ class _ServerProcess:
             return await self._shut_down(runtime, offer, server)
 
     async def _reload_when_asked(self, runtime: ServerRuntime) -> None:
-        """Read the agents' files and the key file again at each SIGHUP; what is wrong with them
-        is one line in the log, and the last good ones stay."""
+        """Read the agents' files and the key file again at each SIGHUP. If they contain an error,
+        log it and keep the last good ones."""
         while True:
             await self._reload.wait()
             self._reload.clear()
@@ -160,7 +160,7 @@ class _ServerProcess:
             except Exception as error:  # noqa: BLE001 - whatever is in a file, the server goes on
                 told = " ".join(str(error).split()) or type(error).__name__
                 log.error(  # noqa: TRY400 - one line; what is wrong is in a file
-                    "not reloaded, the agents stay as they were: %s",
+                    "reload failed, the agents are unchanged: %s",
                     told,
                     extra={"event": "reload_failed"},
                 )
@@ -190,7 +190,7 @@ class _ServerProcess:
         state: HttpServerState | None,
         server: ManagedUvicornServer | None,
     ) -> int:
-        """Nothing new, then what runs is finished or left for others, then all else stops."""
+        """Accept nothing new, finish or hand over running turns, then stop everything else."""
         drain = self._agents.serve_config.shutdown_timeout
         failed = self._has_failed_task()
         if state is not None and server is not None:
@@ -198,7 +198,9 @@ class _ServerProcess:
             server.should_exit = True
         left = 0
         if runtime.turn_runner is not None:
-            log.info("stopping: running turns have %g s to end", drain, extra={"event": "draining"})
+            log.info(
+                "stopping: running turns have %g s to finish", drain, extra={"event": "draining"}
+            )
             left = await runtime.turn_runner.drain(drain)
         if state is not None:
             await state.close()
@@ -208,7 +210,7 @@ class _ServerProcess:
         return 1 if failed else 0
 
     async def _stop_tasks(self) -> None:
-        """HTTP ends by itself; all else is cancelled."""
+        """Cancel all tasks except HTTP, which ends by itself."""
         for task, name in self._tasks.items():
             if name != "HTTP":
                 task.cancel()
@@ -287,7 +289,7 @@ def _load_metrics_renderer():  # noqa: ANN202 - the type of `render`, which may 
 
 
 def _serve_metrics(port: int, host: str) -> str:
-    """Answer there; returns the address."""
+    """Serve metrics on this port, and return the address."""
     try:
         from trimtab.observe.turn_metrics_and_endpoint import start_metrics_server
     except ImportError as missing:

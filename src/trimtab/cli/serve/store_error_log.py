@@ -1,4 +1,4 @@
-"""Errors of the store in the server's log: one line at ERROR, not one for each of thousands."""
+"""Log store errors at ERROR, once a minute for each kind instead of thousands of times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("trimtab.serve")
 
 @contextmanager
 def log_store_errors() -> Generator[None]:
-    """Log what the store meets, for the length of a `with`."""
+    """Log errors of the store while the block runs."""
     last: dict[str, float] = {}
 
     def listen(error: StoreError) -> None:

@@ -28,7 +28,7 @@ SESSION_COMMANDS = {
     ),
     "recall": (
         f"{_INSPECTION_MODULE}:recall_text_command",
-        "Print the text of a handle, hidden or not.",
+        "Print a message or a part, even if it is hidden.",
     ),
     "export": (f"{_CHANGE_MODULE}:export_session_command", "Write a session to one file."),
     "import": (
@@ -41,11 +41,11 @@ SESSION_COMMANDS = {
     ),
     "erase": (
         f"{_CHANGE_MODULE}:erase_message_command",
-        "Erase a text, and everything derived from it.",
+        "Erase a text and everything derived from it.",
     ),
     "delete": (
         f"{_CHANGE_MODULE}:delete_session_command",
-        "Delete a session, and everything derived from it.",
+        "Delete a session and everything derived from it.",
     ),
 }
 
@@ -61,4 +61,4 @@ session = typer.Typer(
 
 @session.callback()
 def session_options() -> None:
-    """Look into stored sessions: what the model sees, what it saw, and what is hidden."""
+    """Inspect stored sessions: what the model sees, what it saw, and what is hidden."""

@@ -1,6 +1,6 @@
-"""A list of sessions, and one session, on a terminal.
+"""Print a list of sessions, and one session, on a terminal.
 
-One past request, for eyes: all that was sent, in the order it was sent.
+Print one past request: everything that was sent, in its order.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from trimtab.cli.terminal_text_format import (
 from trimtab.stores.base import SessionListEntry
 
 REPLY_OVERDUE_S = 3_600.0
-"""Seconds after which no reply comes any more."""
+"""Seconds after which a missing reply is no longer expected."""
 MAX_NAMED_HANDLES = 3
-"""Handles that are named where there are many."""
+"""Handles to name if there are many."""
 BAR_LEVEL_COLOURS = {"normal": "green", "high": "yellow", "critical": "red"}
 """Colours of the context bar, by how full it is."""
 _STATE_COLOURS = {"shown": "", "truncated": "yellow", "masked": "yellow"}
 
 
 def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -> None:
-    """One session a row; parents only where there are any."""
+    """Print one session per row. Show parents only if there are any."""
     forked = any(one.parent for one in sessions)
     table = _make_table()
     table.add_column("session", overflow="fold", style="bold")
@@ -63,7 +63,7 @@ def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -
 
 
 def print_session_view(view: SessionView, console: Console, hints: Sequence[str]) -> None:
-    """The context bar, what is hidden, the last messages and the last calls."""
+    """Print the context bar, what is hidden, the last messages and the last calls."""
     line = Text(escape_control_characters(view.session), style="bold")
     said = [
         view.report.model,
@@ -110,7 +110,7 @@ def _print_hidden(view: SessionView, console: Console) -> None:
 
 
 def _undone_note(view: SessionView) -> str:
-    """What the list of sessions counts as well."""
+    """Return a note on undone messages, which the list of sessions also counts."""
     if not view.undone_messages:
         return ""
     return (
@@ -119,7 +119,7 @@ def _undone_note(view: SessionView) -> str:
 
 
 def _newest_handles(handles: Sequence[str] | None) -> str:
-    """The newest few of many."""
+    """Return the newest few of many handles."""
     named = list(handles or ())
     return ", ".join(
         named if len(named) <= MAX_NAMED_HANDLES else ["…", *named[-MAX_NAMED_HANDLES:]]
@@ -127,7 +127,7 @@ def _newest_handles(handles: Sequence[str] | None) -> str:
 
 
 def print_message_lines(lines: Sequence[MessageLine], console: Console) -> None:
-    """One part of a message a row."""
+    """Print one row per part of a message."""
     if not lines:
         return
     console.print()
@@ -152,7 +152,7 @@ def _message_cells(line: MessageLine) -> list[str]:
 
 def _print_calls(view: SessionView, console: Console) -> None:
     if not view.last_calls:
-        console.print(Text("\nNo call was made yet."))
+        console.print(Text("\nNo calls yet."))
         return
     console.print()
     table = _make_table()
@@ -164,7 +164,7 @@ def _print_calls(view: SessionView, console: Console) -> None:
         # What was called again, or long ago, has been cut off.
         open_ = made is view.last_calls[-1] and time.time() - made.at < REPLY_OVERDUE_S
         table.add_row(
-            *map(Text, _call_cells(made, "no reply yet" if open_ else "no reply: cut off"))
+            *map(Text, _call_cells(made, "no reply yet" if open_ else "no reply: interrupted"))
         )
     console.print(table)
     if view.calls > len(view.last_calls):
@@ -205,13 +205,13 @@ _TEXT_KEYS = (
     "input",
     "tool_calls",
 )
-"""Keys whose values are read as texts, below what else a block holds."""
+"""Keys whose values are printed as texts, after the other values of a block."""
 MAX_SHOWN_VALUE_CHARS = 2_000
-"""Characters of a value within a block that are still shown."""
+"""Characters of a value within a block to show."""
 
 
 def print_request(call: CallWithOutcome, request: Mapping[str, Any], console: Console) -> None:
-    """A head with the figures, then parameters, system prompt, tools and messages, whole."""
+    """Print the figures, then parameters, system prompt, tools and messages in full."""
     _print_request_head(call, console)
     others = {k: v for k, v in request.items() if k not in (*_SYSTEM_KEYS, *_MESSAGE_KEYS, "tools")}
     _print_block(console, "parameters", [_to_short_json(others)])
@@ -234,9 +234,9 @@ def _print_request_head(made: CallWithOutcome, console: Console) -> None:
         Text(f"{format_utc_timestamp(made.at)}, {format_age(made.at)}"),
     )
     checked = (
-        f"as sent: rendered from the log, SHA-256 {call.hash[:16]}… as recorded"
+        f"exactly as sent: rebuilt from the log, SHA-256 {call.hash[:16]}… matches"
         if call.hash
-        else "not checked: this call was made elsewhere and recorded no hash"
+        else "not verified: Trimtab did not render this request, so there is no hash"
     )
     console.print(Text(checked, "green" if call.hash else "yellow"))
     figures = [f"at most {call.bound or call.tokens:,} tokens", f"{call.bytes:,} bytes"]
@@ -264,7 +264,7 @@ def _print_block(console: Console, title: str, texts: list[str]) -> None:
 
 
 def _texts_in(value: Any) -> list[str]:
-    """Texts as they are, and around them what else a block holds, as JSON."""
+    """Return the texts of a value as they are, and its other values as JSON."""
     match value:
         case None | "":
             return []
@@ -295,7 +295,7 @@ def _to_short_json(value: Any) -> str:
 
 
 def _without_long_values(value: Any) -> Any:
-    """Without pictures and the like, which nobody reads as letters."""
+    """Shorten long values such as images, which are not readable."""
     match value:
         case str() if len(value) > MAX_SHOWN_VALUE_CHARS:
             return f"{value[:40]}… ({len(value):,} characters; --json has them all)"

@@ -1,4 +1,4 @@
-"""The commands that take sessions elsewhere, copy them, or destroy what they hold."""
+"""The commands that export, import, copy, erase or delete sessions."""
 
 from __future__ import annotations
 
@@ -50,17 +50,18 @@ from trimtab.stores.base import Store
 from trimtab.stores.files.disk import open_private_file
 
 PROGRESS_INTERVAL_LINES = 1_000
-"""Events between two words on how far it is."""
+"""Events between two progress updates."""
 
 
 def export_session_command(
     session: SessionArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; unset, standard output.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write to this file. Default: standard output."),
     ] = None,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Write a session to one file, which `import` takes into any store."""
+    """Write a session to one file, which `import` can read into any store."""
 
     async def write(kept: Store, told: ProgressStatus) -> int:
         total, lines = await require_session_position(kept, session) + 2, 0
@@ -80,11 +81,14 @@ def export_session_command(
 def import_session_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported session, - for stdin.")],
     name: Annotated[
-        str | None, typer.Option("--as", metavar="ID", help="Its new id; unset, the one it had.")
+        str | None,
+        typer.Option(
+            "--as", metavar="ID", help="The id of the new session. Default: the exported id."
+        ),
     ] = None,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Take an exported session into a store: all of it, or nothing where the file is not whole."""
+    """Import an exported session into a store: all of it, or nothing if the file is incomplete."""
 
     async def lines(told: ProgressStatus) -> AsyncIterator[str]:
         with _open_input(file) as source:
@@ -105,7 +109,7 @@ def import_session_command(
     was = "" if done.session_id == done.exported_id else f", which was {done.exported_id},"
     _print_note(
         f"imported {format_count(done.events, 'event')} as session {done.session_id}{was} into "
-        f"{describe_store(store)}; see it with: trimtab session show "
+        f"{describe_store(store)}; to see it: trimtab session show "
         f"{done.session_id}{format_store_option(store)}"
     )
 
@@ -114,18 +118,19 @@ def fork_session_command(
     session: SessionArgument,
     new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the copy.")],
     at: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Copy up to this event; unset, all.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copy up to this event. Default: all events."),
     ] = None,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Begin a new session that shares the past of another up to a position."""
+    """Create a session that shares the history of another up to a position."""
 
     async def copy(kept: Store, _: ProgressStatus) -> tuple[int, int]:
         position = await require_session_position(kept, session)
         if at is not None and at > position:
             raise ValueError(
-                f"session {session!r} has {position:,} events, so it cannot be forked at {at:,}; "
-                f"give --at 1 to {position}"
+                f"session {session!r} has {position:,} events, so it cannot be forked at event "
+                f"{at:,}; use --at 1 to {position}"
             )
         try:
             await fork_stored_session(kept, session, new, at=at or position)
@@ -135,7 +140,7 @@ def fork_session_command(
 
     upto, position = run_on_store(store, f"forking {session}", copy)
     _print_note(
-        f"forked {session} at event {upto:,} of {position:,} as {new}; see it with: "
+        f"forked {session} at event {upto:,} of {position:,} as {new}; to see it: "
         f"trimtab session show {new}{format_store_option(store)}"
     )
 
@@ -144,15 +149,17 @@ def erase_message_command(
     session: SessionArgument,
     handle: HandleArgument,
     reason: Annotated[
-        str, typer.Option(help="Who asked for it, or which rule; it stays in the log.")
+        str,
+        typer.Option(help="The person or rule that asked for it. The log keeps this text."),
     ] = "",
     yes: YesOption = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Destroy a text in the store, with every summary, snapshot and answer made from it.
+    """Erase a text from the store, with every summary, snapshot and answer made from it.
 
-    It leaves waiting messages and replies as well, and the lines that you have typed into chats.
-    A server that runs on the same folder does it; a turn that runs there is begun again.
+    It is also removed from waiting messages and replies, and from your chat history file. If a
+    server uses this folder, the command asks the server to erase the text. The server also
+    restarts a running turn of the session.
     """
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, str, list[str]]:
@@ -179,7 +186,7 @@ def erase_message_command(
     what = handle if count == 1 else f"{handle} ({format_count(count, 'message')})"
     if not yes:
         _print_note(f"{what}: {shorten_to_line(text, 200)}")
-        typer.confirm(f"Erase it from {session}? It cannot be brought back", abort=True, err=True)
+        typer.confirm(f"Erase it from {session}? This cannot be undone", abort=True, err=True)
     gone, forks = run_on_store(store, f"erasing {handle} from {session}", destroy)
     _forget_typed_lines(typed)
     others = len(gone) - count
@@ -190,8 +197,8 @@ def erase_message_command(
     )
     if forks:
         _print_note(
-            f"not reached: {format_count(len(forks), 'fork')} with copies of their own "
-            f"({join_names(forks)}); erase it there too: "
+            f"not erased in {format_count(len(forks), 'fork')} ({join_names(forks)}), because "
+            "forks keep their own copies; to erase it there as well: "
             f"trimtab session erase {forks[0]} {handle}{format_store_option(store)}"
         )
 
@@ -199,10 +206,11 @@ def erase_message_command(
 def delete_session_command(
     session: SessionArgument, yes: YesOption = False, store: StoreOption = UNSET_STORE
 ) -> None:
-    """Remove a session with everything that was made from it, and all that waits in it.
+    """Delete a session with its summaries, snapshots, waiting messages and schedules.
 
-    What was typed in it leaves the lines that you have typed into chats. A server that runs on the
-    same folder does it; a turn that runs there is broken off.
+    Its messages are also removed from your chat history file. If a server uses this folder, the
+    command asks the server to delete the session. The server also cancels a running
+    turn of the session.
     """
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, list[str], list[str]]:
@@ -218,8 +226,7 @@ def delete_session_command(
     if not yes:
         typer.confirm(
             f"Delete {session} with its {format_count(position, 'event')} from "
-            f"{describe_store(store)}? It "
-            "cannot be brought back",
+            f"{describe_store(store)}? This cannot be undone",
             abort=True,
             err=True,
         )
@@ -227,7 +234,7 @@ def delete_session_command(
     _forget_typed_lines(typed)
     _print_note(f"deleted {session}: {format_count(position, 'event')}")
     if forks:
-        _print_note(f"{join_names(forks)} stay: forks have copies of their own")
+        _print_note(f"{join_names(forks)} stay: forks have their own copies")
 
 
 def _forget_typed_lines(said: Collection[str]) -> None:
@@ -241,13 +248,13 @@ def _print_note(text: str) -> None:
 
 def _session_exists_error(session: str, position: int) -> ValueError:
     return ValueError(
-        f"there is a session {session!r} with {position:,} events already; nothing was written: "
+        f"session {session!r} already exists with {position:,} events; nothing was written: "
         "choose another id"
     )
 
 
 def _announced_line_count(line: str) -> int:
-    """How many lines an export says to have, for those who wait; it is checked elsewhere."""
+    """Return the number of lines that an export announces, for the progress display."""
     try:
         return int(json.loads(line)["events"]) + 2
     except (LookupError, TypeError, ValueError):
@@ -256,7 +263,7 @@ def _announced_line_count(line: str) -> int:
 
 @contextmanager
 def open_output(path: Path | None) -> Generator[TextIO]:
-    """A file that is there as a whole or not at all, for its owner alone; without one, standard
+    """Open a private file that appears complete or not at all. Without a path, use standard
     output."""
     if path is None:
         yield sys.stdout

@@ -1,4 +1,4 @@
-"""`trimtab session`: look into sessions, find what is hidden, and look after them."""
+"""`trimtab session`: inspect sessions and find what is hidden."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ from trimtab.tokens.counter import list_media
 
 def list_sessions_command(
     store: StoreOption = UNSET_STORE,
-    after: Annotated[str, typer.Option(help="Start after this id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="The maximum number.")] = 100,
+    after: Annotated[str, typer.Option(help="List sessions after this id.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of sessions.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions of a store, in the order of their ids."""
+    """List the sessions of a store, ordered by id."""
     found = run_on_store(
         store, "listing sessions", lambda kept, _: kept.sessions(after=after, limit=limit + 1)
     )
@@ -63,7 +63,7 @@ def list_sessions_command(
         typer.echo(json.dumps({"sessions": [asdict(row) for row in rows], "after": following}))
         return
     if not rows:
-        typer.echo(f"no sessions{f' behind {after!r}' if after else ''}")
+        typer.echo(f"no sessions{f' after {after!r}' if after else ''}")
         return
     console = make_output_console()
     print_session_list(rows, console)
@@ -80,18 +80,16 @@ def show_session_command(
         str | None,
         typer.Option(
             metavar="N",
-            help="The exact request of this call: its position in the log, last, or last-1.",
+            help="Show the exact request of this call: its position in the log, last, or last-1.",
         ),
     ] = None,
-    last: Annotated[
-        int, typer.Option(min=0, help="The number of messages and calls to show.")
-    ] = 10,
+    last: Annotated[int, typer.Option(min=0, help="Number of messages and calls to show.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the model sees now; with --call, the exact request of a past call.
+    """Show what the model sees now. With --call, show the exact request of a past call.
 
-    A past request is rendered from the log and checked against the hash that the call recorded;
-    with --json it is printed as canonical JSON, byte for byte, and nothing else.
+    A past request is rebuilt from the log and checked against the hash that the call recorded.
+    With --json it is printed as canonical JSON, byte for byte, and nothing else is printed.
     """
     if call is not None:
         _print_past_request(session, store, call, as_json=as_json)
@@ -123,7 +121,7 @@ def explain_hidden_command(
     store: StoreOption = UNSET_STORE,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain why something is not in the context, since when and by which edit, and show it."""
+    """Say why a message or part is hidden, since when and by which edit, and show its text."""
 
     async def look(kept: Store, _: object) -> list[VisibilityReason]:
         await require_first_message_of_handle(
@@ -144,10 +142,10 @@ def explain_hidden_command(
 
 def search_session_command(
     session: SessionArgument,
-    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to look for.")],
+    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to search for.")],
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Find messages by their words, hidden ones included; the best match comes first."""
+    """Find messages by their words, including hidden ones. The best match comes first."""
     wanted = " ".join(query)
 
     async def look(kept: Any, _: object) -> str:
@@ -156,7 +154,7 @@ def search_session_command(
 
     found = run_on_store(store, f"searching {session}", look)
     if found == NOTHING_FOUND_TEXT:
-        typer.echo(f"nothing in {session} holds {wanted!r}; words match by how they begin")
+        typer.echo(f"nothing in {session} matches {wanted!r}; words match by their beginning")
         raise typer.Exit(1)
     typer.echo(escape_control_characters(found))
 
@@ -166,14 +164,15 @@ def recall_text_command(
     handle: HandleArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the picture or file of a part to this file."),
+        typer.Option("--output", "-o", help="Write the image or file of a part to this file."),
     ] = None,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Print the text behind a handle, hidden or not.
+    """Print a message or a part, even if it is hidden.
 
-    A part, such as m12.0, is printed exactly as it was said; a message, such as m12, below a line
-    that names it. For a picture or a file its type and size are printed; --output writes it.
+    A part, such as m12.0, is printed exactly as stored. A message, such as m12, is printed
+    below a line that names it. For an image or a file, its type and size are printed, and --output
+    writes it.
     """
     if output is not None:
         _write_recalled_file(session, handle, store, output)
@@ -194,7 +193,7 @@ def _write_recalled_file(session: str, handle: str, store: str, output: Path) ->
     held = list_media(run_on_store(store, f"reading {session}", look))
     data = next((media.data for media in held if media.data is not None), None)
     if data is None:
-        typer.echo(f"{handle} holds no picture and no file", err=True)
+        typer.echo(f"{handle} contains no image and no file", err=True)
         raise typer.Exit(1)
     output.write_bytes(base64.b64decode(data))
     typer.echo(f"{output}: {output.stat().st_size:,} bytes")

@@ -1,6 +1,6 @@
-"""The calls of a session: the newest few, and the one that is asked for by a name.
+"""The calls of a session: the newest few, or the one that a user refers to.
 
-What there is to see of a session now.
+The data that `trimtab session show` prints.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from trimtab.window.window import Window
 
 _LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
 _CALL_SEARCH_SPAN = 500
-"""Positions around one that is no call in which others are looked for."""
+"""Positions before and after a wrong reference in which to look for calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWithOutcome:
-    """One call, what it came to, and what was edited for it."""
+    """One call, its outcome, and the edits that were made for it."""
 
     seq: int
     """Its position in the log."""
     at: float
     """Seconds since the epoch."""
     call: ModelCall
-    """What was recorded."""
+    """The recorded call."""
     outcome: CallOutcome | None
-    """How it ended; None where that is not known."""
+    """How it ended. None if that is unknown."""
     edits: dict[str, int] = field(default_factory=dict[str, int])
-    """Edits since the call before it, by kind."""
+    """Edits since the previous call, by kind."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Convert to plain JSON values."""
         outcome = self.outcome
         usage = outcome.usage if outcome is not None else None
         return {
@@ -63,7 +63,7 @@ class CallWithOutcome:
 async def read_last_calls(
     store: Store, session: str, position: int, count: int
 ) -> list[CallWithOutcome]:
-    """The last so many calls, oldest first; the log is read from its end."""
+    """Read the last `count` calls, oldest first. The log is read from its end."""
     events: list[Event] = []
     first, size = position + 1 if count else 0, _CALL_SEARCH_SPAN
     # One more than asked for: the edits behind it belong to the next.
@@ -75,7 +75,7 @@ async def read_last_calls(
 
 
 def collect_calls(events: Iterable[Event]) -> list[CallWithOutcome]:
-    """Each call with the edits before it and the outcome behind it."""
+    """Return each call with the edits before it and its outcome."""
     made: dict[int, CallWithOutcome] = {}
     edits: Counter[str] = Counter()
     for event in events:
@@ -99,21 +99,19 @@ def collect_calls(events: Iterable[Event]) -> list[CallWithOutcome]:
 async def find_call_by_reference(
     store: Store, session: str, log_end: int, typed_reference: str
 ) -> CallWithOutcome:
-    """The call that somebody typed: a position, `last`, or `last-2`, two before it."""
+    """Find the call that a user typed: a position, `last`, or `last-2` for two calls earlier."""
     if (named := _LAST_CALL_REFERENCE.fullmatch(typed_reference.strip().lower())) is not None:
         back = int(named[1] or 0)
         found = await read_last_calls(store, session, log_end, back + 1)
         if len(found) <= back:
             raise LookupError(
-                f"session {session!r} has made {len(found):,} calls, "
-                f"so there is no {typed_reference}"
+                f"there is no call {typed_reference}: session {session!r} has {len(found):,} calls"
             )
         return found[0]
     if not typed_reference.strip().isdecimal():
         raise ValueError(
-            f"{typed_reference!r} names no call; give its position as `trimtab session show` lists "
-            "it, or "
-            "last, or last-1 for the one before"
+            f"invalid call {typed_reference!r}: use a position that `trimtab session show` lists, "
+            "or last, or last-1 for the call before it"
         )
     return await _find_call_at(store, session, log_end, int(typed_reference))
 
@@ -131,8 +129,8 @@ async def _find_call_at(store: Store, session: str, position: int, seq: int) -> 
         close = await read_last_calls(store, session, position, 1)
     hint = " or ".join(str(made.seq) for made in sorted(close, key=lambda made: made.seq))
     raise LookupError(
-        f"{what} of session {session!r}, which has {position:,}; "
-        + (f"the nearest: --call {hint}" if hint else "no call was made in it yet")
+        f"{what} of session {session!r}, which has {position:,} events; "
+        + (f"nearest calls: --call {hint}" if hint else "it has no calls yet")
     )
 
 
@@ -142,7 +140,7 @@ STATE_BY_EDIT = {
     "summarise": "summarised",
     "drop": "dropped",
 }
-"""What an edit makes of what it names."""
+"""The state of a message part after each kind of edit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,48 +148,48 @@ class MessageLine:
     """A part of a message."""
 
     handle: str
-    """By what it is recalled."""
+    """The handle that recalls it."""
     role: str
-    """Who said it."""
+    """The role of the message."""
     state: str
     """`shown`, or what hides it."""
     tokens: int
-    """Estimated, as the model sees it; 0 where it does not."""
+    """Estimated tokens that the model sees. 0 if it sees none of it."""
     text: str
-    """What the model sees, or what was said where it sees nothing."""
+    """The text that the model sees, or the original text if it sees nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
     session: str
-    """Its id."""
+    """The session's id."""
     position: int
-    """Events in its log."""
+    """Number of events in its log."""
     updated: float
-    """When the last one happened, in seconds since the epoch."""
+    """Time of the last event, in seconds since the epoch."""
     policy: str
-    """What decides what is hidden."""
+    """The policy that decides what to hide."""
     messages_in_force: int
-    """Messages in force, hidden ones included."""
+    """Messages that are not undone, including hidden ones."""
     undone_messages: int
-    """Messages that rewinds have taken back; a list of sessions counts them, too."""
+    """Messages that the user has undone. The list of sessions also counts them."""
     visible_messages: int
     """Messages that the model sees."""
     calls: int
-    """Requests handed out so far."""
+    """Number of requests so far."""
     report: ContextReport
-    """Where the tokens of the next call would go."""
+    """How the next call would use its tokens."""
     hidden: dict[str, list[str]]
-    """By kind of edit: handles of what it hides, oldest first, as far as they are in memory."""
+    """Handles of hidden content by kind of edit, oldest first, as far as they are in memory."""
     summary: str
-    """What stands for the summarised messages; empty where none are."""
+    """The text that replaces the summarised messages. Empty if there are none."""
     lines: tuple[MessageLine, ...]
     """The last messages, part by part."""
     last_calls: tuple[CallWithOutcome, ...]
     """The last calls, oldest first."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Convert to plain JSON values."""
         return {
             "id": self.session,
             "events": self.position,
@@ -211,16 +209,16 @@ class SessionView:
 
 
 async def load_read_only_context(store: Store, session: str) -> Context:
-    """The context of a session, to be read only.
+    """Load the context of a session for reading.
 
-    Nothing is decided in it, and a policy of the caller's own is not in the log: any will do.
+    The policy makes no decisions here, so any policy will do. A custom policy is not in the log.
     """
     await require_session_position(store, session)
     return await load_context(store, session, policy="full")
 
 
 async def build_session_view(store: Store, session: str, count: int) -> SessionView:
-    """The session now, with its last messages and calls."""
+    """Build the view of a session with its last messages and calls."""
     context = await load_read_only_context(store, session)
     window = context.window
     end = [event async for event in store.events(session, [(window.seq, window.seq)])]
@@ -247,7 +245,7 @@ async def build_session_view(store: Store, session: str, count: int) -> SessionV
 
 
 async def _count_undone_messages(store: Store, session: str, window: Window) -> int:
-    """Messages that are in the log and not in force; read only where something was undone."""
+    """Count messages in the log that were undone. Reads the log only if there are any."""
     spans = list_undone_spans(window.base.rewinds)
     if not spans:
         return 0
@@ -270,7 +268,7 @@ def _hidden_handles(window: Window) -> dict[str, list[str]]:
 
 
 def build_message_lines(entry: Entry) -> Iterator[MessageLine]:
-    """A message, part by part."""
+    """Yield one line for each part of a message."""
     parts = entry.message.parts
     hidden = entry.round.group.hidden
     for index, part in enumerate(parts):
@@ -286,7 +284,7 @@ def build_message_lines(entry: Entry) -> Iterator[MessageLine]:
 
 
 def describe_message_part(part: Part) -> str:
-    """A part in few words."""
+    """Describe a part in a few words."""
     match part:
         case Text():
             return part.text

@@ -1,4 +1,4 @@
-"""Why the model sees something as it does, in plain words."""
+"""Explain why the model sees a message as it does."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trimtab.recall.visibility import STATE_DESCRIPTIONS, VisibilityReason
 from trimtab.stores.base import Store
 
 MAX_QUOTED_LINES = 30
-"""Of a text that are shown; `recall` shows all."""
+"""Lines of a text to show. `recall` shows all."""
 MAX_PLACEHOLDER_LINES = 8
-"""Of what stands in its place."""
+"""Lines of a placeholder to show."""
 MAX_QUOTED_CHARS = 10_000
-"""Of a text that are looked at to show its beginning."""
+"""Characters of a text to wrap for showing its beginning."""
 
 _LABEL = re.compile(r"\A\[m\d+ \w+\]\n")
-"""What stands over a message when it is recalled: who said it."""
+"""The line above a recalled message that names its role."""
 _HIDDEN_BY = {
     "truncated": "a truncate edit",
     "masked": "a mask edit",
@@ -40,37 +40,37 @@ _HIDDEN_BY = {
     "erased": "an erasure",
 }
 _SHOWN_INSTEAD = {
-    "truncated": "where it was cut, the model reads",
-    "masked": "in its place the model reads",
+    "truncated": "instead of the cut part, the model reads",
+    "masked": "the model reads instead",
     "summarised": "the summary",
     "dropped": "the notice",
-    "listed": "there the model reads",
+    "listed": "the model reads there",
 }
 
 
 async def require_first_message_of_handle(store: Store, session: str, handle: str) -> Message:
-    """The first message that a handle names; LookupError where it names none."""
+    """Return the first message of a handle. Raise `LookupError` if there is none."""
     wanted, position = parse_handle(handle), await require_session_position(store, session)
     if not 0 < wanted.first_seq <= position:
-        raise LookupError(f"nothing is called {handle}; positions go up to m{position}")
+        raise LookupError(f"nothing is called {handle}: positions go up to m{position}")
     async for event in iterate_message_events(store, session, wanted.first_seq, wanted.last_seq):
         message = _message_of(event)
         if wanted.part_index is not None and wanted.part_index >= len(message.parts):
             raise LookupError(
-                f"nothing is called {handle}: m{event.seq} has {len(message.parts)} parts, from "
-                f"m{event.seq}.0 on"
+                f"nothing is called {handle}: m{event.seq} has {len(message.parts)} parts, and "
+                f"the first is m{event.seq}.0"
             )
         return message
     raise LookupError(
-        f"event {wanted.first_seq} is no message, so nothing is called {handle}; `trimtab session "
-        f"show {session}` lists messages and their handles"
+        f"nothing is called {handle}: event {wanted.first_seq} is not a message; `trimtab "
+        f"session show {session}` lists messages and their handles"
     )
 
 
 async def iterate_message_events(
     store: Store, session: str, first_seq: int, last_seq: int
 ) -> AsyncIterator[Event]:
-    """The messages between two positions, undone ones included."""
+    """Yield the messages between two positions, including undone ones."""
     async for event in store.events(session, [(first_seq, last_seq)]):
         if isinstance(event.body, MessageAdded | ToolResultRepair):
             yield event
@@ -79,7 +79,7 @@ async def iterate_message_events(
 def print_visibility_explanation(
     explanation: VisibilityReason, console: Console, recall_hint: str
 ) -> None:
-    """What became of it, when and by what, what the model reads instead, and what it said."""
+    """Print the state of a message, when and why it changed, its placeholder and its text."""
     console.print(
         Text(explanation.handle, "bold"),
         Text(f"{STATE_DESCRIPTIONS[explanation.state]}."),
@@ -108,12 +108,12 @@ def print_visibility_explanation(
             if _names_one_message(explanation.handle)
             else explanation.text
         )
-        _print_row(console, f"what it says, {format_count(len(text), 'character')}", "")
+        _print_row(console, f"its text, {format_count(len(text), 'character')}", "")
         _print_quote(console, text, MAX_QUOTED_LINES, recall_hint)
 
 
 def _names_one_message(handle: str) -> bool:
-    """Whether it names one whole message, whose label is no part of what it says."""
+    """Return whether a handle names one whole message, whose label is not part of its text."""
     named = parse_handle(handle)
     return named.part_index is None and named.first_seq == named.last_seq
 
@@ -125,7 +125,7 @@ def _print_row(console: Console, name: str, text: str) -> None:
 
 
 def _print_quote(console: Console, text: str, max_lines: int, hint: str) -> None:
-    """The beginning of a text, in at most so many lines."""
+    """Print the beginning of a text, in at most `max_lines` lines."""
     room = max(20, console.width - 4)
     pieces = Text(escape_control_characters(text[:MAX_QUOTED_CHARS])).wrap(
         console, room, overflow="fold", tab_size=4

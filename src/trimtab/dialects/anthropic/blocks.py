@@ -1,4 +1,4 @@
-"""Anthropic content blocks, one at a time: read, written back, and rendered from elsewhere."""
+"""Anthropic content blocks, one at a time: read, written back, and rendered from other dialects."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _parse_media(block: Mapping[str, Any]) -> Part:
 
 
 def serialize_anthropic_block(part: Part) -> dict[str, Any]:
-    """The block as it came; the inverse of `parse_anthropic_block`."""
+    """Return the original block; the inverse of `parse_anthropic_block`."""
     match part:
         case Text():
             return _serialize_text(part)
@@ -160,9 +160,10 @@ def _serialize_media(part: Media) -> dict[str, Any]:
 def render_anthropic_block(
     part: Part, is_native: bool, renderer_version: int = RENDERER_VERSION
 ) -> dict[str, Any] | None:
-    """The block as it is sent; None for what Anthropic would refuse or does not know.
+    """Render the block for a request; return None for one that Anthropic would reject or does not
+    know.
 
-    `own` says that the message came in this dialect, so that its extras are understood here.
+    `is_native` says that the message came in this dialect, so that its extras are understood here.
     """
     match part:
         case Text():

@@ -1,4 +1,4 @@
-"""Where Anthropic's prompt cache is told to keep a prefix: at most four marks a request."""
+"""Places Anthropic's cache marks: at most four in a request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _Bodies = list[Mapping[str, Any]]
 def add_cache_marks(
     prompt: Prompt, system_blocks: Sequence[Mapping[str, Any]]
 ) -> tuple[_Bodies, _Bodies, _Bodies]:
-    """System, tools and block bodies with marks on copies of those that carry one.
+    """Return system, tools and block bodies with marks, on copies of those that get one.
 
-    The caller's own marks count. Of more than four one stays for the head: tools and system prompt
-    outlive what is hidden of the messages, and other conversations have them too. It is the mark at
-    its end, or that of the standard tools if others behind them are selected for one turn: all that
-    follows is another prefix in the next. The others are the latest, for the longest prefix is
-    worth most.
+    The caller's own marks count. If there are more than four, one stays for the head, because tools
+    and system prompt survive hidden messages and are shared with other conversations. It is the
+    mark at the end of the head, or that of the standard tools if further tools are selected for one
+    turn, because the prefix after them changes. The others are the latest marks, because the
+    longest prefix saves most.
     """
     tools = list(prompt.tools)
     head = len(tools) + len(system_blocks)
@@ -67,7 +67,8 @@ def _is_valid_mark(prompt: Prompt, index: int) -> bool:
 
 
 def _find_mark_carrier(bodies: Sequence[Mapping[str, Any]], index: int) -> int:
-    """The block itself or the nearest one before it that may carry a mark; -1 for none."""
+    """Return the index of the block, or of the nearest one before it, that may carry a mark; -1 for
+    none."""
     while index >= 0 and not _may_carry(bodies[index]):
         index -= 1
     return index
@@ -81,7 +82,7 @@ def _may_carry(body: Mapping[str, Any]) -> bool:
 
 
 def _count_caller_marks(body: Mapping[str, Any]) -> int:
-    """Marks that the caller has put on a block or, in a tool result, inside it."""
+    """Count the caller's marks on a block or, in a tool result, inside it."""
     count = 1 if body.get("cache_control") else 0
     if body.get("type") == "tool_result" and not isinstance(body.get("content"), str):
         count += sum(

@@ -65,7 +65,7 @@ def parse_message(wire: WireObject) -> Message:
     if role is None:
         raise ValueError(
             f"role {wire.get('role')!r} is not an Anthropic role; "
-            "expected user, assistant or system (tool results stand in user messages)"
+            "expected user, assistant or system (tool results are in user messages)"
         )
     content = require_valid_content(wire, optional=role == "assistant")
     if isinstance(content, str):
@@ -163,7 +163,7 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 def render_round_blocks(
     round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
 ) -> list[PromptBlock]:
-    """Results are put right behind the calls: Anthropic wants them first in the user message."""
+    """Render a round with the results right after the calls: Anthropic wants them first."""
     said: list[PromptBlock] = []
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
@@ -217,8 +217,11 @@ def _render_system_blocks(messages: Sequence[Message]) -> list[WireObject]:
 
 
 def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> dict[str, Any]:
-    """The parameters that the model takes. Thinking is left out while a tool loop is open that did
-    not begin with it: it was turned on, erased or said by another model since."""
+    """Return the parameters that the model accepts.
+
+    Thinking is left out in an open tool loop that did not begin with it: it was turned on, erased,
+    or written by another model since.
+    """
     params = drop_foreign_parameters(name, prompt.params)
     asked = dict_or_none(params.get("thinking"))
     if asked is None:
@@ -246,8 +249,11 @@ def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> d
 
 
 def _resolve_block_roles(prompt: Prompt) -> list[str]:
-    """The role of each block's message. A system message may only stand right behind a user's, and
-    before an assistant's or last, and not every model takes one; elsewhere it is the user's."""
+    """Return the role of each block's message.
+
+    A system message must directly follow a user message, and be the last or precede an assistant's.
+    Not every model accepts one. Otherwise it gets the user's role.
+    """
     roles = [block.role for block in prompt.blocks]
     if prompt.renderer < 5:
         return roles
@@ -264,7 +270,7 @@ def _resolve_block_roles(prompt: Prompt) -> list[str]:
 
 
 def _with_system_prefix(body: WireObject) -> WireObject:
-    """What the system says in a user's message, told apart by a line before it."""
+    """Mark a system message in a user message by a line before it."""
     if body.get("type") != "text":
         return body
     return {**body, "text": f"{SYSTEM_MESSAGE_PREFIX}\n{body['text']}"}
@@ -273,7 +279,7 @@ def _with_system_prefix(body: WireObject) -> WireObject:
 def _group_blocks_into_messages(
     prompt: Prompt, bodies: Sequence[WireObject]
 ) -> list[dict[str, Any]]:
-    """Adjacent blocks of one role become one message."""
+    """Join adjacent blocks of one role to one message."""
     messages: list[dict[str, Any]] = []
     content: list[WireObject] = []
     last = ""
@@ -302,7 +308,7 @@ def _group_blocks_into_messages(
 
 
 def _without_trailing_space(body: WireObject) -> WireObject:
-    """A reply to be continued may not end in white space."""
+    """Remove trailing white space, which is not allowed in a reply to be continued."""
     if body.get("type") != "text" or not body["text"][-1:].isspace():
         return body
     return {**body, "text": body["text"].rstrip()}

@@ -1,4 +1,4 @@
-"""A streamed Anthropic reply, gathered into the body that the API returns unstreamed."""
+"""Collects a streamed Anthropic reply into the body that the API returns without streaming."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an Anthropic reply tells beside its message: usage, a diagnosis of the cache, edits."""
+"""What an Anthropic reply contains in addition to its message: usage, cache diagnosis, edits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ COMPACTION_EDIT = "compaction"
 
 
 def parse_anthropic_usage(usage: WireObject) -> Usage:
-    """All that is billed. The top-level figures leave a compaction by the server out; ours have it
-    in, as they have cache reads and writes."""
+    """Return everything that is billed.
+
+    The top-level figures exclude a compaction by the server. Ours include it, and also cache reads
+    and writes.
+    """
     compactions = (
         _parse_figures(each)
         for each in dicts_in_list(usage.get("iterations"))
@@ -24,7 +27,7 @@ def parse_anthropic_usage(usage: WireObject) -> Usage:
 
 
 def _parse_figures(figures: WireObject) -> Usage:
-    """Anthropic's `input_tokens` leaves cache reads and writes out; ours has them in."""
+    """Anthropic's `input_tokens` excludes cache reads and writes; ours includes them."""
     cache_read = int_or_zero(figures.get("cache_read_input_tokens"))
     cache_write = int_or_zero(figures.get("cache_creation_input_tokens"))
     by_lifetime = dict_or_none(figures.get("cache_creation")) or {}
@@ -38,11 +41,11 @@ def _parse_figures(figures: WireObject) -> Usage:
 
 
 def count_request_as_sent(reply_body: WireObject, usage: WireObject) -> int | None:
-    """Tokens of the request as we sent it; None where the usage says just that.
+    """Return the tokens of the request as we sent it; None if the usage says exactly that.
 
-    With tools that the provider runs itself the model is run several times, and the usage is the
-    sum: the first run has read the request. What the server has cleared is added again. After a
-    compaction nobody tells what the request was: 0.
+    With tools that the provider runs itself, the model runs several times and the usage is the sum.
+    The first run has read the request. Tokens that the server has cleared are added again. After a
+    compaction the size of the request is unknown: 0.
     """
     edits = read_anthropic_edits(reply_body) or {}
     if COMPACTION_EDIT in edits:
@@ -58,7 +61,7 @@ def count_request_as_sent(reply_body: WireObject, usage: WireObject) -> int | No
 
 
 def read_anthropic_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | None:
-    """Why the prompt cache could not be read, if the request asked and the answer was ready."""
+    """Return why the prompt cache was not read, if the request asked and the answer was ready."""
     told = dict_or_none(reply_body.get("diagnostics")) or {}
     reason = dict_or_none(told.get("cache_miss_reason"))
     if reason is None or not isinstance(reason.get("type"), str):
@@ -68,7 +71,8 @@ def read_anthropic_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | N
 
 
 def read_anthropic_edits(reply_body: WireObject) -> dict[str, int] | None:
-    """What the server took out of the request, by kind of edit; None where it does not tell."""
+    """Return the tokens that the server removed from the request, by kind of edit; None if it does
+    not say."""
     managed = dict_or_none(reply_body.get("context_management"))
     blocks = dicts_in_list(reply_body.get("content"))
     compacted = any(block.get("type") == COMPACTION_EDIT for block in blocks)

@@ -1,4 +1,4 @@
-"""What Anthropic's Messages API refuses, in its own words where they are known."""
+"""What Anthropic's Messages API rejects, in its own words if they are known."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def _check_parameters(request: _Wire) -> list[str]:
 
 
 def _would_think(request: _Wire, thinking: _Wire) -> bool:
-    """Whether the model would think; those from version 5 on do so unless they are told not to."""
+    """Whether the model would think. From version 5 on models think unless that is disabled."""
     version = parse_claude_version(str(request.get("model")))
     by_itself = version is None or version >= (5, 0)
     return thinking.get("type", "adaptive" if by_itself else "") in ("enabled", "adaptive")
 
 
 def is_clear_thinking_edit(edit: _Wire) -> bool:
-    """Whether it is the edit by which the API itself leaves out old thinking."""
+    """Whether it is the edit by which the API itself removes old thinking."""
     return edit.get("type") == _CLEAR_THINKING_EDIT_TYPE
 
 
@@ -116,7 +116,8 @@ def _check_roles(messages: Sequence[_Wire]) -> list[str]:
 
 
 def _check_system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
-    """One stands right behind a user's message, and is the last or before an assistant's."""
+    """Check that each follows a user message directly, and is the last or precedes an
+    assistant's."""
     model = str(request.get("model"))
     roles = [message.get("role") for message in messages]
     if "system" not in roles or parse_claude_version(model) is None:
@@ -182,7 +183,7 @@ def _check_text_blocks(content: Sequence[_Wire], location: str) -> list[str]:
 def _check_call_result_pairs(
     messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """Calls and results stand in neighbouring messages; the API joins runs of one role."""
+    """Check that calls and results are in adjacent messages; the API joins messages of one role."""
     found: list[str] = []
     seen: set[str] = set()
     open_ids: list[str] = []
@@ -266,8 +267,8 @@ def _check_result(
 def _check_prefill(
     request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """Models from 4.6 on, and others that are to think, go on with no reply but one that paused for
-    a tool of the provider's."""
+    """Check prefills: models from 4.6 on, and models that think, continue only a reply that paused
+    for a tool of the provider."""
     version = parse_claude_version(str(request.get("model")))
     index = len(messages) - 1
     thinks = (dict_or_none(request.get("thinking")) or {}).get("type") == "enabled"
@@ -289,8 +290,10 @@ def _check_prefill(
 def _check_open_loop_thinking(
     request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """A tool loop that is still open must have kept the thinking it began with. Adaptive thinking
-    may begin at any time."""
+    """Check that an open tool loop has kept the thinking it began with.
+
+    Adaptive thinking may begin at any time.
+    """
     if (dict_or_none(request.get("thinking")) or {}).get("type") != "enabled":
         return []
     if not contents[-1] or _has_other_blocks(contents[-1]):
@@ -311,7 +314,8 @@ def _check_open_loop_thinking(
 
 def may_enable_thinking(messages: Sequence[_Wire]) -> bool:
     """Whether a request with these messages may enable thinking: no tool loop is open, or it began
-    with thinking. Where somebody spoke within it, what came after that did, too."""
+    with thinking. If a user wrote within it, the part after that must also have begun with
+    thinking."""
     contents = [_content_blocks(message) for message in messages]
     if not messages or not _has_tool_results(contents[-1]):
         return True
@@ -333,8 +337,8 @@ def _has_other_blocks(content: Sequence[_Wire]) -> bool:
 def _find_open_loop_start(
     messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]], *, text_ends_loop: bool
 ) -> tuple[int, Any]:
-    """Where the open loop's first reply stands, and the type of its first block; None where there
-    is no reply. Words among results end a loop only if they are `spoken`."""
+    """Return the index of the open loop's first reply and the type of its first block; None if
+    there is no reply. A text among results ends a loop only if `text_ends_loop`."""
     first = -1
     for index in range(len(messages) - 1, -1, -1):
         role, content = messages[index].get("role"), contents[index]

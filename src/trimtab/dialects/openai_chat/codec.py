@@ -81,12 +81,13 @@ def parse_message(wire: WireObject) -> Message:
     role = _ROLES.get(wire["role"]) if isinstance(wire["role"], str) else None
     if wire.get("role") == "function" or wire.get("function_call") is not None:
         raise ValueError(
-            "function_call and the role function cannot be read; use tool_calls and messages of "
-            "the role tool, which have replaced them"
+            "function_call and the role function are not supported; use tool_calls and messages "
+            "with the role tool instead"
         )
     if role is None:
         raise ValueError(
-            f"role {wire.get('role')!r} cannot be read; it is one of {', '.join(_ROLES)}"
+            f"role {wire.get('role')!r} is not a Chat Completions role; "
+            f"expected {', '.join(_ROLES)}"
         )
     if role == "tool":
         return _parse_result(wire)
@@ -115,8 +116,10 @@ def parse_message(wire: WireObject) -> Message:
 
 
 def _without_empty_values(extra: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Extra keys that say something. An SDK's `model_dump()` has a null for all that was not said,
-    and some servers an empty list; others refuse both."""
+    """Remove extra keys without a value.
+
+    An SDK's `model_dump()` has nulls, some servers return empty lists, and others reject both.
+    """
     if extra is None:
         return None
     told = {
@@ -206,8 +209,8 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     choices = dicts_in_list(reply_body.get("choices"))
     if len(choices) != 1:
         raise ValueError(
-            f"the reply has {len(choices)} choices, and a conversation goes on from one: "
-            "ask with n=1, or pass a reply that holds only the choice you keep"
+            f"the reply has {len(choices)} choices, but it must have one: set n=1 in the "
+            "request, or remove the other choices from the reply"
         )
     usage, said = dict_or_none(reply_body.get("usage")), dict_or_none(choices[0]["message"])
     if said is None:
@@ -255,7 +258,8 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 def render_round_blocks(
     round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
 ) -> list[PromptBlock]:
-    """One assistant message, then the results, then the rest: calls must be answered at once."""
+    """Render one assistant message, then the results, then the rest: results must directly follow
+    calls."""
     said: dict[str, Any] | None = None
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
@@ -288,8 +292,10 @@ def render_round_blocks(
 
 
 def _with_valid_tool_names(message: Message, model: str) -> Message:
-    """The message with names of tools that the server takes: OpenAI refuses some that a model made
-    up. On other servers they may be those of real tools, but for an empty one."""
+    """Give tools the names that the server accepts: OpenAI rejects some that a model made up.
+
+    On other servers they may be those of real tools, except an empty one.
+    """
     parts = (
         replace(part, name=make_valid_tool_name(part.name, MAX_TOOL_NAME_CHARS))
         if isinstance(part, ToolCall) and (is_served_by_openai(model) or not part.name)
@@ -332,7 +338,7 @@ def _render_assistant(message: Message, is_native: bool) -> dict[str, Any]:
 
 
 def _render_other(message: Message, is_native: bool) -> dict[str, Any] | None:
-    """What a message says beside results; None where it says nothing else."""
+    """Return the rest of a message besides results; None if there is nothing else."""
     if is_native and message.role != "tool":
         return _serialize_message(message, [])
     content = _content_parts(message)
@@ -364,15 +370,18 @@ def _merge_messages(first: WireObject, second: WireObject) -> dict[str, Any]:
 
 
 def _join_reasoning(first: Any, second: Any) -> Any:
-    """What was thought before both: what was sent of the first goes on to be sent."""
+    """Join the reasoning of two messages so that the sent text of the first stays a prefix."""
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
     return [*(list_or_none(first) or [first]), *(list_or_none(second) or [second])]
 
 
 def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
-    """The text as the first of the message: many chat templates refuse a system message that is not
-    the first of all, and two messages of the user's in a row."""
+    """Put a text at the start of the message.
+
+    Many chat templates reject a system message that is not the first, and two user messages in a
+    row.
+    """
     said = block.body.get("content") or ""
     if isinstance(said, str):
         content = f"{text}\n\n{said}" if said else text
@@ -382,13 +391,13 @@ def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
 
 
 def _uses_current_rules(prompt: Prompt, *, for_openai: bool) -> bool:
-    """Whether a request is rendered by today's rules, for a model of OpenAI's or for another."""
+    """Whether a request follows today's rules, for a model of OpenAI or for another."""
     return prompt.renderer > 4 and is_openai_model(prompt.rules_model) is for_openai
 
 
 def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireObject]:
-    """The messages with neighbours of one role in one: the chat templates of many open models
-    refuse two in a row."""
+    """Join adjacent messages of one role: the chat templates of many open models reject two in a
+    row."""
     out: list[WireObject] = []
     for message in messages:
         if out and _can_merge(out[-1], message):
@@ -399,8 +408,8 @@ def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireOb
 
 
 def _can_merge(first: WireObject, second: WireObject) -> bool:
-    """Whether two neighbours can be one message: of one role, by nobody with a name of his own,
-    and with calls in the second at most, whose results are behind it."""
+    """Whether two adjacent messages can be joined: same role, no sender's name, and at most the
+    second has calls, whose results follow."""
     role = first.get("role")
     named = "name" in first or "name" in second
     return (

@@ -1,4 +1,5 @@
-"""Chat Completions content parts and tool calls: read, written back, rendered from elsewhere."""
+"""Chat Completions content parts and tool calls: read, written back, rendered from other
+dialects."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def _parse_file(body: Mapping[str, Any], extra: dict[str, Any]) -> Media:
 
 
 def serialize_chat_part(part: Text | Media | OpaqueBlock) -> dict[str, Any]:
-    """The content part as it came; the inverse of `parse_chat_part`."""
+    """Return the original content part; the inverse of `parse_chat_part`."""
     if isinstance(part, Text):
         return {**(part.extra or {}), "type": "text", "text": part.text}
     if isinstance(part, OpaqueBlock):
@@ -111,7 +112,7 @@ def serialize_chat_part(part: Text | Media | OpaqueBlock) -> dict[str, Any]:
 
 
 def parse_chat_tool_call(wire_call: Mapping[str, Any]) -> ToolCall:
-    """A function call or a custom tool's call, whose input is text of any kind."""
+    """Read a function call, or a custom tool's call, whose input is any text."""
     kind, key = (
         ("custom", "input") if wire_call.get("type") == "custom" else ("function", "arguments")
     )
@@ -152,7 +153,8 @@ def render_chat_tool_call(call: ToolCall, is_native: bool) -> dict[str, Any]:
 
 
 def render_chat_result_content(result: ToolResult, is_native: bool) -> str | list[dict[str, Any]]:
-    """The content of a tool message: text only, for no other dialect's media fit in it."""
+    """Return the content of a tool message: only text, because media of other dialects do not fit
+    in it."""
     content = result.content
     if is_native and not (result.plain and len(content) <= 1):
         return [serialize_chat_part(part) for part in content]
@@ -169,7 +171,7 @@ def _as_text(part: Text | Media | OpaqueBlock) -> str | None:
 def render_chat_content(
     parts: Sequence[Text | Media | OpaqueBlock], *, allow_media: bool
 ) -> str | list[dict[str, Any]]:
-    """Foreign parts as content: one string where they are one text, else a list."""
+    """Return parts of other dialects as content: a string for one text, otherwise a list."""
     out: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, Text):

@@ -1,4 +1,5 @@
-"""Streamed Chat Completions chunks, gathered into the body that the API returns unstreamed."""
+"""Collects streamed Chat Completions chunks into the body that the API returns without
+streaming."""
 
 from __future__ import annotations
 
@@ -51,8 +52,10 @@ class _ChoiceAccumulator:
                 call[key] = value
 
     def _held(self, index: int, fragment: Mapping[str, Any]) -> dict[str, Any]:
-        """The call that a fragment belongs to. Some servers give all calls one index: another id
-        with a name begins the next one."""
+        """Return the call that a fragment belongs to.
+
+        Some servers give all calls one index; another id with a name begins the next call.
+        """
         calls = self.calls.setdefault(index, [{}])
         called = fragment.get("id")
         for call in reversed(calls):
@@ -85,7 +88,7 @@ def _assemble_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_delta(held: Any, value: Any) -> Any:
-    """Lists and the texts of objects go on where they ended; all else is said anew."""
+    """Append to lists and to the texts of objects; replace every other value."""
     old, new = list_or_none(held), list_or_none(value)
     if old is not None and new is not None:
         return [*old, *new]

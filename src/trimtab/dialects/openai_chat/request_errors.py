@@ -1,4 +1,4 @@
-"""What the Chat Completions API refuses, in its own words where they are known."""
+"""What the Chat Completions API rejects, in its own words if they are known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trimtab.model_families import is_openai_model, is_served_by_openai
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NON_NULL_KEYS = {"tool_calls": "an array of objects", "function_call": "an object"}
 REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
-"""Where servers of other models write what a model thought."""
+"""The keys in which servers of other models return reasoning."""
 _ROLES_WITH_CONTENT = ("system", "developer", "user")
 _Wire = Mapping[str, Any]
 
@@ -57,8 +57,10 @@ def _check_message(message: _Wire, location: str) -> list[str]:
 
 
 def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
-    """Of whom it is known who serves them: some other servers do take `thinking`, take nulls, and
-    make longer ids themselves."""
+    """Check rules of OpenAI's own models.
+
+    Other servers accept `thinking` or nulls, and make longer ids.
+    """
     if not is_openai_model(str(request.get("model"))):
         return []
     foreign = find_foreign_parameters("openai_chat", request)

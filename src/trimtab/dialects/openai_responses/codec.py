@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, with the conversation kept by the caller."""
+"""OpenAI's Responses API, if the caller keeps the conversation."""
 
 from __future__ import annotations
 
@@ -101,7 +101,10 @@ def find_message_starts(wire_messages: Sequence[WireObject]) -> list[int]:
 
 
 def _is_item(wire: WireObject) -> bool:
-    """Whether what has no role stands for itself; of one that refers to another the id is all."""
+    """Whether an item without a role is separate.
+
+    An item that only refers to another has just an id.
+    """
     kind = wire.get("type")
     return "id" in wire if kind is None else kind != "message" and not is_content_part(wire)
 
@@ -168,7 +171,7 @@ def is_reply_body(value: WireObject) -> bool:
 def parse_reply(reply_body: WireObject) -> ModelReply:
     if reply_body.get("status") == "failed":
         error = dict_or_none(reply_body.get("error")) or {}
-        raise ValueError(f"the response failed and holds no reply: {error.get('message')}")
+        raise ValueError(f"the response failed and contains no reply: {error.get('message')}")
     details = dict_or_none(reply_body.get("incomplete_details")) or {}
     usage = dict_or_none(reply_body.get("usage"))
     edits = read_responses_compaction(reply_body)
@@ -268,8 +271,10 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
 
 
 def _should_include_reasoning(prompt: Prompt) -> bool:
-    """Whether it is to come back: models without any refuse to be asked. Of one that is not known
-    the caller's own `include` tells more."""
+    """Whether to request encrypted reasoning: models without reasoning reject that.
+
+    For an unknown model the caller's own `include` decides.
+    """
     if prompt.renderer < 3:
         return True
     known = detect_reasoning_support(prompt.rules_model)
@@ -277,7 +282,8 @@ def _should_include_reasoning(prompt: Prompt) -> bool:
 
 
 def _as_instructions(system: Sequence[Message]) -> str | None:
-    """The system prompt where it is one plain text, which is what `instructions` can hold."""
+    """Return the system prompt if it is one plain text, which is all that `instructions`
+    accepts."""
     if len(system) != 1 or len(system[0].parts) != 1 or system[0].extra is not None:
         return None
     part = system[0].parts[0]

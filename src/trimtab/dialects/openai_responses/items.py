@@ -1,4 +1,4 @@
-"""Responses items: an assistant's items are parts of one message, and come back as items."""
+"""Responses items: an assistant's items become parts of one message, and items again."""
 
 from __future__ import annotations
 
@@ -63,12 +63,15 @@ _USER_ITEM_TYPES = (
 
 
 def is_message_item(item: _Wire) -> bool:
-    """Whether it is a message; some other items have a role, too."""
+    """Whether it is a message; some other items also have a role."""
     return "role" in item and item.get("type", "message") == "message"
 
 
 def find_item_role(item: _Wire) -> str:
-    """Whose item it is: `user`, `system`, `assistant` or `tool`. Unknown ones are the model's."""
+    """Return the role of an item: `user`, `system`, `assistant` or `tool`.
+
+    Unknown ones are the model's.
+    """
     if is_message_item(item):
         role = item["role"]
         return "system" if role == "developer" else role
@@ -79,7 +82,10 @@ def find_item_role(item: _Wire) -> str:
 
 
 def parse_assistant_parts(reply_items: Sequence[_Wire]) -> tuple[Part, ...]:
-    """The parts of one reply. A call that the provider answered itself stays opaque with it."""
+    """Read the parts of one reply.
+
+    A call that the provider answered itself stays opaque with its answer.
+    """
     done = [item.get("call_id") for item in reply_items if item.get("type") in RESULT_ITEM_TYPES]
     parts: list[Part] = []
     for item in reply_items:
@@ -119,7 +125,7 @@ def _parse_call_item(item: _Wire) -> ToolCall:
 
 
 def _parse_message_item(item: _Wire) -> list[Part]:
-    """Texts whose extras say which item they stood in; an item with more than texts is opaque."""
+    """Read texts whose extras name their item; an item with more than texts is opaque."""
     head = collect_extra_keys(item, "content") or {}
     content = require_valid_content(item, optional=True)
     if isinstance(content, str):
@@ -169,7 +175,7 @@ def parse_result_message(result_item: _Wire) -> Message:
 
 
 def serialize_assistant_items(message: Message) -> list[dict[str, Any]]:
-    """The items of one reply as they came; the inverse of `parse_assistant_parts`."""
+    """Return the original items of one reply; the inverse of `parse_assistant_parts`."""
     items: list[dict[str, Any]] = []
     content: list[Any] | None = None
     for part in message.parts:
@@ -235,8 +241,11 @@ def render_assistant_items(
     model_reasons: bool = True,
     renderer_version: int = RENDERER_VERSION,
 ) -> list[dict[str, Any]]:
-    """All that the model said in one round. Reasoning that leads to nothing would be refused, and
-    so would any by a model that does not reason, or that is another's."""
+    """Render everything that the model wrote in one round.
+
+    Reasoning without a following item would be rejected. So would any reasoning for a model that
+    does not reason, or from another model.
+    """
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.origin == DIALECT_NAME:
@@ -258,7 +267,7 @@ def render_assistant_items(
 
 
 def _with_required_values(item: dict[str, Any]) -> dict[str, Any]:
-    """The item with what the API wants of it: a message with content, a call with a valid name."""
+    """Return the item with required values: a message with content, a call with a valid name."""
     if is_message_item(item) and item.get("content") is None:
         return {**item, "content": EMPTY_MESSAGE_TEXT}
     if item.get("type") in _TEXT_KEY_BY_CALL_TYPE and isinstance(item.get("name"), str):
@@ -318,15 +327,17 @@ def render_result_item(
 
 
 def _to_sendable_output(output: Any) -> str | list[Any]:
-    """An output as a function's call takes it: no object, no null, no list of nothing."""
+    """Return an output that a function call accepts: no object, no null, no empty list."""
     if isinstance(output, str | list):
         return cast("str | list[Any]", output) or ""
     return "" if output is None else json.dumps(output, ensure_ascii=False)
 
 
 def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items with each result of the kind that its call is: one that was masked or erased, or
-    that stands in for one that never came, no longer says which it was."""
+    """Give each result the type of its call.
+
+    A result that was masked, erased or repaired no longer says which type it had.
+    """
     named = [item for item in items if _is_identified_call_or_result(item)]
     calls = {item["call_id"]: item["type"] for item in named if item.get("type") in CALL_ITEM_TYPES}
     found = {
@@ -344,14 +355,14 @@ def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[st
 
 
 def _is_identified_call_or_result(item: _Wire) -> bool:
-    """Whether it is a call or a result with an id; what else a provider sends is its own."""
+    """Whether it is a call or a result with an id. Other items are the provider's own."""
     return item.get("type") in (*CALL_ITEM_TYPES, *RESULT_ITEM_TYPES) and isinstance(
         item.get("call_id"), str
     )
 
 
 def _as_text_item(item: dict[str, Any], calls: Mapping[str, str]) -> dict[str, Any]:
-    """A call or a result of a pair that does not agree: text, for a call that takes it."""
+    """Convert a call or a result of a mismatched pair to text, for a call that accepts it."""
     kind = calls[item["call_id"]]
     kind = kind if kind in _TEXT_KEY_BY_CALL_TYPE else "function_call"
     if item["type"] in RESULT_ITEM_TYPES:

@@ -1,4 +1,4 @@
-"""Content parts of Responses items: read, written back, rendered from elsewhere."""
+"""Content parts of Responses items: read, written back, rendered from other dialects."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _parse_file(part: Mapping[str, Any]) -> Media:
 
 
 def serialize_responses_part(part: Text | Media | OpaqueBlock) -> dict[str, Any]:
-    """The content part as it came; the inverse of `parse_responses_part`."""
+    """Return the original content part; the inverse of `parse_responses_part`."""
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text, **(part.extra or {})}
     if isinstance(part, OpaqueBlock):
@@ -70,7 +70,7 @@ def serialize_responses_part(part: Text | Media | OpaqueBlock) -> dict[str, Any]
 def render_responses_content(
     parts: Sequence[Text | Media | OpaqueBlock], *, allow_media: bool
 ) -> str | list[dict[str, Any]]:
-    """Foreign parts as content: one string where they are one text, else a list."""
+    """Return parts of other dialects as content: a string for one text, otherwise a list."""
     out: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, Text):

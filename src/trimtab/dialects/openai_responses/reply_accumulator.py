@@ -1,4 +1,4 @@
-"""A streamed response: its last event carries it whole."""
+"""A streamed response: its last event contains the whole response."""
 
 from __future__ import annotations
 

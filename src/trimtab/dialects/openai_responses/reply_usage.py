@@ -1,4 +1,4 @@
-"""What a response tells beside its message: usage, a diagnosis of the cache, a compaction."""
+"""What a response contains in addition to its message: usage, cache diagnosis, a compaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def parse_responses_usage(usage: WireObject) -> Usage:
 
 
 def read_responses_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | None:
-    """What the comparison with an earlier response found, if the request asked for one."""
+    """Return what the comparison with an earlier response found, if the request asked for one."""
     told = dict_or_none(reply_body.get("prompt_cache_diagnostics"))
     if told is None or not isinstance(told.get("type"), str):
         return None
@@ -32,6 +32,6 @@ def read_responses_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | N
 
 
 def read_responses_compaction(reply_body: WireObject) -> dict[str, int] | None:
-    """A compaction that the server made in this response; None where it made none."""
+    """Return a compaction that the server made in this response; None if it made none."""
     items = dicts_in_list(reply_body.get("output"))
     return {"compaction": 0} if any(i.get("type") == "compaction" for i in items) else None

@@ -1,4 +1,4 @@
-"""What the Responses API refuses, in its own words where they are known."""
+"""What the Responses API rejects, in its own words if they are known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Wire = Mapping[str, Any]
 
 
 def detect_reasoning_support(model: str) -> bool | None:
-    """Whether a model of OpenAI's thinks before it answers; None where the name does not tell."""
+    """Whether a model of OpenAI thinks before it answers; None if the name does not say."""
     if _NON_REASONING_MODEL.search(model.lower()):
         return False
     return True if _REASONING_MODEL.search(model.lower()) else None
@@ -113,7 +113,7 @@ def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
 
 
 def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
-    """A result stands anywhere behind its call, and each has just one."""
+    """Check that each result comes after its call, and that each call has exactly one."""
     found: list[str] = []
     waiting: dict[str, int] = {}
     called: set[str] = set()
@@ -146,7 +146,7 @@ def _item_type_in_words(kind: Any, suffix: str) -> str:
 
 
 def _check_reasoning_items(items: Sequence[_Wire]) -> list[str]:
-    """Reasoning leads to something the model said or called; alone it is refused."""
+    """Check that reasoning is followed by a message or a call; alone it is rejected."""
     found: list[str] = []
     for index, item in enumerate(items):
         if item.get("type") != "reasoning":

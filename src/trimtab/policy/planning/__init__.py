@@ -1,1 +1,1 @@
-"""The draft of a decision: what would be hidden, and what that leaves."""
+"""A plan: the draft of a decision, and the size of what it would leave."""

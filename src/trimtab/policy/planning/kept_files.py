@@ -1,4 +1,4 @@
-"""Which results are hidden last: those of calls that name a file the user wants kept."""
+"""Find the results to hide last: those of calls that name a file the user wants to keep."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from trimtab.window.entries_rounds_groups import ToolResultView
 from trimtab.window.window import Window
 
 MAX_SEARCHED_ARGUMENT_CHARS = 4_000
-"""Of a call's arguments: longer ones hold a text, and are not looked through for a file's name."""
+"""Maximum characters of a call's arguments to search for a file name. Longer ones contain a
+text."""
 MAX_PATH_CHARS = 500
-"""Of an argument that may be a file's name."""
+"""Maximum characters of an argument that may be a file name."""
 
 
 def find_results_of_kept_files(window: Window) -> frozenset[tuple[int, int]]:
-    """The visible results, by key, of calls with an argument that matches a pattern of `keep`."""
+    """Return the keys of visible results whose call has an argument that matches a `keep`
+    pattern."""
     patterns = read_kept_file_patterns(window.settings.policy_params.get("context"))
     if not patterns:
         return frozenset()
@@ -27,7 +29,7 @@ def find_results_of_kept_files(window: Window) -> frozenset[tuple[int, int]]:
 
 
 def read_kept_file_patterns(context_settings: Any) -> tuple[str, ...]:
-    """The patterns of `keep` among the settings of a context, as they are recorded."""
+    """Return the `keep` patterns from the recorded settings of a context."""
     if not isinstance(context_settings, Mapping):
         return ()
     given: Any = cast("Mapping[str, Any]", context_settings).get("keep") or ()
@@ -47,7 +49,7 @@ def _is_result_of_kept_file(result: ToolResultView, patterns: tuple[str, ...]) -
 
 @lru_cache(maxsize=2_048)
 def arguments_name_kept_file(arguments_json: str, keep_patterns: tuple[str, ...]) -> bool:
-    """Whether any text among a call's arguments matches a pattern, whole or by its last part."""
+    """Whether any string in a call's arguments matches a pattern, whole or by its last part."""
     return any(
         _path_matches(text.strip(), pattern)
         for text in list_string_values(arguments_json)

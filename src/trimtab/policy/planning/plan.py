@@ -1,7 +1,8 @@
-"""A policy's draft: edits on paper, with the arithmetic of what they would leave.
+"""The draft of a policy's decision: edits that are not made yet, and what they would leave.
 
-A policy reads the window, asks the plan for edits and looks at the totals. An edit that would not
-make the window smaller is refused here, so no policy can re-mask a placeholder or grow a text.
+A policy reads the window, asks the plan for edits and reads the totals. The plan refuses an edit
+that would not make the window smaller. So no policy can mask a placeholder again or make a text
+longer.
 """
 
 from __future__ import annotations
@@ -48,55 +49,59 @@ from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView
 from trimtab.window.window import Window
 
 PLACEHOLDER_TOKENS = 60
-"""Tokens up to which a result is about as small as the placeholder that would stand for it."""
+"""Maximum tokens of a result that is about as small as the placeholder that would replace it."""
 
 MAX_REMEMBERED_SIZES = 2_048
-"""Sizes of edited parts that are remembered between the plans of one decision."""
+"""Maximum number of sizes of edited parts to remember between the plans of one decision."""
 
 _LONGEST_LINES_NOTE = (
     "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
 )
-"""About as long as what is shown of a long text takes to say."""
+"""About the longest description of what is shown of a long text."""
 
 CapUnit = Literal["tokens", "bytes/4", "bytes", "chars"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextCap:
-    """How large one text may be, and how it says that it was cut."""
+    """The maximum size of one text, and how the text says that it was cut."""
 
     amount: int
-    """In `unit`; the indicator counts too, but for `beside`."""
+    """The maximum, in `unit`. It includes the indicator unless `indicator_is_extra` is set."""
     unit: CapUnit = "tokens"
-    """What `amount` counts; `tokens` is the window's own counter."""
+    """The unit of `amount`. `tokens` uses the window's own counter."""
     strategy: TruncateStrategy | Literal["lines"] = "head"
-    """Which end is kept; `lines` keeps both ends and what looks like errors between them."""
+    """Which end is kept. `lines` keeps both ends and the lines between them that look like
+    errors."""
     format_indicator: Callable[[TruncateStrategy, int, int], str] = format_truncation_indicator
-    """The indicator, from the strategy and the kept and total amounts; `lines` has its own."""
+    """Returns the indicator for the strategy, the kept amount and the total amount. `lines` has its
+    own indicator."""
     max_names: int = 0
-    """How many words of what is cut the indicator names; 5 tokens are set aside for each."""
+    """Maximum number of words from the cut text in the indicator. 5 tokens are reserved for
+    each."""
     indicator_is_extra: bool = False
-    """True where the indicator comes on top of the amount, and names what is kept exactly."""
+    """True if `amount` does not include the indicator. The indicator then names the exact kept
+    amount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSpan:
-    """A range of messages, by position."""
+    """A range of messages, by position in the log."""
 
     first: int
-    """The first message."""
+    """Position of the first message."""
     last: int
-    """The last message."""
+    """Position of the last message."""
     log_position: int | None = None
-    """The log's length when the range was named, by which later changes in it are noticed."""
+    """The length of the log when the range was chosen. It is used to detect later changes."""
     prior_summary_span: tuple[int, int] | None = None
-    """The first and the last message of which the summary tells that is to be carried on; None
-    without one."""
+    """The first and the last message that the previous summary covers; None without a previous
+    summary."""
     spares: tuple[int, ...] = ()
-    """First messages of groups within the range that stay as they are."""
+    """Positions of the first messages of groups within the range that stay unchanged."""
 
     def replaces(self, group: Group) -> bool:
-        """Whether a visible group of the range is to be replaced."""
+        """Whether a group of the range is visible and will be replaced."""
         return group.hidden is None and group.first not in self.spares
 
 
@@ -105,29 +110,45 @@ class Decision:
     """What a policy wants done before the next call."""
 
     edits: tuple[Edit, ...] = ()
-    """In the order they are to be appended."""
+    """The edits, in the order in which to append them."""
     note: Mapping[str, Any] | None = None
-    """The policy's own small record, kept with the call."""
+    """The policy's own small record. It is stored with the call."""
     span_to_summarise: MessageSpan | None = None
-    """Messages that should be summarised by someone who can."""
+    """Messages that a model should summarise."""
     summary_tokens: int | None = None
-    """Tokens that a summary may take; None where only its being smaller counts."""
+    """Maximum tokens of a summary; None if it only has to be smaller than what it replaces."""
     list_tokens: int | None = None
-    """Tokens that its list may take beside that; None is the usual."""
+    """Maximum tokens of the summary's list, in addition to `summary_tokens`; None for the
+    default."""
     frontier: int | None = None
     """Position of the first message that the next compaction could touch."""
 
 
 Policy = Callable[[Window, Budget], Decision]
-"""What is asked before every call. A function that takes a `WindowView` is one as well."""
+"""A function of a window and a budget that returns a `Decision`. It runs before every call. It may
+also be written for a `WindowView`."""
 
 
 class Plan:
-    """Edits not yet made."""
+    """A draft of edits, and the size of what they would leave.
+
+    A policy creates a plan, calls methods such as `mask`, `truncate` and `drop`, reads `tokens`,
+    `bytes` or `bound()`, and returns `to_decision()`. Methods that hide something return True if
+    the plan now contains the edit, and False if the edit would not help or is not allowed.
+
+    Args:
+        window: The window that the policy got as its argument.
+        budget: The budget that the policy got as its argument.
+
+    Raises:
+        TypeError: `window` is not the window that the policy got.
+    """
 
     def __init__(self, window: WindowView, budget: Budget) -> None:
         if not isinstance(window, Window):
-            raise TypeError(f"a plan needs the window that the policy was given, not {window!r}")
+            raise TypeError(
+                f"Plan() needs the window that the policy got as its argument, not {window!r}"
+            )
         self.window: Window = window
         self.budget = budget
         self.bytes: int = window.bytes
@@ -148,7 +169,7 @@ class Plan:
         self._kept: frozenset[tuple[int, int]] | None = None
 
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
-        """Take over edits that a policy decided, by the same rules as if they were asked for."""
+        """Add edits that a policy has decided, by the same rules as the methods of the plan."""
         dropped: dict[int, tuple[Group, str]] = {}
         conversation = self.window.conversation
         for edit in edits:
@@ -186,11 +207,11 @@ class Plan:
 
     @property
     def summary(self) -> Edit | None:
-        """The summary in force, were the plan carried out."""
+        """The summary in force after the plan."""
         return self._summary or self.window.summary
 
     def bound(self) -> int:
-        """The declared upper bound of the input, were the plan carried out."""
+        """Return the upper bound of the input tokens after the plan."""
         window, anchor, ratio = self.window, self.window.accounting.usage_anchor, self.budget.ratio
         whole = self.budget.head.tokens + self.tokens + self.budget.volatile
         bound = compute_input_upper_bound(
@@ -207,8 +228,10 @@ class Plan:
         return min(anchored, bound) if anchor.had_volatile else anchored
 
     def _carried_bound(self, bound: int) -> int:
-        """The same by the size of the last request, less what left, plus what came: an edit that
-        makes the context smaller must not make its bound larger."""
+        """Return the bound based on the last request, minus what was removed, plus what was added.
+
+        An edit that makes the context smaller must not make its bound larger.
+        """
         carried = self.window.accounting.compute_carried_usage(self.window.conversation)
         if carried is None:
             return bound
@@ -238,43 +261,44 @@ class Plan:
         )
 
     def request_bytes(self) -> int:
-        """Bytes of the request, were the plan carried out."""
+        """Return the bytes of the request after the plan."""
         texts = self.budget.head.bytes + self.bytes + 4 * self.budget.volatile
         return estimate_request_bytes(texts, self.visible_messages, self.media_bytes)
 
     def fits_request_bytes(self) -> bool:
-        """Whether the provider takes so many bytes."""
+        """Whether the provider accepts a request of that many bytes."""
         most = self.budget.request_limits.max_bytes
         return not most or self.request_bytes() <= most
 
     @property
     def lists_user_words(self) -> bool:
-        """Whether what users said in hidden messages is listed."""
+        """Whether user messages from hidden groups go into the list of the user's words."""
         return self._words.allowance is not None
 
     def lists_all_user_words(self, groups: Iterable[Group]) -> bool:
-        """Whether all that users said is listed word for word, were groups hidden, too."""
+        """Whether every user message stays word for word in the list if these groups are also
+        hidden."""
         return self._words.would_list_all_whole(groups)
 
     @property
     def user_words_tokens(self) -> int:
-        """Tokens of the user's words that are listed before the messages, under the plan."""
+        """Tokens of the list of the user's words after the plan."""
         return self._words.size.tokens
 
     @property
     def message_tokens(self) -> int:
-        """Tokens of the messages that are shown, without what stands before them."""
+        """Tokens of the shown messages, without summary, notice and list before them."""
         return self.tokens - self._told.tokens - self._listed.tokens
 
     def halve_user_words(self) -> bool:
-        """Let the list of the user's words take half of what it takes; False where that is
-        nothing."""
+        """Halve the list of the user's words. Return False if the list is already empty."""
         halved = self._words.halve_allowance()
         self._recount_user_words()
         return halved
 
     def settle_user_words(self) -> None:
-        """Make the list of the user's words and count it exactly; until then it is estimated."""
+        """Build the list of the user's words and count it exactly. Before this, its size is an
+        estimate."""
         self._words.build_update()
         self._recount_user_words()
 
@@ -285,7 +309,7 @@ class Plan:
         self.breaks_prefix = self.breaks_prefix or self._words.will_change
 
     def visible_groups(self) -> Iterable[Group]:
-        """Visible groups that the plan has not hidden, oldest first."""
+        """Return the visible groups that the plan has not hidden, oldest first."""
         return [g for g in self.window.visible_groups.values() if not self.hides(g)]
 
     def hides(self, group: Group) -> bool:
@@ -293,20 +317,20 @@ class Plan:
 
     @property
     def keep_last_results(self) -> frozenset[tuple[int, int]]:
-        """Results, by key, that the user wants hidden last."""
+        """Keys of the results that the user wants hidden last."""
         if self._kept is None:
             self._kept = find_results_of_kept_files(self.window)
         return self._kept
 
     def holds_keep_last_result(self, group: Group) -> bool:
-        """Whether a group holds a result that is hidden last and still shown."""
+        """Whether a group holds a visible result that the user wants hidden last."""
         return bool(self.keep_last_results) and any(
             r.key in self.keep_last_results and self.shows(r) for r in group.results()
         )
 
     def order_keep_last_groups(self, groups: Iterable[Group]) -> list[Group]:
-        """Groups in their order, but those that hold a result to be hidden last after all that
-        hold other results."""
+        """Move groups that hold a result to be hidden last after all groups that hold other
+        results."""
         ordered = list(groups)
         if not self.keep_last_results:
             return ordered
@@ -317,12 +341,13 @@ class Plan:
         return [*first, *(g for g in ordered[:end] if g.index in kept), *ordered[end:]]
 
     def part_size(self, entry: Entry, part: int) -> Size:
-        """A part's size under the plan."""
+        """Return the size of a part after the plan."""
         edit = self._parts.get((entry.seq, part))
         return entry.shown_size(part) if edit is None else edit.size
 
     def oldest_maskable_seq(self) -> int | None:
-        """Position of the oldest result that a mask could still make smaller under the plan."""
+        """Return the position of the oldest result that a mask could still make smaller after the
+        plan."""
         for result in self.window.results.values():
             if self.part_size(result.entry, result.part).tokens > PLACEHOLDER_TOKENS and self.shows(
                 result
@@ -331,25 +356,26 @@ class Plan:
         return None
 
     def shows(self, result: ToolResultView) -> bool:
-        """Whether a visible result stays so under the plan, whole or truncated."""
+        """Whether a visible result stays visible after the plan, whole or truncated."""
         edit = self._parts.get(result.key)
         kept = edit is None or edit.op != "mask"
         return kept and not self.hides(result.entry.round.group)
 
     def group_tokens(self, group: Group) -> int:
-        """A group's tokens under the plan."""
+        """Return the tokens of a group after the plan."""
         return self._group_size(group)[1]
 
     def tokens_freed_by(self, group: Group) -> int:
-        """Tokens that would leave with a group: what users said in it may stay in the list."""
+        """Return the tokens that hiding a group would free. Its user messages may stay in the
+        list."""
         return self.group_tokens(group) - self._words.estimate_listed_tokens(group)
 
     def group_bytes(self, group: Group) -> int:
-        """A group's bytes under the plan."""
+        """Return the bytes of a group after the plan."""
         return self._group_size(group)[0]
 
     def shown_media(self) -> list[tuple[Entry, int, MediaSize]]:
-        """Pictures and files that the plan leaves visible, oldest first."""
+        """Return the pictures and files that are still visible after the plan, oldest first."""
         conversation, found = self.window.conversation, list[tuple[Entry, int, MediaSize]]()
         for (seq, part), size in sorted(conversation.visible_media.items(), key=lambda it: it[0]):
             entry, edit = conversation.entries[seq], self._parts.get((seq, part))
@@ -362,14 +388,27 @@ class Plan:
         return found
 
     def hide_media(self, entry: Entry, part: int, reason: str, placeholder: str) -> bool:
-        """Let words stand for the pictures and files of a part, even if they are no fewer tokens:
-        the request would be refused with them."""
+        """Replace the pictures and files of a part by a placeholder.
+
+        This is done even if it saves no tokens, because the provider would refuse the request
+        otherwise.
+        """
         seq = entry.seq
         edit = Edit(op="mask", first=seq, last=seq, part=part, text=placeholder, why=reason)
         return self._put_part_edit(entry, part, edit, even_if_larger=True)
 
     def mask(self, entry: Entry, part: int, reason: str, placeholder: str | None = None) -> bool:
-        """Replace a part by a placeholder; False where that would not make it smaller."""
+        """Replace a part by a placeholder.
+
+        Args:
+            entry: The message.
+            part: The index of the part in the message.
+            reason: Why the part is hidden, for the log.
+            placeholder: The text that replaces the part; None for the usual placeholder.
+
+        Returns:
+            False if the placeholder would not be smaller than the part.
+        """
         words = (
             format_mask_placeholder(self.part_size(entry, part).tokens)
             if placeholder is None
@@ -380,7 +419,17 @@ class Plan:
         return self._put_part_edit(entry, part, edit)
 
     def truncate(self, entry: Entry, part: int, cap: TextCap, reason: str) -> bool:
-        """Cut a text to a cap; False where it fits, or where cutting would not make it smaller."""
+        """Cut a text to a cap.
+
+        Args:
+            entry: The message.
+            part: The index of the part in the message.
+            cap: The maximum size, and which end to keep.
+            reason: Why the text is cut, for the log.
+
+        Returns:
+            False if the text fits, or if cutting would not make it smaller.
+        """
         text = extract_editable_text(entry.message.parts[part])
         edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part, why=reason)
         if cap.strategy == "lines":
@@ -412,8 +461,11 @@ class Plan:
         return self._put_part_edit(entry, part, replace(edit, text=words, head=head, tail=tail))
 
     def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, cap: TextCap) -> Edit | None:
-        """The edit that keeps a text's ends and the lines between them that look like errors; None
-        where the whole text fits."""
+        """Return the edit that keeps both ends of a text and the lines between them that look like
+        errors.
+
+        Return None if the whole text fits.
+        """
         part = edit.part or 0
         total = (
             get_text_tokens(entry.message.parts[part], entry.sizes[part], self.window.counter)
@@ -441,7 +493,7 @@ class Plan:
         return replace(edit, text=self._with_handle(words, edit.handle), pieces=made.pieces)
 
     def cut_arguments(self, entry: Entry, part: int, max_argument_chars: int, reason: str) -> bool:
-        """Leave long texts out of a call's arguments; False where that makes it no smaller."""
+        """Remove long strings from a call's arguments. Return False if that saves nothing."""
         words = self._with_handle(
             format_hidden_argument_placeholder(self.part_size(entry, part).tokens),
             f"m{entry.seq}.{part}",
@@ -458,7 +510,7 @@ class Plan:
         return self._put_part_edit(entry, part, edit)
 
     def summarise_part(self, entry: Entry, part: int, text: str, reason: str) -> bool:
-        """Let a summary stand for one result; False where that would not make it smaller."""
+        """Replace one result by a summary. Return False if that would not make it smaller."""
         seq, whole = entry.seq, self.part_size(entry, part).tokens
         frame = self._with_handle(format_result_summary_header(whole), f"m{seq}.{part}")
         words = f"{frame}\n{text}"
@@ -466,8 +518,17 @@ class Plan:
         return self._put_part_edit(entry, part, edit)
 
     def drop(self, group: Group, reason: str, *, include_instructions: bool = False) -> bool:
-        """Hide a whole group; False for one that must stay. One that holds instructions stays
-        unless it is said that they may go, too."""
+        """Hide a whole group.
+
+        Args:
+            group: The group to hide.
+            reason: Why it is hidden, for the log.
+            include_instructions: Whether a group with system or developer messages may also be
+                hidden.
+
+        Returns:
+            False if the group must stay or is already hidden.
+        """
         if not self.may_hide(group, include_instructions=include_instructions):
             return False
         if not self._dropped:
@@ -485,8 +546,15 @@ class Plan:
         after_group: int | None = None,
         include_unread: bool = False,
     ) -> None:
-        """Drop oldest groups until it is enough, or until nothing is left that may go; what was
-        revealed and is unread only where that is said."""
+        """Drop oldest groups until it is enough, or until no group is left that may be hidden.
+
+        Args:
+            is_enough: True ends the loop.
+            reason: The reason for the log.
+            before_group: Only groups before this index.
+            after_group: Only groups after this index.
+            include_unread: Also revealed groups that the model has not read.
+        """
         if is_enough():
             return
         among = [
@@ -502,7 +570,7 @@ class Plan:
 
     @contextmanager
     def undo_unless(self, is_reached: Callable[[], bool]) -> Generator[None, None, None]:
-        """Take back what was hidden whole where that did not reach what it was done for."""
+        """Undo the edits made in this block, unless `is_reached()` is true at its end."""
         before = self._saved_state()
         yield
         if not is_reached():
@@ -513,7 +581,8 @@ class Plan:
         return {**vars(self), **{name: vars(self)[name].copy() for name in names}}
 
     def summarise(self, groups: list[Group], text: str, reason: str) -> bool:
-        """Replace groups and the summary before them by a new one; False if it saves nothing."""
+        """Replace groups and the previous summary by a new summary. Return False if that saves
+        nothing."""
         groups = [group for group in groups if self.may_hide(group) and not self.is_unread(group)]
         if not groups or not text.strip():
             return False
@@ -530,7 +599,7 @@ class Plan:
         return self.tokens < tokens
 
     def count_summary_tokens(self, groups: list[Group], text: str) -> int:
-        """Tokens that a summary of groups would take, as it is sent."""
+        """Return the tokens that a summary of groups takes as it is sent."""
         return self._build_summary_edit(groups, text, "").size.tokens
 
     def _build_summary_edit(self, groups: list[Group], text: str, reason: str) -> Edit:
@@ -542,7 +611,8 @@ class Plan:
         )
 
     def shorten_summary(self, is_enough: Callable[[], bool], reason: str) -> None:
-        """Cut the summary from its start, by halves, until it is enough or hardly any is left."""
+        """Cut the summary from its start, half at a time, until it is enough or hardly any text is
+        left."""
         current = self.summary
         while current is not None and len(current.text) > 1 and not is_enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
@@ -566,7 +636,8 @@ class Plan:
         list_tokens: int | None = None,
         frontier: int | None = None,
     ) -> Decision:
-        """The edits, in order; those inside a group that is hidden whole are left out."""
+        """Return the decision with the edits in order. Edits inside a group that is hidden whole
+        are left out."""
         self.settle_user_words()
         edits = [
             edit
@@ -591,7 +662,7 @@ class Plan:
         )
 
     def _build_drop_edits(self) -> list[Edit]:
-        """One edit for each run of dropped groups that nothing visible interrupts."""
+        """Return one edit for each run of dropped groups without a visible group in between."""
         runs: list[tuple[Group, Group, str]] = []
         for index, (group, why) in sorted(self._dropped.items()):
             if runs and runs[-1][2] == why:
@@ -646,8 +717,8 @@ class Plan:
         return True
 
     def _measure_edited_part(self, entry: Entry, part: int, edit: Edit) -> Size:
-        """A part's size once it is edited; remembered, because the plans of one decision ask for
-        the same."""
+        """Return the size of a part after an edit. It is remembered, because plans of one decision
+        share it."""
         counter, cache = self.window.counter, self.window.conversation.derived_cache
         known = cast("dict[Any, Size]", cache.setdefault("edited_sizes", {}))
         key = (counter.name, entry.seq, part, edit.op, edit.text, edit.head, edit.tail, edit.pieces)
@@ -658,21 +729,21 @@ class Plan:
         return known[key]
 
     def _may_cut_calls(self, entry: Entry) -> bool:
-        """Whether a message's calls may be shortened: not those that the model made last, and not
-        what its provider has yet to go on with."""
+        """Whether the calls of a message may be shortened. Not if the model made them last, or if
+        the provider has not finished the message."""
         return entry.seq != self.window.conversation.last_assistant_seq and not entry.paused
 
     def is_unread(self, group: Group) -> bool:
-        """Whether it was revealed and the model has not replied to a call that was made since."""
+        """Whether a group was revealed and the model has not replied to a call since then."""
         return group.revealed > self.window.read_through_seq
 
     def may_hide(self, group: Group, *, include_instructions: bool = False) -> bool:
-        """Whether it is neither hidden already nor one that must stay."""
+        """Whether a group is neither hidden nor one that must stay."""
         stays = group.pinned or (group.has_instructions and not include_instructions)
         return not (stays or self.window.is_protected(group) or self.hides(group))
 
     def _media_bytes_of(self, entry: Entry, part: int) -> int:
-        """Bytes of what a part shows of pictures and files under the plan."""
+        """Return the bytes of a part's pictures and files that are shown after the plan."""
         size = self.window.conversation.visible_media.get((entry.seq, part))
         if size is not None and (edit := self._parts.get((entry.seq, part))) is not None:
             size = self._measure_media(entry, part, edit)
@@ -707,7 +778,7 @@ class Plan:
             self.turn_bytes += size
 
     def _set_front(self, summary: str, *, notice: bool) -> None:
-        """Count what will stand before the first kept message, the notice at its longest."""
+        """Count the text before the first kept message, with the notice at its maximum length."""
         words = self._longest_notice() if notice else ""
         before, self._told = (
             self._told,
@@ -717,7 +788,7 @@ class Plan:
         self.tokens += self._told.tokens - before.tokens
 
     def notice_growth_bytes(self) -> int:
-        """Bytes by which the front grows when something is dropped."""
+        """Return the bytes that the notice adds when the first group is dropped."""
         front = self.window.conversation.measure_summary_and_notice(
             self._summary_text(), self._longest_notice()
         )
@@ -731,7 +802,7 @@ class Plan:
         return self.window.conversation.framed_summary(self.summary)
 
     def _with_summary_size(self, summary: Edit) -> Edit:
-        """The edit with its size, and the summary that it carries on."""
+        """Return the edit with its size and with the position of the summary that it continues."""
         conversation = self.window.conversation
         size = conversation.measure_summary_and_notice(conversation.framed_summary(summary), "")
         prior = self.window.conversation.summary_seq if self.window.summary is not None else 0
@@ -743,7 +814,8 @@ class Plan:
     def _names_of_cut_text(
         self, entry: Entry, part: int, text: str, kept: str, cap: TextCap
     ) -> str:
-        """Identifiers that only what is cut names, as many as fit into what is set aside."""
+        """Return identifiers that occur only in the cut text, as many as fit into the reserved
+        room."""
         identifiers = get_result_identifiers(self.window, entry, part, text)
         named = identifiers.list_top(cap.max_names, kept)
         while named and self._measure(add_quoted_identifiers("]", ", ".join(named)), cap.unit) > (
@@ -764,7 +836,7 @@ class Plan:
                 return len(text)
 
     def _split_for_cap(self, text: str, room: int, cap: TextCap) -> tuple[int, int]:
-        """Characters to keep from the start and from the end."""
+        """Return the characters to keep from the start and from the end."""
         match cap.strategy:
             case "head":
                 return self._chars_within(text, room, cap.unit), 0
@@ -797,7 +869,7 @@ class Plan:
 
 
 def _describe_cut(lines_cut: KeptPieces) -> str:
-    """What a cut in lines says is shown."""
+    """Return the words that describe what a cut in lines still shows."""
     parts = [f"{lines_cut.shown_lines:,} of {lines_cut.total_lines:,} lines"]
     if lines_cut.error_lines:
         parts.append(f"{lines_cut.error_lines:,} of them in between look like errors")

@@ -1,8 +1,7 @@
-"""Which results the agent keeps coming back to: an index over words, kept call by call.
+"""Find the results that the agent keeps using, with an index of words that grows call by call.
 
-Which results to hide first.
-
-Each order is online and deterministic: it uses what is known at that call, and no model.
+It decides which results to hide first. Each order is online and deterministic: it uses only what is
+known at that call, and no model.
 """
 
 from __future__ import annotations
@@ -29,52 +28,52 @@ _LEADING_COMMAND = re.compile(r"^(?:bash\s+-lc\s+)?(?:cd [^&;]+&&\s*)*\s*([\w./-
 # Each begins where nothing of its kind stands before it, so that a long run is read once.
 _PATH = re.compile(r"(?<![\w$.-])[\w$.-]*(?:/[\w$.-]+)+|(?<![\w-])[\w-]+\.[a-z]{1,4}\b")
 MAX_PATHS_PER_CALL = 4
-"""Of one call that are followed."""
+"""Maximum number of paths of one call to follow."""
 
 
 @dataclass(slots=True)
 class ResultStats:
-    """What is known of one result."""
+    """Statistics of one result."""
 
     kind: ToolKind
-    """What sort of tool gave it."""
+    """The kind of tool that returned it."""
     arrived_at: int
-    """Assistant messages before it."""
+    """Number of assistant messages before it."""
     identifiers: RankedIdentifiers
-    """What it names."""
+    """The identifiers in it."""
     paths: tuple[str, ...]
-    """That its call named."""
+    """Paths that its call named."""
     last_used_at: int
-    """Assistant messages up to the last that named one of its words."""
+    """Number of assistant messages up to the last one that used one of its words."""
     use_count: int = 0
-    """How often its words were named since."""
+    """How often its words were used since then."""
     superseded: bool = False
-    """The same tool was asked for the same thing again."""
+    """Whether the same tool was called for the same thing again."""
 
 
 @dataclass(slots=True)
 class ReferenceIndex:
     assistant_messages: int = 0
-    """Assistant messages so far."""
+    """Number of assistant messages so far."""
     stats_by_result: dict[tuple[int, int], ResultStats] = field(
         default_factory=dict[tuple[int, int], ResultStats]
     )
-    """By result."""
+    """Statistics by result."""
     last_named_at: dict[str, int] = field(default_factory=dict[str, int])
-    """By path: assistant messages up to the last call that named it."""
+    """By path: number of assistant messages up to the last call that named it."""
     last_edited_at: dict[str, int] = field(default_factory=dict[str, int])
-    """By path: assistant messages up to the last call that changed it."""
+    """By path: number of assistant messages up to the last call that changed it."""
     _holders: dict[str, list[ResultStats]] = field(default_factory=dict[str, list[ResultStats]])
-    """By word: the results that hold it."""
+    """By word: the results that contain it."""
     _subjects: dict[tuple[str, str], ResultStats] = field(
         default_factory=dict[tuple[str, str], ResultStats]
     )
-    """By tool and what it was asked for: the newest result."""
+    """By tool and subject of the call: the newest result."""
     _seen: int = 0
-    """The position up to which it has listened."""
+    """The position up to which the index has read the log."""
 
     def catch_up(self, window: Window) -> None:
-        """Take in what was said since the last time."""
+        """Read the messages since the last time."""
         fresh: list[Entry] = []
         for entry in reversed(window.entries.values()):
             if entry.seq <= self._seen:
@@ -138,7 +137,7 @@ class ReferenceIndex:
                 fact.use_count += 1
 
     def _drop_hidden_results(self, window: Window) -> None:
-        """Only visible results can be hidden: the index keeps no others."""
+        """Remove hidden results from the index, because only visible results can be hidden."""
         self.stats_by_result = {
             key: fact for key, fact in self.stats_by_result.items() if key in window.results
         }
@@ -149,7 +148,7 @@ class ReferenceIndex:
 
 
 def get_reference_index(window: Window) -> ReferenceIndex:
-    """The window's index, up to date. It is made at the first question, from the log alone."""
+    """Return the window's index, up to date. The first call builds it from the log alone."""
     found = window.conversation.derived_cache.get("uses")
     uses = found if isinstance(found, ReferenceIndex) else ReferenceIndex()
     window.conversation.derived_cache["uses"] = uses
@@ -158,13 +157,13 @@ def get_reference_index(window: Window) -> ReferenceIndex:
 
 
 def get_result_identifiers(window: Window, entry: Entry, part: int, text: str) -> RankedIdentifiers:
-    """What a text names: of a result as it was read when it came."""
+    """Return the identifiers of a text. Those of a result were collected when it arrived."""
     stats = get_reference_index(window).stats_by_result.get((entry.seq, part))
     return stats.identifiers if stats is not None else RankedIdentifiers(count_identifiers(text))
 
 
 def classify_tool(tool_name: str, arguments: str) -> ToolKind:
-    """What sort of tool it is, by its name or, for a shell, by the command it runs."""
+    """Return the kind of a tool, by its name or, for a shell, by the command that it runs."""
     name = tool_name.lower()
     shell = _SHELL_TOOL.search(name) is not None
     if shell:
@@ -185,20 +184,20 @@ def _call_arguments(entry: Entry, call_id: str) -> str:
 
 
 SIZE_PENALTY = 0.3
-"""How much a large result must earn its place: 0 not at all, 1 token by token."""
+"""How strongly size counts against a result: 0 not at all, 1 token by token."""
 
 TOOL_KIND_WEIGHTS = {"edit": -2.23, "read": 0.15, "search": 0.07, "run": -0.46, "other": 0.0}
 
 
 def order_oldest_first(_window: Window, results: list[ToolResultView]) -> list[ToolResultView]:
-    """The baseline."""
+    """Keep the order: oldest first. This is the baseline."""
     return results
 
 
 def order_least_needed_first(window: Window, results: list[ToolResultView]) -> list[ToolResultView]:
-    """By the odds that the agent will name something that only this result holds.
+    """Order results by the odds that the agent will use something that only this result contains.
 
-    The weights are a logistic regression on recorded conversations; see docs/auto.md.
+    The weights come from a logistic regression on recorded conversations, see docs/auto.md.
     """
     uses = get_reference_index(window)
     scored = [
@@ -210,7 +209,7 @@ def order_least_needed_first(window: Window, results: list[ToolResultView]) -> l
 
 
 def compute_need_score(index: ReferenceIndex, stats: ResultStats | None, tokens: int) -> float:
-    """Log odds of being needed again, less what its size asks for."""
+    """Return the log odds that a result is needed again, minus a penalty for its size."""
     if stats is None:
         return 0.0
     named = edited = -99

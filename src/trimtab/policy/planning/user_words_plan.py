@@ -1,5 +1,8 @@
-"""The list of the user's words as a plan would leave it: estimated while groups are taken one by
-one, made and counted exactly once it is settled."""
+"""The list of the user's words after a plan.
+
+Its size is an estimate while groups are hidden one by one. It is built and counted exactly when it
+is settled.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from trimtab.window.user_words import (
 from trimtab.window.window import Window
 
 USER_WORDS_TOKENS_BY_GOAL = {"cost": 20_000}
-"""By goal: tokens of user words that are kept whole; `MAX_USER_WORDS_TOKENS` for the others."""
+"""By goal: tokens of user words that are kept whole. Other goals use `MAX_USER_WORDS_TOKENS`."""
 
 MAX_USER_WORDS_TOKENS = 40_000
 
@@ -35,7 +38,8 @@ MAX_USER_WORDS_TOKENS = 40_000
 def compute_user_words_allowance(
     settings: Settings, budget: Budget
 ) -> UserAndClientAllowance | None:
-    """What the user's words may take beside the rest; None under policies that keep no list."""
+    """Return the tokens that the list of the user's words may take; None if the policy keeps no
+    list."""
     if settings.policy != "auto":
         return None
     params = settings.policy_params
@@ -57,11 +61,11 @@ def compute_user_words_allowance(
 
 
 MAX_OMITTED_LINE_SIZE = Size(bytes=120, tokens=60)
-"""Of the line that tells of messages which are left out, at most."""
+"""Maximum size of the line that stands for messages left out of the list."""
 
 
 class UserWordsPlan:
-    """What is listed, and what is to be listed beside it."""
+    """The current list of the user's words, and what a plan adds to it."""
 
     def __init__(self, window: Window, budget: Budget) -> None:
         self._window = window
@@ -70,7 +74,7 @@ class UserWordsPlan:
         self.size: Size = window.conversation.user_words.measure_all_blocks(
             window.counter, show_handles=self._show_handles
         )
-        """Of the whole list."""
+        """Size of the whole list."""
         self._new_items: list[UserWordsItem] = []
         self._totals: UserAndClientTokenTotals | None = None
         self._first_seen: dict[str, tuple[int, int]] = {}
@@ -78,7 +82,7 @@ class UserWordsPlan:
         self._is_limited = False
 
     def copy(self) -> UserWordsPlan:
-        """The same, to come back to."""
+        """Return a copy, so that changes can be undone."""
         made = object.__new__(UserWordsPlan)
         vars(made).update(vars(self))
         made._new_items, made._first_seen = [*self._new_items], dict(self._first_seen)
@@ -86,12 +90,12 @@ class UserWordsPlan:
 
     @property
     def will_change(self) -> bool:
-        """Whether the list will be another."""
+        """Whether the plan changes the list."""
         return self._is_limited or bool(self._new_items)
 
     @property
     def will_be_rebuilt(self) -> bool:
-        """Whether the list will be made anew."""
+        """Whether the whole list will be built again."""
         return (
             self.will_change
             and self.allowance is not None
@@ -99,7 +103,7 @@ class UserWordsPlan:
         )
 
     def add_hidden_group(self, group: Group) -> None:
-        """List what users said in a group that is hidden."""
+        """Add the user messages of a hidden group to the list."""
         if self.allowance is None:
             return
         counter = self._window.counter
@@ -119,7 +123,7 @@ class UserWordsPlan:
             self._estimate_size()
 
     def estimate_listed_tokens(self, group: Group) -> int:
-        """Tokens of a group that would go on standing in the list, about."""
+        """Estimate the tokens of a group that would stay in the list."""
         said = 0
         for round in group.rounds:
             for entry in round.entries:
@@ -130,7 +134,7 @@ class UserWordsPlan:
         return min(said, group.tokens)
 
     def would_list_all_whole(self, groups: Iterable[Group]) -> bool:
-        """Whether all that users said stays as it was said where groups are hidden, too."""
+        """Whether every user message stays word for word if these groups are also hidden."""
         if self.allowance is None:
             return False
         total, first, counter = self._current_totals(), dict(self._first_seen), self._window.counter
@@ -140,7 +144,7 @@ class UserWordsPlan:
         return total.fits(self.allowance)
 
     def halve_allowance(self) -> bool:
-        """Let the list take half of what it may take or takes; False where that is nothing."""
+        """Halve the list. Return False if nothing is left to halve."""
         if self.allowance is None:
             return False
         total = self._current_totals()
@@ -163,7 +167,7 @@ class UserWordsPlan:
         return self._totals
 
     def _estimate_size(self) -> None:
-        """Count the list at its largest."""
+        """Estimate the largest size of the list."""
         window, total, allowance = self._window, self._current_totals(), self.allowance
         if allowance is None:
             return
@@ -186,7 +190,7 @@ class UserWordsPlan:
         )
 
     def build_update(self) -> None:
-        """Make the list and count it."""
+        """Build the list and count it."""
         if self.allowance is None or self._update is not None or not self.will_change:
             return
         window = self._window
@@ -205,7 +209,8 @@ class UserWordsPlan:
         self.size = self._update.size
 
     def attach_to_edits(self, edits: Sequence[Edit]) -> list[Edit]:
-        """The edits, the last of those that hide whole groups with what it lists."""
+        """Return the edits. The last edit that hides whole groups carries the new part of the
+        list."""
         made, new = list(edits), self._update
         if new is None or not (new.listed_parts or new.relists):
             return made

@@ -1,7 +1,7 @@
-"""Recorded conversations, from whatever file they were recorded in.
+"""Read recorded conversations from any supported file format.
 
-What a file holds is told by its content: a log or an export of our own, conversations as records,
-plain messages, a Claude Code transcript or a Codex rollout. Compressed or not makes no difference.
+The content decides the format: a log or an export of Trimtab, conversations as records, plain
+messages, a Claude Code transcript or a Codex rollout. Files may be compressed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trimtab.replay.recorded_conversation_selection import RecordedConversation
 __all__ = ["RECORDING_FORMATS_TEXT", "RECORDING_SUFFIXES", "UnreadableRecording", "read_recordings"]
 
 RECORDING_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
-"""Of the files of a directory that are looked into."""
+"""Suffixes of the files to read in a folder."""
 RECORDING_FORMATS_TEXT = (
-    "a trimtab log or export, conversations with `messages`, OpenAI or Anthropic messages as a "
-    "list or one a line, a Claude Code transcript or a Codex rollout"
+    "a trimtab log or export, conversations with `messages`, a list of OpenAI or Anthropic "
+    "messages, one such message per line, a Claude Code transcript or a Codex rollout"
 )
-"""What a file may hold."""
+"""The supported formats."""
 _Reader = Callable[[Path, Iterator[JsonLine]], Iterator[RecordedConversation]]
 _FORMATS: tuple[tuple[Callable[[JsonLine], bool], _Reader], ...] = (
     (trimtab_logs.is_trimtab_log_line, trimtab_logs.read_trimtab_log),
@@ -44,10 +44,15 @@ _FORMATS: tuple[tuple[Callable[[JsonLine], bool], _Reader], ...] = (
 def read_recordings(
     path: Path, on_skipped: Callable[[UnreadableRecording], None] | None = None
 ) -> Iterator[RecordedConversation]:
-    """The conversations of a file, or of all files below a directory.
+    """Yield the conversations of a file, or of all files in a folder and its subfolders.
 
-    Raises Unreadable with the file, the line and what was expected. In a directory, files that are
-    none of the formats are told to `skipped` and passed over, where it is given.
+    Args:
+        path: The file or folder.
+        on_skipped: Called for each unreadable file of a folder. Without it, such a file raises.
+
+    Raises:
+        UnreadableRecording: A file is damaged or has none of the formats. The message names the
+            file, the line and what was expected.
     """
     if not path.is_dir():
         yield from _read_recording_file(path)

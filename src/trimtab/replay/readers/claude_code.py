@@ -1,9 +1,8 @@
-"""Claude Code transcripts: one line for each block said, with who, when and under which message.
+"""Read Claude Code transcripts: one line for each block, with its role, time and message id.
 
-A reply comes as several lines of one message id, and is one message again here. Lines of
-subagents, injected notes, errors made up by the client and reasoning are left out: the first are
-conversations of their own, the last is not sent again in later turns. The transcript ends for us
-where the agent compacted.
+The lines of one message id become one message. Lines of subagents, injected notes, errors made by
+the client and reasoning are left out. Subagents have their own conversations, and reasoning is not
+sent again in later turns. Reading stops at the point where the agent compacted its context.
 """
 
 from __future__ import annotations
@@ -37,17 +36,19 @@ class _TranscriptMessage:
     at: float | None
     """Seconds since the epoch, of its first line."""
     usage: Usage | None = None
-    """Of its last line: earlier ones count the output so far."""
+    """The usage of its last line. Earlier lines count only the output up to them."""
 
 
 @dataclass(slots=True)
 class _Transcript:
     spoken: list[_TranscriptMessage] = field(default_factory=list[_TranscriptMessage])
-    """In the order of the file."""
+    """The messages in the order of the file."""
     by_id: dict[str, _TranscriptMessage] = field(default_factory=dict[str, _TranscriptMessage])
     """Replies by message id."""
+    model: str | None = None
+    """The model that answered last."""
     seen: set[str] = field(default_factory=set[str])
-    """Line ids: a resumed session repeats its past."""
+    """Ids of lines already read. A resumed session repeats its past."""
 
     def take(self, path: Path, line: JsonLine) -> None:
         message = dict_or_none(line.data.get("message"))
@@ -58,6 +59,7 @@ class _Transcript:
         if uuid in self.seen or not content or message.get("model") == "<synthetic>":
             return
         self.seen.add(uuid)
+        self.model = str(message.get("model") or "") or self.model
         usage, key = parse_recorded_usage(message.get("usage")), str(message.get("id") or uuid)
         known = self.by_id.get(key)
         if known is not None and line.data["type"] == "assistant":
@@ -99,11 +101,12 @@ def read_claude_code_transcript(
             ),
             times=make_times_monotonic([one.at for one in spoken]),
             usage={i: one.usage for i, one in enumerate(spoken) if one.usage} or None,
+            model=transcript.model,
         )
 
 
 def make_times_monotonic(timestamps: list[float | None]) -> tuple[float, ...] | None:
-    """Times that never go back; None where there are none."""
+    """Return times that never decrease. None if there are no times."""
     if not timestamps or timestamps[0] is None:
         return None
     times = [timestamps[0]]

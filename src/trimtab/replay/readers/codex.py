@@ -1,12 +1,13 @@
-"""Codex rollouts: Responses items with times, between records of the session.
+"""Read Codex rollouts: Responses items with times, between records of the session.
 
-Reasoning and snapshots of the workspace are left out: the first is encrypted, the second never
-sent. The rollout ends for us where the agent compacted.
+Reasoning and snapshots of the workspace are left out: reasoning is encrypted, and snapshots are
+never sent. Reading stops at the point where the agent compacted its context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def read_codex_rollout(path: Path, lines: Iterator[JsonLine]) -> Iterator[Record
     groups: list[tuple[list[dict[str, Any]], float | None]] = []
     usage: dict[int, Usage] = {}
     meta: dict[str, Any] = {}
+    model: str | None = None
     for line in lines:
         payload = dict_or_none(line.data.get("payload")) or {}
         match line.data.get("type"):
@@ -44,6 +46,8 @@ def read_codex_rollout(path: Path, lines: Iterator[JsonLine]) -> Iterator[Record
                 break
             case "session_meta":
                 meta = meta or payload
+            case "turn_context":
+                model = str(payload.get("model") or "") or model
             case "response_item" if payload.get("type") not in _SKIPPED_ITEM_TYPES:
                 _add_item(groups, payload, parse_iso_timestamp(line.data.get("timestamp")))
             case "event_msg" if payload.get("type") == "token_count":
@@ -53,7 +57,7 @@ def read_codex_rollout(path: Path, lines: Iterator[JsonLine]) -> Iterator[Record
             case _:
                 pass
     if groups:
-        yield _conversation(path, groups, usage, meta)
+        yield replace(_conversation(path, groups, usage, meta), model=model)
 
 
 def _add_item(
@@ -61,7 +65,7 @@ def _add_item(
     item: dict[str, Any],
     at: float | None,
 ) -> None:
-    """The items of one reply stand together, as the dialect reads them."""
+    """Add an item. The items of one reply stay together, as the dialect needs them."""
     if groups and find_item_role(item) == "assistant" == find_item_role(groups[-1][0][0]):
         groups[-1][0].append(item)
     else:
@@ -95,7 +99,7 @@ def _conversation(
 def _assign_usage_to_replies(
     usage: dict[int, Usage], messages: list[Message], start: int
 ) -> dict[int, Usage]:
-    """Usage is told after the results of a reply's calls may have come: it is the reply's."""
+    """Assign usage to replies. It may be reported after the results of a reply's tool calls."""
     found: dict[int, Usage] = {}
     for index, told in usage.items():
         while index > start and messages[index].role != "assistant":

@@ -1,7 +1,7 @@
-"""Conversations as records: `{"id", "source", "system"?, "tools"?, "messages", "meta"?}`.
+"""Read conversations as records: `{"id", "source", "system"?, "tools"?, "messages", "meta"?}`.
 
-The messages are in any supported dialect. A bare list of messages, messages one a line and the body
-of a request are records too, of one conversation.
+The messages are in any supported dialect. A list of messages, one message per line, and the body of
+a request are also read as one conversation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_message_line(line: JsonLine) -> bool:
 
 
 def read_message_lines(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
-    """One message a line, or an item of Responses."""
+    """Read one message or one Responses item per line."""
     said: list[dict[str, Any]] = []
     for line in lines:
         if not is_message_line(line) and "type" not in line.data:
@@ -53,7 +53,7 @@ def read_message_lines(path: Path, lines: Iterator[JsonLine]) -> Iterator[Record
 
 
 def read_json_document(path: Path, document: Any) -> Iterator[RecordedConversation]:
-    """A JSON file: a list of messages, a list of records, or one record."""
+    """Read a JSON file: a list of messages, a list of records, or one record."""
     listed = list_or_none(document)
     record = dict_or_none(document)
     if listed is not None and len(dicts_in_list(listed)) == len(listed) > 0:
@@ -81,7 +81,7 @@ def _parse_record(path: Path, number: int, record: Mapping[str, Any]) -> Recorde
         system, messages = parse_any_system_and_history(wires, "openai_chat")
         head = (*_parse_system(record.get("system")), *system)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        expected = f"expected messages of OpenAI or Anthropic{format_value_error(error)}"
+        expected = f"expected OpenAI or Anthropic messages{format_value_error(error)}"
         raise UnreadableRecording(path, number, expected) from error
     return RecordedConversation(
         id=str(record.get("id") or derive_conversation_id(path)),
@@ -100,7 +100,7 @@ def _parse_system(system: Any) -> tuple[Message, ...]:
 def _parse_usage_by_index(
     meta: Mapping[str, Any], offset: int, count: int
 ) -> dict[int, Usage] | None:
-    """By index among the messages: the record counts the system prompt's, too."""
+    """Return usage by message index. The record's indexes also count system messages."""
     found: dict[int, Usage] = {}
     for key, wire in (dict_or_none(meta.get("usage")) or {}).items():
         usage = parse_recorded_usage(wire)

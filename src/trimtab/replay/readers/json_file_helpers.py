@@ -1,4 +1,4 @@
-"""Files of JSON, whole or line by line, compressed or not."""
+"""Read JSON files, as documents or line by line, compressed or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GZIP = b"\x1f\x8b"
 
 
 class UnreadableRecording(TrimtabError, ValueError):
-    """A recording is not what it should be."""
+    """A recording is damaged, or has none of the supported formats."""
 
     def __init__(self, path: Path, line: int, expected: str) -> None:
         super().__init__(f"{path}, line {line}: {expected}")
@@ -29,13 +29,13 @@ class UnreadableRecording(TrimtabError, ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonLine:
     number: int
-    """In the file, from 1."""
+    """Its line number in the file, from 1."""
     data: dict[str, Any]
-    """The object it holds."""
+    """The object on the line."""
 
 
 def load_json_document_unless_lines(path: Path) -> Any:
-    """The file's value where it is one JSON document over several lines or an array, else None."""
+    """Load an array, or an object over several lines. Return None if each line is an object."""
     with _open(path) as file:
         start = _first_line(file)
     if not start or (start[0] == "{" and _parse_json(start) is not None):
@@ -50,7 +50,7 @@ def load_json_document_unless_lines(path: Path) -> Any:
 
 
 def iter_json_lines(path: Path) -> Iterator[JsonLine]:
-    """The objects of a file, one a line; a torn last line is left out."""
+    """Yield the objects of a file, one per line. An incomplete last line is left out."""
     with _open(path) as file:
         for number, text in enumerate(file, 1):
             if not text.strip():
@@ -66,13 +66,13 @@ def iter_json_lines(path: Path) -> Iterator[JsonLine]:
 
 
 def derive_conversation_id(path: Path) -> str:
-    """By what a file's conversation is called: its name, or its folder's for a session's log."""
+    """Return a conversation's id: the file's name, or the folder's name for a session log."""
     stem = path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     return path.resolve().parent.name if stem == "events" else stem
 
 
 def parse_iso_timestamp(timestamp: Any) -> float | None:
-    """An ISO 8601 time as seconds since the epoch; None where it is none."""
+    """Convert an ISO 8601 time to seconds since the epoch. Return None if it is invalid."""
     try:
         return datetime.fromisoformat(timestamp).timestamp() if isinstance(timestamp, str) else None
     except ValueError:
@@ -80,7 +80,7 @@ def parse_iso_timestamp(timestamp: Any) -> float | None:
 
 
 def parse_recorded_usage(usage: Any) -> Usage | None:
-    """Usage as Anthropic or OpenAI report it, by the keys it has."""
+    """Read usage as Anthropic or OpenAI report it. Its keys decide which."""
     data = dict_or_none(usage)
     if data is None or not isinstance(data.get("input_tokens"), int):
         return None
@@ -94,7 +94,7 @@ def parse_recorded_usage(usage: Any) -> Usage | None:
 
 
 def format_value_error(error: Exception) -> str:
-    """What a dialect says of a message; Python's own words for a wrong shape help nobody."""
+    """Return a dialect's own explanation. Other Python errors about wrong shapes do not help."""
     return f": {error}" if isinstance(error, ValueError) else ""
 
 

@@ -1,6 +1,6 @@
-"""Logs of our own: one event a line, as `Context.dump` writes them.
+"""Read Trimtab's own logs: one event per line, as `Context.dump` writes them.
 
-`trimtab session export` writes the same between a first line and a last one of its own.
+`trimtab session export` writes the same lines between a header and a footer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def is_trimtab_log_line(line: JsonLine) -> bool:
 
 
 def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
-    """What is in force at the log's end; repairs are left out, for they are made again."""
+    """Read the messages that are valid at the end of the log. Repairs are left out: the replay
+    makes them again."""
     found = list(lines)
     name = derive_conversation_id(path)
     if _is_export_head(found[0]):
@@ -36,7 +37,7 @@ def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[Recorded
     events = [_parse_event(path, line) for line in found]
     settings = [event.body for event in events if isinstance(event.body, Settings)]
     if not settings:
-        raise UnreadableRecording(path, 1, "expected a settings event somewhere in the log")
+        raise UnreadableRecording(path, 1, "the log contains no settings event")
     messages: list[Message] = []
     times: list[float] = []
     usage: dict[int, Usage] = {}
@@ -71,7 +72,7 @@ def _is_export_head(line: JsonLine) -> bool:
 
 
 def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
-    """The events of an export, which must be whole."""
+    """Return the events of an export. Raise if the export is incomplete."""
     head, body, end = lines[0], lines[1:-1], lines[-1]
     version, count = head.data.get("v"), head.data.get("events")
     if version != EXPORT:
@@ -80,7 +81,7 @@ def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
         raise UnreadableRecording(
             path,
             end.number,
-            f"expected an export of {count} events and an end; export the session again",
+            f"expected an export of {count} events with a footer; export the session again",
         )
     return body
 
@@ -92,12 +93,11 @@ def _parse_event(path: Path, line: JsonLine) -> Event:
     try:
         return event_from_json(line.data)
     except (LookupError, TypeError, ValueError) as error:
-        raise UnreadableRecording(path, line.number, "expected an event of a log") from error
+        raise UnreadableRecording(path, line.number, "expected a log event") from error
 
 
 def _newer_version_text(record_kind: str, version: object, newest: int) -> str:
     return (
-        f"this {record_kind} has format version {version} and this release reads up to "
-        f"{newest}: upgrade "
-        "trimtab to replay it"
+        f"this {record_kind} has format version {version}, but this release reads versions up to "
+        f"{newest}: upgrade trimtab to replay it"
     )

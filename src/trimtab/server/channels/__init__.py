@@ -1,1 +1,1 @@
-"""Ways in and out: HTTP and chat platforms. They post messages and have no budget logic."""
+"""Channels: HTTP and chat platforms. They post messages and have no budget logic."""

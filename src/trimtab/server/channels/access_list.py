@@ -1,4 +1,4 @@
-"""Who is answered, by the lists of ids and names in `agent.yaml`."""
+"""Decide which senders get an answer, by the lists of ids and names in `agent.yaml`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ class AccessLists(Protocol):
 
     @property
     def allow(self) -> Iterable[int | str]:
-        """Who is answered."""
+        """Senders and chats that get an answer."""
         ...
 
     @property
     def deny(self) -> Iterable[int | str]:
-        """Who is not, even if they are in `allow`."""
+        """Senders and chats that get no answer, even if they are in `allow`."""
         ...
 
 
 def matches_access_list(access_list: Iterable[int | str], identities: Set[str]) -> bool:
-    """Return whether a list has one of these ids or names; names are given in lower case."""
+    """Return whether a list has one of these ids or names. Names are in lower case."""
     return any(
         str(one) == EVERYONE_WILDCARD or str(one).casefold() in identities for one in access_list
     )
 
 
 def is_allowed(lists: AccessLists, identities: Set[str]) -> bool:
-    """Return whether a sender is answered: by who they are or where they write.
+    """Return whether a sender gets an answer, by their identities or their chat's.
 
-    One entry in `deny` that matches is enough to refuse.
+    One matching entry in `deny` is enough to refuse.
     """
     return matches_access_list(lists.allow, identities) and not matches_access_list(
         lists.deny, identities

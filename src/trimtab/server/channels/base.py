@@ -9,26 +9,27 @@ from trimtab.server.queue.inbound_outbound import OutboundMessage
 
 
 class Channel(Protocol):
-    """Takes in messages, by `AgentService.post`, and sends replies."""
+    """Posts incoming messages with `AgentService.post`, and sends replies."""
 
     @property
     def name(self) -> str:
-        """What its routes are called: `telegram`."""
+        """The channel name in its routes, such as `telegram`."""
         ...
 
     @property
     def routes(self) -> Sequence[Any]:
-        """Starlette routes that the HTTP server offers for it, such as a webhook; often none."""
+        """Starlette routes that the HTTP server adds for it, such as a webhook. Often there are
+        none."""
         ...
 
     async def run(self) -> None:
-        """Take in what comes, until cancelled."""
+        """Receive messages until cancelled."""
         ...
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Send one reply; raises as `delivery.DeliverReply` says."""
+        """Send one reply. Raises the errors of `delivery.DeliverReply`."""
         ...
 
     async def close(self) -> None:
-        """Give back whatever is held."""
+        """Release all resources."""
         ...

@@ -1,4 +1,4 @@
-"""What a person can do with a session by commands in a chat, on every platform."""
+"""The chat commands that users can send on every platform."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from trimtab.server.service import AgentService
 from trimtab.session import Session
 
 RUNNING_TURN_WAIT_S = 5.0
-"""Seconds that a verb waits for the turn that runs; meanwhile the chat may wait as well."""
+"""Seconds that a command waits for the running turn. The chat may wait just as long."""
 TEXT_BAR_CHARS = 22
-"""Characters of the bar in a text: what a phone shows on one line."""
+"""Width of the bar in a text, in characters. A phone shows this on one line."""
 MAX_UNDO_QUOTE_CHARS = 60
-"""Characters of a text that `undo` shows."""
+"""Maximum number of characters of a text that `undo` shows."""
 MAX_WHY_QUOTE_CHARS = 600
-"""Characters of a text that `why` shows."""
-BUSY_TEXT = "I am still at work here, and stop now. Say it again in a moment."
-NO_MESSAGES_TEXT = "Nothing was said here yet."
-STOPPING_TEXT = "I stop."
-NOT_RUNNING_TEXT = "Nothing is running that I know of; if it is, it stops now."
-NOTHING_TO_COMPACT_TEXT = "There is nothing to make smaller: the newest messages always stay."
+"""Maximum number of characters of a text that `why` shows."""
+BUSY_TEXT = "I'm still working on the previous message. Please try again in a moment."
+NO_MESSAGES_TEXT = "There are no messages here yet."
+STOPPING_TEXT = "I'm stopping."
+NOT_RUNNING_TEXT = (
+    "I'm not working on a reply here. If another process is working on one, it stops now."
+)
+NOTHING_TO_COMPACT_TEXT = "There is nothing to compact: the newest messages always stay."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCommand:
-    """A command that people can send."""
+    """A command that users can send."""
 
     help: str
-    """What it is for."""
+    """What it does."""
     argument: str = ""
     """What follows its name."""
 
@@ -46,10 +48,10 @@ CHAT_COMMANDS = {
     "undo": ChatCommand(help="undo your last message and all after it"),
     "context": ChatCommand(help="how full my context is, and what fills it"),
     "compact": ChatCommand(help="compact my context now"),
-    "why": ChatCommand(argument="HANDLE", help="why a message is shown or hidden, such as m12"),
-    "stop": ChatCommand(help="stop the reply and the tools that run"),
+    "why": ChatCommand(argument="HANDLE", help="why a message such as m12 is shown or hidden"),
+    "stop": ChatCommand(help="stop the running reply and its tools"),
 }
-"""By name, without the slash."""
+"""The commands by name, without the slash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class CommandReply:
     """The answer to a command."""
 
     text: str
-    """The answer in words; empty if the command was carried out before."""
+    """The answer in words. Empty if the command was carried out before."""
     monospace: bool = False
     """Whether the text has columns and needs a monospaced font."""
     png: bytes | None = None
@@ -65,16 +67,16 @@ class CommandReply:
 
 
 class _TurnStillRunning(Exception):
-    """A turn runs and does not end soon."""
+    """A turn is running and does not end soon."""
 
 
 async def run_chat_command(
     service: AgentService, session_id: str, command: str, argument: str, *, idempotency_key: str
 ) -> CommandReply:
-    """Carry out a command in a session; the reply says what cannot be done.
+    """Carry out a command in a session. If it is not possible, the reply says why.
 
-    The key is the request's own: a command that comes twice is carried out once. Raises what the
-    store does.
+    The key identifies the request, so a command that arrives twice is carried out once. Raises the
+    errors of the store.
     """
     if command == "help":
         return CommandReply(text=format_command_help(CHAT_COMMANDS))
@@ -100,13 +102,13 @@ async def run_chat_command(
             case "why":
                 return CommandReply(text=await _explain_handle(service, session_id, argument))
             case _:
-                raise ValueError(f"there is no command {command!r}")
+                raise ValueError(f"unknown command {command!r}")
     except _TurnStillRunning:
         return CommandReply(text=BUSY_TEXT)
 
 
 def format_command_help(commands: Mapping[str, ChatCommand]) -> str:
-    """Return a list of commands, a line each."""
+    """Return a list of commands, one per line."""
     lines = (
         f"/{name}{f' {verb.argument}' if verb.argument else ''} – {verb.help}"
         for name, verb in commands.items()
@@ -115,21 +117,21 @@ def format_command_help(commands: Mapping[str, ChatCommand]) -> str:
 
 
 async def _reset_session(service: AgentService, session_id: str, idempotency_key: str) -> str:
-    """Undo all: the log keeps it, and keys in it stay known."""
+    """Undo all messages. The log keeps them, and their keys stay known."""
     async with _change_once(service, session_id, idempotency_key) as opened:
         if opened is None:
             return ""
         before = len(opened.window.entries)
         await _hide_all_messages(opened)
-        # Twice, so that its key is in the log only when it is done.
+        # Hide again after the key: it must be in the log only when the messages are hidden.
         await opened.add(make_text_message("user", "/reset"), key=idempotency_key)
         await _hide_all_messages(opened)
-    hidden = f"{before} message{'' if before == 1 else 's'}"
-    return f"This is a new conversation: I no longer see the {hidden} before. They stay in the log."
+    hidden = f"{before} earlier message{'' if before == 1 else 's'}"
+    return f"This is a new conversation: I no longer see the {hidden}. The log still has them."
 
 
 async def _undo_last_message(service: AgentService, session_id: str, idempotency_key: str) -> str:
-    """Take back the newest message of the user and all behind it."""
+    """Undo the newest message of the user and everything after it."""
     async with _change_once(service, session_id, idempotency_key) as opened:
         if opened is None:
             return ""
@@ -137,7 +139,7 @@ async def _undo_last_message(service: AgentService, session_id: str, idempotency
         if undone is None:
             return NO_MESSAGES_TEXT
         text, after = " ".join(undone.text.split()), undone.messages - 1
-        # Twice, so that its key is in the log only when it is done.
+        # Add the key after the undo, and hide the command again.
         await opened.add(make_text_message("user", "/undo"), key=idempotency_key)
         await opened.rewind(undone.position)
     short = text if len(text) <= MAX_UNDO_QUOTE_CHARS else f"{text[:MAX_UNDO_QUOTE_CHARS]}…"
@@ -149,9 +151,10 @@ async def _undo_last_message(service: AgentService, session_id: str, idempotency
 async def _change_once(
     service: AgentService, session_id: str, idempotency_key: str
 ) -> AsyncGenerator[Session | None]:
-    """Stop the turn and hold the session, with all that waits in its log.
+    """Stop the turn and hold the session, after adding the waiting messages to its log.
 
-    None if the key is known: it was done before, and something may have been said since.
+    Yield None if the key is known: the command was done before, and more messages may have come
+    since.
     """
     service.stop_turn(session_id)
     async with _hold_turn_lock(service, session_id) as opened:
@@ -164,7 +167,7 @@ async def _change_once(
 
 
 async def _append_pending_messages(service: AgentService, session: Session) -> None:
-    """Add the messages that still wait to the log: they came before the command."""
+    """Add the waiting messages to the log, because they came before the command."""
     last = 0
     while waiting := await service.queue.pending(session.id, after=last):
         for inbound in waiting:
@@ -175,7 +178,7 @@ async def _append_pending_messages(service: AgentService, session: Session) -> N
 
 
 async def _hide_all_messages(session: Session) -> None:
-    """Nothing that was said is seen any more; model, prompt and tools stay as they are now."""
+    """Hide all messages. Model, prompt and tools stay as they are now."""
     options = session.options
     now = {name: getattr(options, name) for name in CONFIGURABLE_OPTIONS}
     await session.rewind(1)
@@ -200,7 +203,7 @@ async def _compact_context(service: AgentService, session_id: str) -> str:
 
 async def _explain_handle(service: AgentService, session_id: str, argument: str) -> str:
     if not argument.strip():
-        return "Name a handle: /why m12, or one that a placeholder shows."
+        return "Add a handle, such as /why m12 or the handle in a placeholder."
     async with service.open_session(session_id) as opened:
         try:
             found = await opened.why(argument.split(maxsplit=1)[0])
@@ -209,16 +212,16 @@ async def _explain_handle(service: AgentService, session_id: str, argument: str)
             return f"{reason[:1].upper()}{reason[1:]}."
     lines = [f"{found.handle} {STATE_DESCRIPTIONS[found.state]}."]
     if found.event is not None:
-        lines.append(f"By event {found.event}{f': {found.reason}' if found.reason else ''}.")
+        lines.append(f"Caused by event {found.event}{f': {found.reason}' if found.reason else ''}.")
     if found.text:
         short = found.text[:MAX_WHY_QUOTE_CHARS]
-        lines.append(f"It says:\n{short}{'…' if len(found.text) > len(short) else ''}")
+        lines.append(f"Text:\n{short}{'…' if len(found.text) > len(short) else ''}")
     return "\n".join(lines)
 
 
 @asynccontextmanager
 async def _hold_turn_lock(service: AgentService, session_id: str) -> AsyncGenerator[Session]:
-    """The session while no turn of this process runs in it."""
+    """Yield the session while no turn of this process runs in it."""
     async with service.open_session(session_id) as opened:
         try:
             async with asyncio.timeout(RUNNING_TURN_WAIT_S):

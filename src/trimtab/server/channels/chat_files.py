@@ -1,4 +1,4 @@
-"""Files from a chat as parts of a message; a line of text stands for what the model cannot take."""
+"""Convert files from a chat to parts of a message. A line of text replaces unsupported files."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from trimtab.dialects.media_validation import (
 from trimtab.log.message import Media, MediaKind, Message, Part, Text
 
 TEXT_MIME_PREFIXES = ("text/", "application/json", "application/xml", "application/x-yaml")
-"""Beginnings of media types whose files are read out as text."""
+"""Prefixes of media types whose files are read as text."""
 
 
 class FileFetchFailed(Exception):
-    """The platform does not give a file away."""
+    """The platform did not deliver a file."""
 
 
 class FileTooLarge(Exception):
-    """A file has more bytes than are taken."""
+    """A file is larger than the limit."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        """Its bytes."""
+        """Size in bytes."""
         super().__init__(f"{size:,} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchableChatFile:
-    """A file that a platform keeps for us."""
+    """A file that can be fetched from a platform."""
 
     kind: str
-    """What it is, in plain words: `photo`, `voice message`, `file`."""
+    """Its kind in plain words: `photo`, `voice message`, `file`."""
     fetch: Callable[[], Awaitable[bytes]]
-    """Gets it. Raises `FileFetchFailed`, and `FileTooLarge` where that is known before all is
-    there."""
+    """Fetches the file. Raises `FileFetchFailed`, or `FileTooLarge` as soon as the size is
+    known."""
     mime: str | None = None
-    """Its media type, where it is known."""
+    """Media type, if it is known."""
     name: str | None = None
-    """What its sender calls it."""
+    """The name that the sender gave it."""
     size: int | None = None
-    """Bytes, where it is known."""
+    """Size in bytes, if it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileConversion:
-    """What became of a file."""
+    """The result of converting a file."""
 
     part: Text | Media
-    """The file as a part, or the text that stands for it."""
+    """The file as a part, or the text that replaces it."""
     refusal: str = ""
-    """What its sender reads if it was not taken; empty if it was."""
+    """The text for the sender if the file was refused. Empty otherwise."""
 
 
 async def build_user_message(
@@ -66,10 +66,10 @@ async def build_user_message(
     max_bytes: int,
     files_allowed: bool = True,
 ) -> tuple[Message, str]:
-    """Return the message for the agent, and what its sender reads about files that were not taken.
+    """Return the message for the agent, and a text for the sender about refused files.
 
-    `max_bytes` is the limit of one file. Without `files_allowed` no file is fetched, and only the
-    message says so.
+    `max_bytes` is the limit of one file. Without `files_allowed`, no file is fetched, and only the
+    message mentions them.
     """
     parts: list[Part] = [Text(text=text)] if text else []
     refusals: list[str] = []
@@ -90,7 +90,7 @@ async def build_user_message(
 async def convert_file_to_message_part(
     file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int
 ) -> FileConversion:
-    """Convert a file; if it cannot be taken, the model and its sender read why. Never raises."""
+    """Convert a file. If it is refused, the model and the sender read why. Never raises."""
     name = " ".join((file.name or "").split())
     mime = (file.mime or mimetypes.guess_type(name)[0] or "").partition(";")[0].strip().lower()
     description = (
@@ -131,7 +131,7 @@ def _media_kind(mime: str) -> MediaKind | None:
 def _refused_file(description: str, reason: str) -> FileConversion:
     return FileConversion(
         part=Text(text=f"[{description}: {reason}]"),
-        refusal=f"I cannot take the {description}: {reason}.",
+        refusal=f"I cannot accept the {description}: {reason}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The context bar as a picture: how full the window is, and of what."""
+"""Draw the context bar as a picture: how full the window is, and with what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from trimtab.prompt.context_report import ContextReport
 
 IMAGE_WIDTH_PX, MARGIN_PX, BAR_HEIGHT_PX, ROW_HEIGHT_PX = 880, 40, 56, 46
-"""Pixels: the picture, its edge, the bar, a line under it."""
+"""Sizes in pixels: the picture, its margin, the bar, and a line under it."""
 BACKGROUND_COLOUR, TEXT_COLOUR, MUTED_TEXT_COLOUR, EMPTY_BAR_COLOUR = (
     "#17212b",
     "#f5f7fa",
@@ -25,7 +25,7 @@ LEVEL_COLOURS = {"normal": "#6cc788", "high": "#f2c14e", "critical": "#ef6461"}
 
 
 def draw_context_png(report: ContextReport) -> bytes | None:
-    """A PNG; None where Pillow is not installed."""
+    """Return a PNG. None if Pillow is not installed."""
     try:
         from PIL import Image, ImageDraw
     except ImportError:

@@ -1,17 +1,17 @@
-"""What somebody says in a chat, as the text that the agent reads. The same on every platform."""
+"""Build the text that the agent reads from a chat message. It is the same on every platform."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 EDITED_NOTICE = "[A message was edited. It now says:]"
-"""Stands before a message that was edited."""
+"""Precedes an edited message."""
 FORWARDED_NOTICE = "[forwarded]"
-"""Stands before a text that somebody else wrote."""
+"""Precedes a text that another author wrote."""
 MAX_QUOTE_CHARS = 200
-"""Characters of a quoted message that the agent reads."""
+"""Maximum number of characters of a quoted message that the agent reads."""
 MAX_SENDER_NAME_CHARS = 130
-"""Characters of a sender's name; no platform allows more."""
+"""Maximum number of characters of a sender's name. No platform allows more."""
 UNKNOWN_SENDER_NAME = "somebody"
 
 
@@ -21,12 +21,12 @@ def collapse_whitespace(text: str) -> str:
 
 
 def format_sender_name(name: str | None) -> str:
-    """Return a name on one line: on two lines it could pretend that somebody else speaks."""
+    """Return a name on one line. With two lines, a sender could pretend to be another."""
     return collapse_whitespace(name or "")[:MAX_SENDER_NAME_CHARS] or UNKNOWN_SENDER_NAME
 
 
 def format_reply_quote(quoted_text: str, author_name: str | None) -> str:
-    """Return the line that says what a message replies to, empty if that has no text.
+    """Return the line that quotes the message replied to. Empty if that has no text.
 
     `author_name` is None if the agent itself is quoted.
     """
@@ -39,14 +39,14 @@ def format_reply_quote(quoted_text: str, author_name: str | None) -> str:
 
 
 def format_poll(question: str, options: Iterable[str]) -> str:
-    """Return a poll in words."""
+    """Return a poll as text."""
     return f"[poll: {question} ({'; '.join(options)})]"
 
 
 def format_inbound_text(lines: Sequence[str], *, sender_name: str | None, edited: bool) -> str:
     """Return the whole text of a message.
 
-    `sender_name` is None in a conversation of two, where the agent knows who speaks.
+    `sender_name` is None in a private chat, because the agent knows the sender there.
     """
     text = "\n".join(lines)
     if sender_name is not None:

@@ -1,7 +1,7 @@
-"""Which pieces of a long reply have arrived, and what an interruption between them means.
+"""Track which pieces of a long reply have arrived, and handle interruptions between them.
 
-A reply is sent at least once, and no piece of it twice as far as this process knows. What the next
-process must know, it finds in the queue: `delivery.ReplyDelivery` counts the first interruption.
+A reply is sent at least once, and no piece of it twice as far as this process knows. The next
+process finds what it needs in the queue: `delivery.ReplyDelivery` counts the first interruption.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from trimtab.server.delivery import (
 from trimtab.server.queue.inbound_outbound import OutboundMessage
 
 MAX_TRACKED_REPLIES = 10_000
-"""Replies whose progress is remembered."""
+"""Number of replies whose progress is remembered."""
 SEND_TIMEOUT_S = DELIVERY_LEASE_S * 0.4
-"""Seconds that one attempt may send: a little less than `ReplyDelivery` allows, so that it hears
-how far the reply came."""
+"""Seconds that one attempt may take.
+
+This is a little less than `ReplyDelivery` allows, so that it learns how far the reply came.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,18 +36,20 @@ class ReplyProgress:
     """How far a reply has come in this process."""
 
     clock: Callable[[], float]
-    """The time, in seconds since the epoch."""
+    """Returns the time in seconds since the epoch."""
     sent_pieces: int = 0
-    """Pieces that have arrived."""
+    """Number of pieces that have arrived."""
     unconfirmed_since: float | None = None
-    """When the piece after them was sent first without an answer, in seconds since the epoch; None
-    if it has certainly not arrived, and -inf if another process may have sent it."""
+    """When the next piece was first sent without an answer, in seconds since the epoch.
+
+    None if it has certainly not arrived, and -inf if another process may have sent it.
+    """
 
     @contextmanager
     def sending_piece(self, index: int) -> Generator[None]:
-        """Note what becomes of a piece that is sent as a new message.
+        """Record the outcome of a piece that the block sends as a new message.
 
-        The block raises `RetryDelivery` or `Undeliverable` if it has certainly not arrived.
+        The block raises `RetryDelivery` or `Undeliverable` if the piece has certainly not arrived.
         """
         try:
             yield
@@ -59,12 +63,12 @@ class ReplyProgress:
         self.unconfirmed_since = None
 
     def confirm_piece(self, index: int) -> None:
-        """Note that a piece has arrived, and all before it."""
+        """Record that a piece and all before it have arrived."""
         self.sent_pieces = max(self.sent_pieces, index + 1)
 
 
 class ReplyProgressTracker:
-    """The progress of the replies that a channel has begun and not finished."""
+    """The progress of the replies that a channel has begun but not finished."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -72,10 +76,10 @@ class ReplyProgressTracker:
 
     @asynccontextmanager
     async def track_attempt(self, reply: OutboundMessage) -> AsyncGenerator[ReplyProgress]:
-        """Let the block send the pieces that are missing, and raise what its failure means.
+        """Let the block send the missing pieces, and translate its failure.
 
-        Raises `ReplyInterrupted` if pieces have arrived in this attempt and others have not, and
-        otherwise what the block raises; see `delivery.DeliverReply`.
+        Raises `ReplyInterrupted` if some pieces have arrived in this attempt and others have not.
+        Otherwise raises the block's error; see `delivery.DeliverReply`.
         """
         progress = self._progress_by_key.get(reply.key) or ReplyProgress(
             clock=self._clock, unconfirmed_since=-math.inf if reply.attempts else None
@@ -94,7 +98,7 @@ class ReplyProgressTracker:
             is_wait = isinstance(error, RetryDelivery)
             why = str(error) if is_wait else f"{type(error).__name__}: {error}"
             raise ReplyInterrupted(
-                f"messages of it that have arrived: {progress.sent_pieces}; {why}",
+                f"messages that have arrived: {progress.sent_pieces}; {why}",
                 delay_s=error.delay_s if is_wait else None,
             ) from error
         self._progress_by_key.pop(reply.key, None)

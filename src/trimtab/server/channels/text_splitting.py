@@ -1,4 +1,4 @@
-"""Where to cut a text that is too long for one message, so that a reader does not stumble."""
+"""Find where to cut a text that is too long for one message, so that it stays easy to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from trimtab.server.channels.utf16 import max_prefix_length, snap_cut_to_grapheme
 
 CutSign = tuple[str, int]
-"""Something to cut at, and by how much of a message that must come: 2 is a half, 8 an eighth."""
+"""A separator to cut at, and the minimum position of the cut: 2 is after a half, 8 after an
+eighth."""
 PARAGRAPH_LINE_WORD_CUTS: tuple[CutSign, ...] = (
     ("\n\n", 2),
     ("\n", 2),
@@ -15,10 +16,10 @@ PARAGRAPH_LINE_WORD_CUTS: tuple[CutSign, ...] = (
     (" ", 2),
     (" ", 8),
 )
-"""The best first."""
+"""Separators, the best first."""
 
 Range = tuple[int, int]
-"""The first code point of something in a text, and the one after its last."""
+"""First code point of something in a text, and the one after its last."""
 
 
 def find_cut(
@@ -30,13 +31,15 @@ def find_cut(
     signs: Sequence[CutSign] = PARAGRAPH_LINE_WORD_CUTS,
     unsplittable: Sequence[Range] = (),
 ) -> int:
-    """Return where to cut a text: as late as possible, at the best sign that comes late enough.
+    """Return the position to cut a text: as late as possible, at the best separator that comes late
+    enough.
 
-    `max_units` is the limit of one message in UTF-16 units, of which `used_units` are taken by
-    what it says already. `max_chars` is a further limit of the text, in code points. Nothing is cut
-    inside an unsplittable range, unless that is all there is. The result is 0 if the message says
-    something already and the text has no good place: then all of it goes into the next message.
-    White space at the cut may be left out.
+    `max_units` is the limit of one message in UTF-16 units, and `used_units` of them are already
+    used. `max_chars` is a further limit of the text in code points. An unsplittable range is only
+    cut if there is nothing else.
+
+    The result is 0 if the message already has text and this text has no good place to cut. Then all
+    of it goes into the next message. White space at the cut may be dropped.
     """
     top = max_prefix_length(text, max_units - used_units)
     if max_chars is not None:
@@ -53,7 +56,8 @@ def find_cut(
     if used_units:
         return 0
     cut = snap_cut_to_grapheme(text, top)
-    # One range may be inside another. One that begins the text is cut, or nothing would be left.
+    # Ranges may be nested. A range at the beginning of the text is cut, otherwise nothing would be
+    # left.
     return min((start for start, end in unsplittable if 0 < start < cut < end), default=cut)
 
 

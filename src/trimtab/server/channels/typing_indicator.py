@@ -1,4 +1,4 @@
-"""The sign that the bot is writing, while a turn runs. The platform forgets it after seconds."""
+"""Show the typing indicator while a turn runs. The platform hides it after some seconds."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from trimtab.server.service import AgentService
 from trimtab.session.events import TurnFinished
 
 Target = TypeVar("Target")
-"""How a platform calls the place where the sign is shown."""
+"""The platform's type for the place that shows the indicator."""
 
 TURN_SILENCE_TIMEOUT_S = 600.0
-"""Seconds without an event after which a turn is not waited for any more."""
+"""Seconds without an event after which the indicator no longer waits for a turn."""
 REPLY_GRACE_S = 5.0
-"""Seconds that the reply is waited for after the end of its turn."""
+"""Seconds to wait for the reply after the end of its turn."""
 
 log = logging.getLogger("trimtab.server")
 
 
 @dataclass(slots=True, kw_only=True)
 class _WatchedTurn:
-    """What is known of the turn for which the sign is shown."""
+    """The turn for which the indicator is shown."""
 
     events: asyncio.Queue[ReceivedEvent]
-    """What happens in its session."""
+    """Events of its session."""
     last_event_at: float
-    """When something happened last, by the loop's clock."""
+    """Time of the last event, by the loop's clock."""
     reply_sent: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a reply was sent."""
 
     async def wait_until_finished(self) -> None:
-        """Return when the turn is over."""
+        """Return when the turn has ended."""
         event = None
         while not isinstance(event, TurnFinished):
             event = await self.events.get()
             self.last_event_at = asyncio.get_running_loop().time()
 
     async def wait_for_end(self, interval_s: float) -> bool:
-        """Return whether the turn ended within so many seconds; its reply is waited for."""
+        """Return whether the turn ended within this time, including its reply."""
         sent = asyncio.create_task(self.reply_sent.wait())
         finished = asyncio.create_task(self.wait_until_finished())
         try:
@@ -61,7 +61,7 @@ class _WatchedTurn:
 
 
 class TypingIndicator(Generic[Target]):
-    """Shows the sign by session, in one place each."""
+    """Shows the indicator in one place per session."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class TypingIndicator(Generic[Target]):
         self._turns: dict[str, _WatchedTurn] = {}
 
     async def post_message(self, inbound: InboundMessage, target: Target) -> bool:
-        """Post a message, and show the sign until its turn is over.
+        """Post a message, and show the indicator until its turn has ended.
 
         Returns and raises what `AgentService.post` does.
         """
-        # Before it is posted: the turn may be over before the post returns.
+        # Before the post, because the turn may end before the post returns.
         self._start(inbound.session, target)
         is_new = False
         try:
@@ -92,12 +92,12 @@ class TypingIndicator(Generic[Target]):
         return is_new
 
     def on_reply_sent(self, session_id: str) -> None:
-        """Stop, since a reply was sent, unless other messages wait."""
+        """Stop because a reply was sent, unless other messages wait."""
         if session_id in self._turns:
             self._turns[session_id].reply_sent.set()
 
     async def close(self) -> None:
-        """Show nothing any more."""
+        """Stop showing the indicator."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -129,7 +129,7 @@ class TypingIndicator(Generic[Target]):
             while loop.time() - turn.last_event_at < TURN_SILENCE_TIMEOUT_S:
                 await self._show_typing(target)
                 if await turn.wait_for_end(self._interval_s):
-                    # The messages that came meanwhile have another turn.
+                    # The messages that arrived meanwhile have another turn.
                     if not await self._service.queue.pending(session_id, limit=1):
                         return
                     turn.reply_sent.clear()

@@ -1,4 +1,4 @@
-"""Chat platforms count in UTF-16 code units; Python in code points."""
+"""Convert between UTF-16 code units, which chat platforms count, and Python's code points."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 _JOINING_CHARACTERS = ("\u200d", "\ufe0e", "\ufe0f", "\u20e3")
 _MAX_BACKTRACK_CODE_POINTS = 16
-"""Code points that a cut goes back at most, to spare what looks like one letter."""
+"""Maximum number of code points that a cut moves back to keep a visible character whole."""
 
 
 def count_utf16_units(text: str) -> int:
-    """How long a platform takes a text to be."""
+    """Return the length of a text as a platform counts it."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
 def slice_by_utf16_units(text: str, unit_offset: int, unit_length: int) -> str:
-    """What stands at a place that is given in units; empty where it is not in the text."""
+    """Return the text at an offset in units. Empty if the offset is outside the text."""
     if unit_offset < 0 or unit_length <= 0:
         return ""
     raw = text.encode("utf-16-le", "surrogatepass")
@@ -24,7 +24,7 @@ def slice_by_utf16_units(text: str, unit_offset: int, unit_length: int) -> str:
 
 
 def convert_to_utf16_offsets(text: str, code_point_positions: Iterable[int]) -> dict[int, int]:
-    """For positions in code points, the same in units."""
+    """Return the offset in units of each position in code points."""
     found: dict[int, int] = {}
     at = counted = 0
     for position in sorted(set(code_point_positions)):
@@ -35,7 +35,7 @@ def convert_to_utf16_offsets(text: str, code_point_positions: Iterable[int]) -> 
 
 
 def max_prefix_length(text: str, max_units: int) -> int:
-    """How many code points from the beginning stay within so many units."""
+    """Return how many code points from the beginning fit into this number of units."""
     if len(text) <= max_units // 2:
         return len(text)
     left = max_units
@@ -47,7 +47,7 @@ def max_prefix_length(text: str, max_units: int) -> int:
 
 
 def snap_cut_to_grapheme(text: str, cut: int) -> int:
-    """The place, or one a little before it where it would go through what looks like one letter."""
+    """Return the cut, or one a little before it that does not divide a visible character."""
     lowest, place = max(1, cut - _MAX_BACKTRACK_CODE_POINTS), cut
     while place > lowest and place < len(text) and _is_inside_grapheme(text, place):
         place -= 1
@@ -58,13 +58,13 @@ def _is_inside_grapheme(text: str, at: int) -> bool:
     before, after = text[at - 1], text[at]
     if after in _JOINING_CHARACTERS or before == "\u200d" or unicodedata.combining(after):
         return True
-    if "\U0001f3fb" <= after <= "\U0001f3ff":  # the colour of a skin
+    if "\U0001f3fb" <= after <= "\U0001f3ff":  # a skin colour
         return True
     return _is_flag_letter(after) and _count_flag_letters_before(text, at) % 2 == 1
 
 
 def _count_flag_letters_before(text: str, at: int) -> int:
-    """Letters of flags that stand right before a place: two make one flag."""
+    """Count the flag symbols right before a position. Two of them make one flag."""
     count = 0
     while count < at and _is_flag_letter(text[at - count - 1]):
         count += 1

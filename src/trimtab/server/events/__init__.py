@@ -1,1 +1,1 @@
-"""What happens in sessions, for whoever watches."""
+"""Live events of sessions for subscribers."""

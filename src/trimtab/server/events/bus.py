@@ -1,7 +1,7 @@
-"""Who watches a session hears what happens in it as it happens.
+"""Live events of sessions for subscribers.
 
-What is heard here is a courtesy: it may be missed. The truth is in the log, and whoever missed
-something reads it there.
+A subscriber may miss an event. The log has everything, and a subscriber that missed something reads
+it there.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import Protocol
 from trimtab.session.events import TurnEvent
 
 MAX_QUEUED_EVENTS = 256
-"""Happenings that wait for a slow listener; beyond that it is told that it missed some."""
+"""Maximum number of events that wait for a slow subscriber. After that it gets `EventsMissed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsMissed:
-    """Something was not heard: read the log."""
+    """An event was missed. Read the log."""
 
 
 ReceivedEvent = TurnEvent | EventsMissed
 
 
 class EventBus(Protocol):
-    """Happenings, by session."""
+    """Delivers events by session."""
 
     def publish(self, session: str, event: TurnEvent) -> None:
-        """Let all who watch hear it; never waits."""
+        """Send an event to all subscribers. It never waits."""
         ...
 
     def subscribe(self, session: str) -> AbstractContextManager[asyncio.Queue[ReceivedEvent]]:
-        """Hear what happens, for the length of a `with`."""
+        """Receive the events of a session during a `with` block."""
         ...
 
     def request_stop(self, session: str) -> None:
-        """Cut off a turn that runs in another process."""
+        """Stop a turn that runs in another process."""
         ...
 
     def request_pause(self, session: str) -> None:
-        """Let a turn that runs in another process end after its step."""
+        """Let a turn that runs in another process end after its current step."""
         ...
 
 
 class LocalEventBus:
-    """Within one process."""
+    """Delivers events within one process."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, set[asyncio.Queue[ReceivedEvent]]] = {}
@@ -61,10 +61,10 @@ class LocalEventBus:
             queue.put_nowait(event)
 
     def request_stop(self, session: str) -> None:
-        """There is no other process."""
+        """Do nothing, because there is no other process."""
 
     def request_pause(self, session: str) -> None:
-        """There is no other process."""
+        """Do nothing, because there is no other process."""
 
     @contextmanager
     def subscribe(self, session: str) -> Generator[asyncio.Queue[ReceivedEvent]]:

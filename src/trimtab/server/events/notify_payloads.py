@@ -1,7 +1,7 @@
-"""What processes tell each other of sessions that run, as short texts for PostgreSQL's NOTIFY.
+"""Encode events of running sessions as short texts for PostgreSQL's NOTIFY.
 
-Pieces of a reply are sent as they are, joined where they follow each other. What is in the log is
-not sent: that something is there is enough, and whoever watches reads it.
+Parts of a reply are sent as they are, and consecutive parts are joined. Logged events are not sent.
+The receiver only learns that there are new ones, and reads them from the log.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from trimtab.session.events import (
 )
 
 MAX_NOTIFY_BYTES = 7_000
-"""Bytes of one note; PostgreSQL takes 7,999."""
+"""Maximum size of one notification in bytes. PostgreSQL allows 7,999."""
 
 EncodedEvent = list[Any]
-"""A happening on its way: a word for what it is, then its values."""
+"""An encoded event: a word for its kind, then its values."""
 
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_turn_event_as_tagged_list(event: TurnEvent) -> EncodedEvent | None:
-    """A happening for another process; None for what nobody there waits for."""
+    """Encode an event for another process. Return None if no subscriber there needs it."""
     match event:
         case TextDelta():
             return ["piece", event.kind, event.text]
@@ -54,7 +54,7 @@ def encode_turn_event_as_tagged_list(event: TurnEvent) -> EncodedEvent | None:
 
 
 def decode_turn_event(encoded: EncodedEvent) -> ReceivedEvent | None:
-    """What was told; None where a later release tells something that this one does not know."""
+    """Decode an event. Return None if a newer version of trimtab sent an unknown kind."""
     match encoded:
         case ["piece", kind, text]:
             return TextDelta(kind=kind, text=text)
@@ -75,7 +75,7 @@ def decode_turn_event(encoded: EncodedEvent) -> ReceivedEvent | None:
 
 
 def append_coalesced(pending: list[EncodedEvent], encoded: EncodedEvent) -> None:
-    """Add to what waits to be sent; pieces that follow each other become one."""
+    """Add an event to those that wait to be sent. Consecutive parts are joined."""
     if pending and encoded[0] == "moved" == pending[-1][0]:
         return
     if pending and encoded[0] == "piece" and pending[-1][:2] == encoded[:2]:
@@ -87,7 +87,7 @@ def append_coalesced(pending: list[EncodedEvent], encoded: EncodedEvent) -> None
 def build_event_payloads(
     sender: str, session: str, events: Sequence[EncodedEvent]
 ) -> Iterator[str]:
-    """What was told of a session, in notes that are short enough."""
+    """Yield the events of a session in notifications that are short enough."""
     head: dict[str, Any] = {"from": sender, "session": session}
     yield from _paginate(head, "told", [part for each in events for part in _split_long_text(each)])
 
@@ -95,13 +95,13 @@ def build_event_payloads(
 def build_session_list_payloads(
     sender: str, list_key: str, sessions: Sequence[str]
 ) -> Iterator[str]:
-    """A list of sessions, in notes that are short enough."""
+    """Yield a list of sessions in notifications that are short enough."""
     yield from _paginate({"from": sender}, list_key, sessions)
 
 
 def _paginate(head: dict[str, Any], list_key: str, items: Sequence[Any]) -> Iterator[str]:
     page: list[Any] = []
-    # Numbered, for of notes that say the same PostgreSQL sends one.
+    # Numbered, because PostgreSQL sends only one of several equal notifications.
     number = 0
     size = empty = len(_encode_json(head)) + len(list_key) + 24
     for item in items:
@@ -116,7 +116,7 @@ def _paginate(head: dict[str, Any], list_key: str, items: Sequence[Any]) -> Iter
 
 
 def _split_long_text(encoded: EncodedEvent) -> Iterator[EncodedEvent]:
-    """A long piece as several."""
+    """Split a long part into several."""
     if encoded[0] == "piece" and len(_encode_json(encoded[2])) > MAX_NOTIFY_BYTES // 2:
         half = len(encoded[2]) // 2
         for text in (encoded[2][:half], encoded[2][half:]):

@@ -1,10 +1,10 @@
-"""Who watches a session hears what happens in it, whichever process its turn runs in.
+"""Live session events for subscribers in any process, over PostgreSQL's LISTEN and NOTIFY.
 
-Over PostgreSQL's LISTEN and NOTIFY. A process says which sessions are watched in it, again and
-again, and others send only what happens in those: pieces of a reply are gathered for a moment, and
-of what is in the log only that there is more. Own watchers hear at once and everything.
+Each process regularly announces which sessions have subscribers in it. The others send only events
+of those sessions. They collect parts of a reply for a moment. For logged events they send only that
+there are new ones. Subscribers in the same process get every event at once.
 
-All of it may be lost, as it may within one process: then the watcher is told to read the log.
+Events may be lost, as within one process. Then the subscriber gets a request to read the log.
 """
 
 from __future__ import annotations
@@ -36,21 +36,25 @@ from trimtab.stores.postgres.connection_name import add_connection_name
 
 NOTIFY_CHANNEL = "trimtab_live"
 FLUSH_INTERVAL_S = 0.1
-"""Seconds for which pieces are gathered."""
+"""Seconds for which parts of a reply are collected."""
 ANNOUNCE_INTERVAL_S = 5.0
-"""Seconds between two announcements of what is watched; it holds for three times as long."""
+"""Seconds between two announcements of subscribed sessions. One is valid three times as long."""
 MAX_PENDING_EVENTS = 1_000
-"""Happenings of a session that wait to be sent; beyond that only that there are some."""
+"""Maximum number of events of a session that wait to be sent.
+
+Above that, only the fact that there are events is sent.
+"""
 MAX_PENDING_PAYLOADS = 10_000
-"""Notes that wait to be sent; beyond that the oldest go: watchers are announced again."""
+"""Maximum number of notifications that wait. The oldest are dropped, and announcements are
+repeated."""
 RECONNECT_DELAY_S = 1.0
-"""Seconds before another try where the database is away."""
+"""Seconds before the next attempt if the database is unavailable."""
 
 log = logging.getLogger("trimtab.events")
 
 
 class PostgresEventBus:
-    """The `Live` for many processes; it works while `run` does."""
+    """The `EventBus` for several processes. It works while `run` does."""
 
     def __init__(
         self,
@@ -60,9 +64,9 @@ class PostgresEventBus:
         announce_interval_s: float = ANNOUNCE_INTERVAL_S,
     ) -> None:
         self.on_stop_requested: Callable[[str], object] = lambda _: None
-        """Called with the session whose turn another process wants to cut off."""
+        """Called with a session whose turn another process wants to stop."""
         self.on_pause_requested: Callable[[str], object] = lambda _: None
-        """Called with the session whose turn another process wants to end after its step."""
+        """Called with a session whose turn another process wants to end after its current step."""
         self._conninfo = conninfo
         self._flush_interval_s = flush_interval_s
         self._announce_interval_s = announce_interval_s
@@ -75,7 +79,7 @@ class PostgresEventBus:
         self._wake = asyncio.Event()
 
     def publish(self, session: str, event: TurnEvent) -> None:
-        """Let all who watch hear it; never waits."""
+        """Send an event to all subscribers. It never waits."""
         self._local.publish(session, event)
         if (
             session not in self._remote_watchers
@@ -90,7 +94,7 @@ class PostgresEventBus:
 
     @contextmanager
     def subscribe(self, session: str) -> Generator[asyncio.Queue[ReceivedEvent]]:
-        """Hear what happens, for the length of a `with`."""
+        """Receive the events of a session during a `with` block."""
         with self._local.subscribe(session) as queue:
             self._watched[session] += 1
             if self._watched[session] == 1:
@@ -117,22 +121,22 @@ class PostgresEventBus:
         """Listen and send until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(
-                self._run_with_reconnect(self._listen), name="listening for other processes"
+                self._run_with_reconnect(self._listen), name="listening to other processes"
             )
             group.create_task(
-                self._run_with_reconnect(self._send_loop), name="telling other processes"
+                self._run_with_reconnect(self._send_loop), name="sending to other processes"
             )
-            group.create_task(self._announce_loop(), name="announcing what is watched")
+            group.create_task(self._announce_loop(), name="announcing subscriptions")
 
     async def _run_with_reconnect(self, work: Callable[[AsyncConnection], Any]) -> None:
-        """Work with a connection, and with another one when it is lost."""
+        """Run with a connection, and with a new one when it is lost."""
         while True:
             with contextlib.suppress(Error, OSError):
                 async with await AsyncConnection.connect(
                     add_connection_name(self._conninfo, "events"), autocommit=True
                 ) as connection:
                     await work(connection)
-            log.debug("notifications wait for the database")
+            log.debug("notifications are waiting for the database")
             await asyncio.sleep(RECONNECT_DELAY_S)
 
     async def _listen(self, connection: AsyncConnection) -> None:
@@ -142,12 +146,12 @@ class PostgresEventBus:
             build_session_list_payloads(self._sender_id, "watch", [*self._watched])
         )
         for session in self._watched:
-            self._publish_locally(session, EventsMissed())  # what was said in between is gone
+            self._publish_locally(session, EventsMissed())  # events in between were lost
         async for note in connection.notifies():
             try:
                 self._handle_payload(json.loads(note.payload))
             except (ValueError, TypeError, KeyError) as error:
-                log.warning("a notification of another process cannot be read: %r", error)
+                log.warning("invalid notification from another process: %r", error)
 
     def _handle_payload(self, payload: dict[str, Any]) -> None:
         sender = str(payload["from"])
@@ -173,7 +177,7 @@ class PostgresEventBus:
             )
 
     def _publish_locally(self, session: str, event: ReceivedEvent) -> None:
-        # The queue takes both; only tellers must not say that something was missed.
+        # The queue takes both types. Only publishers must not send `EventsMissed`.
         self._local.publish(session, cast("TurnEvent", event))
 
     def _remove_watcher(self, session: str, sender: str) -> None:
@@ -207,7 +211,8 @@ class PostgresEventBus:
             for session, waiting in told.items():
                 notes.extend(build_event_payloads(self._sender_id, session, waiting))
             if notes:
-                # All in one, and without a wait for the disk: nothing is written.
+                # All in one statement, and without waiting for the disk, because nothing is
+                # written.
                 await connection.execute(
                     "SELECT pg_notify(%s, note) FROM unnest(%s::text[]) AS note",
                     [NOTIFY_CHANNEL, notes],

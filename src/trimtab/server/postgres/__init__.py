@@ -1,1 +1,1 @@
-"""Queued messages in PostgreSQL, and the queue of turns beside them."""
+"""The message queue in PostgreSQL, and the jobs for its turns."""

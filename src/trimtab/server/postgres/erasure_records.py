@@ -17,12 +17,11 @@ from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
 from trimtab.server.schedules.postgres import BorrowConnection
 
 RETENTION_LOCK_ID = 0x74745F72657461
-"""`tt_reta` as a number: by which two processes know that one of
-them deletes what is too old."""
+"""`tt_reta` as a number: the lock of the one process that deletes old sessions."""
 
 
 class PostgresErasureRecords:
-    """On connections that are lent."""
+    """Stores the records through borrowed connections."""
 
     def __init__(self, borrow_connection: BorrowConnection) -> None:
         self._borrow_connection = borrow_connection
@@ -54,7 +53,8 @@ class PostgresErasureRecords:
 
 @asynccontextmanager
 async def hold_retention_lock(borrow_connection: BorrowConnection) -> AsyncGenerator[bool]:
-    """Whether this process is the one that deletes what is too old, for as long as it is within."""
+    """Yield whether this process is the one that deletes old sessions. It is valid inside the
+    block."""
     async with borrow_connection() as connection:
         cursor = await connection.execute(
             SERVER_QUERIES["take_retention"], [Int8(RETENTION_LOCK_ID)]

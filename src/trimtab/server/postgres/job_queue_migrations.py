@@ -1,4 +1,4 @@
-"""Procrastinate's tables, brought to the version that is installed."""
+"""Migrate Procrastinate's tables to the installed version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from trimtab.stores.postgres.queries import QUERIES as STORE
 
 
 async def migrate_job_queue(conninfo: str) -> list[str]:
-    """Bring the queue's tables to this version; returns the names of what was applied.
+    """Migrate the tables of the job queue to this version. Return the names of the applied
+    migrations.
 
-    A new database gets Procrastinate's whole schema, a known one the migrations that it lacks.
+    A new database gets the whole schema of Procrastinate. An older one gets the missing migrations.
     """
     async with open_migration_connection(conninfo) as connection:
         done: list[str] = []
@@ -28,7 +29,8 @@ async def migrate_job_queue(conninfo: str) -> list[str]:
 
 
 async def list_missing_job_queue_migrations(conninfo: str) -> list[str]:
-    """The names of what `migrate_job_queue` would apply; nothing is changed."""
+    """Return the names of the migrations that `migrate_job_queue` would apply. Nothing is
+    changed."""
     async with open_migration_connection(conninfo) as connection:
         try:
             cursor = await connection.execute(SERVER_QUERIES["queue_migrations"])
@@ -43,7 +45,7 @@ async def list_missing_job_queue_migrations(conninfo: str) -> list[str]:
 async def _apply_next_migration(
     connection: AsyncConnection, migrations: dict[str, bytes]
 ) -> str | None:
-    """Apply what is missing first; None if nothing is."""
+    """Apply the first missing migration. Return None if there is none."""
     async with connection.transaction():
         await connection.execute(STORE["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(SERVER_QUERIES["begin_queue"])
@@ -64,11 +66,11 @@ async def _apply_next_migration(
 
 
 def _full_schema_name() -> str:
-    """What its whole schema is called."""
+    """Return the name of Procrastinate's whole schema."""
     return f"procrastinate {version('procrastinate')}"
 
 
 def _load_procrastinate_migrations() -> dict[str, bytes]:
-    """Procrastinate's migrations by name, in order."""
+    """Return Procrastinate's migrations by name, in order."""
     files = Path(SchemaManager.get_migrations_path()).glob("*.sql")
     return {file.stem: file.read_bytes() for file in sorted(files)}

@@ -1,4 +1,4 @@
-"""SQL of the queue and the fleet, by name."""
+"""SQL of the message queue and the jobs, by name."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ SERVER_QUERIES = parse_named_queries(
     files("trimtab.server.postgres").joinpath("queries.sql").read_text(encoding="utf-8")
 )
 POST_BY_PARTITION = build_query_per_partition(SERVER_QUERIES["post"])
-"""By the partition of the session's events."""
+"""The query by partition of the session's events."""

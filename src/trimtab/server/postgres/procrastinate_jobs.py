@@ -1,12 +1,12 @@
-"""The queue of turns: Procrastinate's, in a schema of its own.
+"""The job queue for turns: Procrastinate in its own schema.
 
-At most one job of a session is queued and at most one runs: its `lock` and its `queueing_lock` are
-both the session. All jobs have one priority, for a higher one would overtake within a lock. Nothing
-but a turn's own next attempt is queued for later, for that holds the session back.
+At most one job of a session is queued and at most one runs, because the session is both its `lock`
+and its `queueing_lock`. All jobs have the same priority, because a higher one would overtake within
+a lock. Only the retry of a turn is queued for later, because such a job blocks its session.
 
-Correctness never rests on the queue. A job that is taken over goes away and another takes its
-place, so the late end of the first finds nothing to end; and whatever a stale worker writes is
-refused by the turn's epoch.
+Correctness never depends on this queue. A takeover deletes the job and queues another one, so when
+the first job ends late, it finds nothing to end. The epoch of the turn rejects everything that a
+stale worker writes.
 """
 
 from __future__ import annotations
@@ -39,48 +39,49 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 )
 
 JOB_QUEUE_SCHEMA = "trimtab_queue"
-"""Where Procrastinate's tables are: another one's beside ours are left alone."""
+"""Schema of Procrastinate's tables. Other Procrastinate tables in the database are not used."""
 TURN_QUEUE, SUMMARY_QUEUE = "turns", "summaries"
 TASK_NAMES = {TURN_QUEUE: "trimtab:turn", SUMMARY_QUEUE: "trimtab:summary"}
-"""By queue, the name of its task."""
+"""Name of the task of each queue."""
 IDLE_TRANSACTION_TIMEOUT_S = 10
-"""Seconds after which the server gives up a client that does not answer in mid-transaction."""
+"""Seconds after which the server drops a client that is silent inside a transaction."""
 TCP_TIMEOUT_S = 30
-"""Seconds of silence after which we give up the server."""
+"""Seconds of silence after which this process drops the connection to the server."""
 
 JobKind = Literal["turns", "summaries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPayload:
-    """What a job says."""
+    """The content of a job."""
 
     session: str
-    """Whose turn, or summary, is due."""
+    """The session whose turn or summary is due."""
     kind: JobKind = TURN_QUEUE
-    """The queue it is in."""
+    """The queue of the job."""
     tries: int = 0
-    """Attempts that have failed."""
+    """Number of failed attempts."""
     taken: int = 0
-    """Times that it was taken over from a worker that had died."""
+    """How often it was taken over from a dead worker."""
     put_off: int = 0
-    """Times in a row that it found its tenant at its limit."""
+    """How often in a row its tenant was at its limit."""
     failing_since: float = 0.0
-    """When the provider began to fail, in seconds since the epoch; 0 if it does not."""
+    """When the provider began to fail, in seconds since the epoch. 0 if it does not fail."""
 
     @property
     def was_put_off(self) -> bool:
-        """Whether this is not the first that is heard of the turn."""
+        """Whether the job was retried, taken over or postponed before."""
         return bool(self.tries or self.taken or self.put_off or self.failing_since)
 
     @property
     def lock(self) -> str:
-        """What keeps two of the kind apart. A summary does not hold its session's turns back."""
+        """Return the lock against a second job of this kind. A summary does not block the session's
+        turns."""
         name = escape_for_text_column(self.session)
         return name if self.kind == TURN_QUEUE else f"summary {name}"
 
     def to_columns(self) -> list[str]:
-        """Its queue, its task, its lock and its arguments, as they are stored."""
+        """Return the queue, task, lock and arguments as they are stored."""
         return [self.kind, TASK_NAMES[self.kind], self.lock, json.dumps(self.to_json())]
 
     def to_json(self) -> dict[str, Any]:
@@ -99,23 +100,23 @@ class RunningJob:
     """A job that runs in this process."""
 
     id: int
-    """Its number."""
+    """Id of the job."""
     worker_id: int
-    """Whose it is."""
+    """Id of its worker."""
     task: asyncio.Task[Any]
-    """What can be broken off."""
+    """Used to cancel the job."""
     over: bool = False
-    """Whether it was, or has done all but tell the queue."""
+    """Whether it was cancelled, or has done everything except reporting its end."""
     ended: bool = False
-    """Whether the queue knows that it has ended: the turn's own end has told it."""
+    """Whether the queue knows that it has ended, because the end of the turn reported it."""
 
 
 current_job: ContextVar[RunningJob | None] = ContextVar("current_job", default=None)
-"""The job that the running code is part of."""
+"""The job that the running code belongs to."""
 
 
 def parse_job_payload(job: Job) -> JobPayload | None:
-    """What a job of ours says; None for a job that is another's."""
+    """Return the content of one of our jobs. None for any other job."""
     kind = next((kind for kind, task in TASK_NAMES.items() if task == job.task_name), None)
     if kind is None:
         return None
@@ -125,19 +126,19 @@ def parse_job_payload(job: Job) -> JobPayload | None:
 
 
 class ProcrastinateJobQueue:
-    """Procrastinate's app, and how our jobs get into it."""
+    """Procrastinate's app, and the queries that add our jobs to it."""
 
     def __init__(self, app: App, conninfo: str) -> None:
         self.app = app
-        """For workers."""
+        """The app that workers use."""
         self.conninfo = conninfo
-        """For connections that see the queue's tables."""
+        """Connection string with the job queue's schema in its search path."""
 
     @classmethod
     async def open(
         cls, conninfo: str, *, max_size: int = 4, wait: float = 10.0
     ) -> ProcrastinateJobQueue:
-        """Connect to a migrated database; as many connections as workers of a process need."""
+        """Connect to a migrated database, with enough connections for the workers of a process."""
         place, found = describe_database(conninfo), add_job_queue_options(conninfo)
         connector = PsycopgConnector(
             conninfo=add_connection_name(found, "jobs"),
@@ -157,43 +158,42 @@ class ProcrastinateJobQueue:
             raise translate_psycopg_error(error, place, may_have_written=False) or error from error
         if not migrated:
             await app.close_async()
-            raise DatabaseNotMigrated(
-                f"{place} has no tables for the queue of turns; {MIGRATE_HINT}"
-            )
+            raise DatabaseNotMigrated(f"{place} has no tables for the job queue; {MIGRATE_HINT}")
         return cls(app, found)
 
     async def defer_job(
         self, connection: AsyncConnection, payload: JobPayload, *, delay_s: float = 0.0
     ) -> bool:
-        """Queue a job within the caller's transaction; False where one is queued already."""
+        """Queue a job in the caller's transaction. Return False if one is already queued."""
         values = [*payload.to_columns(), Float8(delay_s)]
         return bool((await connection.execute(SERVER_QUERIES["queue_job"], values)).rowcount)
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self.app.close_async()
 
 
 async def _commit_each_statement(connection: AsyncConnection) -> None:
-    """Procrastinate has one statement a transaction: BEGIN and COMMIT are two round trips more."""
+    """Use autocommit: Procrastinate runs one statement per transaction, and this saves two round
+    trips."""
     await connection.set_autocommit(True)
 
 
 def _create_pool(**options: Any) -> AsyncConnectionPool[AsyncConnection]:
-    """A pool that looks whether its server has gone, where Procrastinate's asks it each time."""
+    """Create a pool that checks its connections locally. Procrastinate's pool asks the server each
+    time."""
     options["check"] = _check_alive
     return AsyncConnectionPool(**options)
 
 
 async def _check_alive(connection: AsyncConnection) -> None:
     if has_unread_message(connection):
-        await connection.close()  # else the pool would take it back, and lend it again
+        await connection.close()  # otherwise the pool would lend it again
         raise OperationalError("the server has closed the connection")
 
 
 def add_job_queue_options(conninfo: str) -> str:
-    """The same database with the queue's tables in sight, and without endless waits for peers
-    that were cut off."""
+    """Return the connection string with the job queue's schema and with timeouts for lost peers."""
     told = conninfo_to_dict(conninfo)
     options = (
         f"-c search_path={JOB_QUEUE_SCHEMA} -c "

@@ -1,19 +1,19 @@
--- What the message queue and the fleet ask, by name. Tables without a schema are Procrastinate's own,
--- which are found by the search path of the connection.
+-- Queries of the message queue and the jobs, by name. Tables without a schema are Procrastinate's,
+-- found by the search path of the connection.
 
--- Whoever posts holds a share of the session's gate until it has committed; a turn's job, once it
--- has begun, passes the whole gate. So whoever relied on a job that was still queued is heard by it.
+-- A post holds a shared lock of the session's gate until its commit. A turn's job takes the whole
+-- gate after it has begun. So the job sees every message whose post relied on that job.
 -- name: share_gate
 SELECT pg_advisory_xact_lock_shared($1);
 
 -- name: pass_gate
 SELECT pg_advisory_xact_lock($1);
 
--- A letter whose key waits, or is in the log because it was answered, is not kept again. Says
--- whether it was kept. Its turn's job is queued with it, unless one is queued that will see it. One
--- statement: the share of the gate comes first, for all else hangs on it, and a conflict is found in
--- what stands in the table by then, not in an earlier snapshot. `:events` is the session's own
--- partition.
+-- A message whose key waits, or is in the log because it was answered, is not stored again. Returns
+-- whether it was stored. The job of its turn is queued with it, unless one is queued that will see
+-- it. This is one statement. The lock of the gate comes first, because everything depends on it. A
+-- conflict is found in the current table, not in an earlier snapshot. `:events` is the partition of
+-- the session.
 -- name: post
 WITH gate AS MATERIALIZED (
     SELECT pg_advisory_xact_lock_shared($5)
@@ -35,8 +35,8 @@ due AS (
 )
 SELECT EXISTS (SELECT FROM kept);
 
--- As Procrastinate queues a job, but for one that is queued already: that is left as it is, where
--- its own function would raise an error and take the transaction with it.
+-- Queues a job like Procrastinate, except that a queued job is left as it is. Procrastinate's own
+-- function would raise an error and abort the transaction.
 -- name: queue_job
 INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
 SELECT $1, $2, $3, $3, $4::jsonb, CASE WHEN $5 > 0 THEN now() + make_interval(secs => $5) END
@@ -46,9 +46,9 @@ ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING;
 SELECT number, body FROM trimtab.inbox
 WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3;
 
--- The session's row is shared until the end: a claim, which changes it, comes before or after. Of a
--- session that is gone nothing is said any more. The turn's job ends with it, unless there is more
--- that the turn has not taken: says which of the two.
+-- The session's row is locked in share mode until the end, so a claim, which changes it, comes
+-- before or after. Nothing is stored for a deleted session. The turn's job ends with it, unless
+-- there are messages that the turn has not taken. Returns which of the two happened.
 -- name: finish
 WITH standing AS (
     SELECT epoch FROM trimtab.sessions WHERE id = $1 FOR SHARE
@@ -86,7 +86,7 @@ SELECT session FROM trimtab.inbox
 WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
 GROUP BY session ORDER BY min(number);
 
--- Letters for which no turn is due, as after a backup was restored without its queue.
+-- Messages without a job, as after a backup was restored without its job queue.
 -- name: stranded
 SELECT DISTINCT session FROM trimtab.inbox
 WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
@@ -95,7 +95,7 @@ WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
         WHERE lock = inbox.session AND status IN ('todo', 'doing'))
 LIMIT $1;
 
--- As many as are worth counting.
+-- Counts only up to a limit.
 -- name: depth
 SELECT count(*) FROM (
     SELECT FROM trimtab.inbox
@@ -108,8 +108,8 @@ SELECT number, body FROM trimtab.inbox
 WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
 ORDER BY number LIMIT 1;
 
--- Nothing where a newer turn has claimed the session, or the letter was answered meanwhile: whoever
--- removes it comes before or after.
+-- Does nothing if a newer turn has claimed the session, or if the message was answered meanwhile:
+-- the transaction that removes it comes before or after.
 -- name: give_up
 WITH standing AS (
     SELECT epoch FROM trimtab.sessions WHERE id = $1 FOR SHARE
@@ -165,7 +165,7 @@ again AS (
 SELECT EXISTS (SELECT FROM dead UNION ALL SELECT FROM again),
     EXISTS (SELECT FROM trimtab.inbox WHERE session = $1);
 
--- The oldest of each session, if it is due and nobody else has it. Returns the attempts made before.
+-- The oldest of each session, if it is due and not leased. Returns the earlier attempts.
 -- name: outgoing
 WITH head AS (
     SELECT number FROM trimtab.outbox AS one
@@ -181,7 +181,7 @@ UPDATE trimtab.outbox SET due = now() + make_interval(secs => $3), attempts = at
 FROM head WHERE outbox.number = head.number
 RETURNING outbox.number, body, attempts - 1;
 
--- What was said is not kept twice: the log has it.
+-- The content is not stored twice, because the log has it.
 -- name: delivered
 UPDATE trimtab.outbox SET state = 'sent', body = '', due = now()
 WHERE number = $1 AND state = 'waiting';
@@ -206,14 +206,14 @@ DELETE FROM trimtab.inbox WHERE session = $1;
 -- name: forget_waiting
 DELETE FROM trimtab.outbox WHERE session = $1 AND state = 'waiting';
 
--- What has left goes as well: a session of the same name begins anew, and so do its keys.
+-- Delivered replies are also removed: a new session of the same name starts with no known keys.
 -- name: forget_done
 DELETE FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting';
 
 -- name: forget_dead
 DELETE FROM trimtab.dead WHERE session = $1;
 
--- What may say something that is erased, locked against whoever would change it meanwhile.
+-- Rows that may contain what is erased, locked against changes.
 -- name: said_in_letters
 SELECT number, body FROM trimtab.inbox WHERE session = $1 AND key = ANY ($2::text[]) FOR UPDATE;
 
@@ -226,7 +226,7 @@ SELECT number, body, why FROM trimtab.outbox WHERE session = $1 AND state = 'wai
 -- name: said_in_done
 SELECT number, body, why FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting' FOR UPDATE;
 
--- Its key stays known for a while: a turn that is done again does not send it again.
+-- Its key stays known for a while, so that a turn that runs again does not send it again.
 -- name: erase_reply
 UPDATE trimtab.outbox SET state = 'sent', body = '', why = NULL, due = now() WHERE number = $1;
 
@@ -239,8 +239,8 @@ SELECT why FROM trimtab.dead WHERE session = $1 FOR UPDATE;
 -- name: rewrite_dead
 UPDATE trimtab.dead SET why = $2 WHERE session = $1;
 
--- A job goes away and another takes its place: whoever still runs the first finds it gone, so its
--- late end frees no lock. Nothing where the job has moved on since it was looked at.
+-- A takeover deletes the job and queues another one. The process that still runs the first finds it
+-- gone, so its late end frees no lock. Does nothing if the job has changed since it was read.
 -- name: drop_job
 DELETE FROM procrastinate_jobs
 WHERE id = $1 AND status = 'doing' AND worker_id IS NOT DISTINCT FROM $2;
@@ -255,19 +255,19 @@ WHERE queue_name = 'turns' AND status = 'todo' AND (args ? 'tries' OR args ? 'fa
 -- name: drop_queued
 DELETE FROM procrastinate_jobs WHERE queueing_lock = $1 AND status = 'todo';
 
--- Jobs that a worker of this process has begun, by its own account and by the queue's.
+-- Jobs that these workers of this process have begun, according to the queue.
 -- name: begun
 SELECT id, task_name, args, worker_id FROM procrastinate_jobs
 WHERE status = 'doing' AND worker_id = ANY ($1::int8[]);
 
--- The first free place of these; held until it is given back or the connection ends.
+-- The first free slot of these. It is held until it is released or the connection ends.
 -- name: take_slot
 SELECT place FROM unnest($2::int4[]) AS place WHERE pg_try_advisory_lock($1, place) LIMIT 1;
 
 -- name: leave_slot
 SELECT pg_advisory_unlock($1, $2);
 
--- Procrastinate's own tables, and which of its migrations they have.
+-- Procrastinate's tables, and which of its migrations they have.
 -- name: begin_queue
 CREATE SCHEMA IF NOT EXISTS trimtab_queue;
 CREATE TABLE IF NOT EXISTS trimtab_queue.migrations (
@@ -284,7 +284,7 @@ INSERT INTO trimtab_queue.migrations (name) SELECT unnest($1::text[]);
 -- name: enter_queue
 SET LOCAL search_path = trimtab_queue;
 
--- Every turn leaves dead rows behind: vacuumed by how many those are, not by how many there are.
+-- Every turn leaves dead rows. Vacuum depends on their number, not on the number of all rows.
 -- name: tune_queue
 ALTER TABLE procrastinate_jobs SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
@@ -305,7 +305,8 @@ WHERE ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR target = $2) OR
 -- name: erasure_secret
 SELECT secret FROM trimtab.erasure_secret;
 
--- One process of many deletes what is too old; held until it is given back or the connection ends.
+-- One of many processes deletes old sessions. The lock is held until it is released or the
+-- connection ends.
 -- name: take_retention
 SELECT pg_try_advisory_lock($1);
 

@@ -1,8 +1,8 @@
-"""How many turns of one tenant run at the same time, over all processes.
+"""Limit the concurrent turns of each tenant over all processes.
 
-Each place is a lock of the database, held by this process's one connection for them: whoever dies
-gives its places back. Should that connection be lost while turns run, their places are free for
-others until they end, and for so long more may run than may.
+Each slot is a lock of the database. One connection of this process holds all of them, so a process
+that dies releases its slots. If the connection is lost while turns run, their slots are free until
+these turns end. During that time, more turns may run than the limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("trimtab.server")
 
 
 class TenantSlots:
-    """Places for the turns of each tenant; without a limit there is always one."""
+    """Slots for the turns of each tenant. Without a limit, a slot is always free."""
 
     def __init__(self, conninfo: str, limit: int | None) -> None:
         self._conninfo = conninfo
@@ -35,7 +35,7 @@ class TenantSlots:
 
     @asynccontextmanager
     async def hold_slot(self, tenant: str) -> AsyncGenerator[bool]:
-        """A place for the length of the block; False where none is free."""
+        """Hold a slot during the block. Yield False if none is free."""
         if self._limit is None:
             yield True
             return
@@ -47,14 +47,14 @@ class TenantSlots:
                 await self._release_slot(tenant, place)
 
     async def close(self) -> None:
-        """Give all places back."""
+        """Release all slots."""
         if self._connection is not None:
             await self._connection.close()
 
     async def _take_slot(self, tenant: str, limit: int) -> int | None:
         async with self._lock:
             held = self._held.setdefault(tenant, {})
-            # A lock that this connection has is given to it again: those are left out.
+            # PostgreSQL grants a lock again to the connection that holds it, so skip those.
             free = [Int4(place) for place in range(limit) if place not in held]
             if not free:
                 return None
@@ -81,8 +81,8 @@ class TenantSlots:
                 values = [Int4(compute_tenant_lock_key(tenant)), Int4(slot)]
                 await connection.execute(SERVER_QUERIES["leave_slot"], values)
             except Error as error:
-                # With the connection all that it held is free.
-                log.info("the running turns of each tenant are counted again: %s", error)
+                # Closing the connection releases all its locks.
+                log.info("counting the running turns of each tenant again: %s", error)
                 await connection.close()
 
     async def _get_connection(self) -> AsyncConnection:
@@ -96,6 +96,6 @@ class TenantSlots:
 
 
 def compute_tenant_lock_key(tenant: str) -> int:
-    """The number of a tenant's places, as locks of the database."""
+    """Return the number that identifies a tenant's slots in database locks."""
     digest = sha256(b"trimtab tenant\0" + tenant.encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:4], "big", signed=True)

@@ -1,7 +1,7 @@
-"""What a job of the fleet does: one turn, or one summary.
+"""Run the jobs of a worker: one turn, or one summary.
 
-A job ends only when what follows from it is another job or a queued message. Until then it is there
-for whoever takes it over.
+A job ends only when its result is stored as another job or a queued message. Until then, another
+worker can take it over.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from trimtab.session.model_summaries import summarise_session_logging_errors
 from trimtab.session.spending import clear_spending_account
 
 DATABASE_RETRY_S = 1.0
-"""Seconds before a turn is tried again that failed because the database was away."""
+"""Seconds before a turn is retried that failed because the database was unavailable."""
 FIRST_TENANT_WAIT_S, MAX_TENANT_WAIT_S = 0.5, 15.0
-"""Seconds before a turn whose tenant is at its limit comes back: at first, and at most."""
+"""Seconds before a turn is retried whose tenant is at its limit: the first wait, and the
+maximum."""
 HANDOVER_TIMEOUT_S = 5.0
-"""Seconds that a turn that is cut off has to queue itself again; else it is taken over later."""
+"""Seconds in which a cancelled turn can queue itself again. Otherwise it is taken over later."""
 
 log = logging.getLogger("trimtab.server")
 
 
 class TurnAndSummaryJobHandlers:
-    """What this process does for the fleet."""
+    """Runs the jobs of this process."""
 
     def __init__(
         self,
@@ -52,10 +53,10 @@ class TurnAndSummaryJobHandlers:
         self._slots = slots
         self._retry_for_s = retry_for_s
         self.handed_over = 0
-        """Turns that were cancelled and handed over."""
+        """Number of turns that were cancelled and handed over."""
 
     async def run_turn_job(self, payload: JobPayload) -> None:
-        """Answer what waits in a session."""
+        """Answer the waiting messages of a session."""
         attempt = TurnRunReport()
         try:
             pending = await self._queue.pending_after_open_posts(
@@ -75,8 +76,8 @@ class TurnAndSummaryJobHandlers:
                     payload.session, debounce=fresh, progress=attempt, pending=pending
                 )
             if attempt.full and await self._queue.pending(payload.session, limit=1):
-                # More than one turn takes: behind all others who wait. Whatever came while it ran
-                # has a job of its own.
+                # More messages than one turn takes: queue it after all other waiting jobs. Messages
+                # that arrived meanwhile have their own job.
                 await self._queue.defer_job(JobPayload(session=payload.session))
         except asyncio.CancelledError:
             self.handed_over += 1
@@ -86,11 +87,11 @@ class TurnAndSummaryJobHandlers:
             await self._retry_or_give_up(payload, error, attempt)
 
     async def run_summary_job(self, payload: JobPayload) -> None:
-        """Make the summary that a session's policy wants, beside its turns."""
+        """Make the summary that a session's policy wants, in parallel to its turns."""
         try:
             agent = self._service.agent_for(payload.session)
             if agent.summariser is None or not await self._service.store.position(payload.session):
-                return  # deleted, and not to be begun anew by this
+                return  # deleted; this job must not create it again
             clear_spending_account()
             async with self._service.open_session(payload.session) as session:
                 with agent.charge_calls(session):
@@ -106,23 +107,24 @@ class TurnAndSummaryJobHandlers:
                         ),
                     )
         except (AgentNotServed, StoreUnavailable) as error:
-            # The next turn wants it again.
+            # The next turn requests it again.
             log.warning("summary of session %s failed: %s", payload.session, error)
 
     async def queue_summary(self, session: Session) -> None:
-        """Let the fleet make a session's summary: for `run_turn`."""
+        """Queue a job for a session's summary. `run_turn` calls this."""
         try:
             await self._queue.defer_job(JobPayload(session=session.id, kind=SUMMARY_QUEUE))
         except StoreUnavailable as error:
-            log.warning("summary of session %s could not be queued: %s", session.id, error)
+            log.warning("queueing the summary of session %s failed: %s", session.id, error)
 
     async def _retry_or_give_up(
         self, payload: JobPayload, error: Exception, progress: TurnRunReport
     ) -> None:
-        """Try again later, or give up; ends when that is certain."""
+        """Retry later or abandon the turn. Return when the decision is stored."""
         match error:
             case StaleOwner():
-                # Another one's turn by now. If it is none of the fleet's, ours still has to run.
+                # Another process has the turn now. If that is not a worker, our job still has to
+                # run.
                 log.info(
                     "turn of session %s was taken over by another process: %s",
                     payload.session,
@@ -130,7 +132,9 @@ class TurnAndSummaryJobHandlers:
                 )
                 await self._retry_until_database_is_back(lambda: self._requeue_if_pending(payload))
             case StoreUnavailable():
-                log.warning("turn of session %s waits for the database: %s", payload.session, error)
+                log.warning(
+                    "turn of session %s is waiting for the database: %s", payload.session, error
+                )
                 await self._retry_until_database_is_back(
                     lambda: self._queue.replace_queued_job(payload, delay_s=DATABASE_RETRY_S)
                 )
@@ -180,11 +184,13 @@ class TurnAndSummaryJobHandlers:
                 await self._queue.defer_job(payload)
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(
-                "turn of session %s is left for another process: %r", payload.session, error
+                "queueing the turn of session %s for another process failed: %r",
+                payload.session,
+                error,
             )
 
     async def _retry_until_database_is_back(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Do it, however long the database is away: the job must not end before."""
+        """Repeat a step until the database is available, because the job must not end before."""
         wait = 0.2
         while True:
             try:

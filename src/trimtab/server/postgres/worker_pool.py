@@ -1,13 +1,12 @@
-"""Turns on many machines: workers of Procrastinate, and what they need to outlive one another.
+"""Run turns on many machines with Procrastinate workers.
 
-Every process that runs a `WorkerPool` fetches turns, tells that it lives, and takes over the jobs
-of those that no longer do. A database that goes away ends the workers; they begin again when it is
-back.
+Every process with a `WorkerPool` fetches turns, sends heartbeats, and takes over the jobs of
+processes without heartbeats. If the database becomes unavailable, the workers end and start again
+later.
 
-Procrastinate's worker, which misses no call to look for jobs.
-
-It waits for a call, looks for jobs, and forgets calls. One that came while it was looking would be
-forgotten with the others, and what it was about found only at the next look by the clock.
+This module also changes Procrastinate's worker so that it misses no notification. The original
+waits for a notification, fetches jobs, and clears all notifications. It would lose one that arrives
+during the fetch, and find its job only at the next poll.
 """
 
 from __future__ import annotations
@@ -44,38 +43,43 @@ from trimtab.server.retries import RETRY_FOR_S, dead_letter_with_apology
 from trimtab.server.service import AgentService
 
 MAX_TAKEOVERS = 20
-"""Times that a turn is taken over from workers that died in it before it is given up: by then it is
-likely to be what kills them."""
+"""Maximum number of takeovers of a turn whose worker died. After that, the turn itself is probably
+what kills the workers."""
 HOUSEKEEPING_INTERVAL_S = 60.0
-"""Seconds between two looks for what nobody should have to look for."""
+"""Seconds between two housekeeping runs."""
 DATABASE_ERRORS = (ProcrastinateException, StoreError, Error, OSError)
-"""What a database that goes away is heard by."""
+"""Errors of an unavailable database."""
 
 log = logging.getLogger("trimtab.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPoolTimings:
-    """How fast the fleet notices things, in seconds."""
+    """Intervals and timeouts of the worker pool, in seconds."""
 
     heartbeat_s: float = 5.0
-    """Between two signs of life of a process, and two looks for those without."""
+    """Between two heartbeats of a process, and between two checks of the others."""
     takeover_after_s: float = 20.0
-    """Without a sign of life after which a process's jobs are taken over, by one that has itself
-    been heard for as long: where the database was away, all others have been silent, too."""
+    """Without a heartbeat before the jobs of a process are taken over.
+
+    A process takes over only after its own heartbeats worked for this long. After a database
+    outage, all processes look silent.
+    """
     self_cancel_after_s: float = 15.0
-    """Without a sign of life of its own after which a process breaks off its turns: another one
-    will take them over, and must not be met by requests that are sent again."""
+    """Without a successful heartbeat before a process cancels its own turns.
+
+    Another process will take them over, and no request must be sent twice at the same time.
+    """
     poll_s: float = 1.0
-    """Between two looks for jobs that nobody has told of."""
+    """Between two polls for jobs without a notification."""
     shutdown_grace_s: float = 30.0
-    """That running turns have to end in where the database was lost or the process is stopped."""
+    """For running turns to end, after the database is lost or the process is stopped."""
     restart_delay_s: float = 1.0
-    """Before workers begin again after the database was lost."""
+    """Before workers restart after the database was lost."""
 
 
 class WorkerPool:
-    """This process's part of the fleet."""
+    """The workers of this process."""
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class WorkerPool:
         timings: WorkerPoolTimings | None = None,
     ) -> None:
         self.cancelled_jobs = 0
-        """Jobs that were another one's by now, or will have been."""
+        """Number of jobs that were cancelled because another process has them, or soon will."""
         self._queue = queue
         self._app = queue.job_queue.app
         self._timings = timings or WorkerPoolTimings()
@@ -111,17 +115,17 @@ class WorkerPool:
             self.prepare_agent(agent)
 
     def prepare_agent(self, agent: Agent) -> None:
-        """Let the fleet write an agent's summaries."""
+        """Let workers make an agent's summaries."""
         agent.schedule_summary = self._job_runner.queue_summary
 
     async def run(self) -> None:
-        """Work until cancelled or drained."""
+        """Run jobs until cancelled or drained."""
         self._ended.clear()
         self._last_heartbeat, self._heartbeats_since = _loop_time(), None
         beside = [
-            asyncio.create_task(self._heartbeat_loop(), name="signs of life"),
-            asyncio.create_task(self._housekeeping_loop(), name="sweep of the fleet"),
-            asyncio.create_task(self._watch_own_heartbeat(), name="whether the fleet hears of us"),
+            asyncio.create_task(self._heartbeat_loop(), name="heartbeats"),
+            asyncio.create_task(self._housekeeping_loop(), name="housekeeping of the workers"),
+            asyncio.create_task(self._watch_own_heartbeat(), name="check of our own heartbeat"),
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -135,7 +139,7 @@ class WorkerPool:
             self._ended.set()
 
     async def drain(self, timeout_s: float) -> int:
-        """Begin nothing more and let what runs end; returns how many turns were handed over."""
+        """Start no more turns and wait for the running ones. Return how many were handed over."""
         self._accepting = False
         before = self._job_runner.handed_over
         for worker in self._workers.values():
@@ -153,7 +157,7 @@ class WorkerPool:
             self._app.task(name=TASK_NAMES[kind], queue=kind, pass_context=True)(_build_task(step))
 
     async def _keep_worker_running(self, kind: JobKind) -> None:
-        """One worker after the other; each ends when the database does."""
+        """Run a worker, and start another one when it fails with the database."""
         while self._accepting:
             worker = self._workers[kind] = self._build_worker(kind)
             try:
@@ -178,11 +182,11 @@ class WorkerPool:
             fetch_job_polling_interval=pace.poll_s,
             abort_job_polling_interval=HOUSEKEEPING_INTERVAL_S,
             shutdown_graceful_timeout=pace.shutdown_grace_s,
-            # A job ends when what follows from it is kept elsewhere.
+            # A job ends when its result is stored elsewhere.
             delete_jobs="always",
             install_signal_handlers=False,
             update_heartbeat_interval=pace.heartbeat_s,
-            # Only their names are cleared away by that; whose jobs are taken over we say.
+            # This only deletes the worker's row. Which jobs are taken over is decided here.
             stalled_worker_timeout=10 * pace.takeover_after_s,
             worker_middleware=[self._track_job],
         )
@@ -190,7 +194,7 @@ class WorkerPool:
     async def _track_job(
         self, run_job: Callable[[], Awaitable[Any]], context: JobContext, worker: Worker
     ) -> Any:
-        """Know which jobs run here, and look for the next as soon as one has ended."""
+        """Track the jobs that run here, and fetch the next one as soon as a job has ended."""
         number, own, task = context.job.id or 0, worker.worker_id or 0, asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         running = self._running[number] = RunningJob(id=number, worker_id=own, task=task)
@@ -205,17 +209,17 @@ class WorkerPool:
         self._running.pop(job_id, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info(
-                "the end of job %d was not recorded; another worker has taken it over, or will: %r",
+                "the end of job %d was not recorded; another worker takes the job over: %r",
                 job_id,
                 error,
             )
-        # What waited behind its lock was announced while it ran; Procrastinate would look again
-        # only after its polling interval.
+        # A job that waited for this lock was announced while this one ran. Procrastinate would
+        # fetch it only after its polling interval.
         if isinstance(worker, WakeableWorker):
             worker.wake()
 
     async def _housekeeping_loop(self) -> None:
-        """The jobs of those who give no signs of life, and what else is left behind."""
+        """Take over jobs of processes without heartbeats, and clean up."""
         looked = 0.0
         while True:
             now = _loop_time()
@@ -232,19 +236,25 @@ class WorkerPool:
                     await self._queue.delete_expired_replies()
             except DATABASE_ERRORS as error:
                 self._heartbeats_since = None
-                log.debug("the check of other workers failed: %r", error)
+                log.debug("checking other workers failed: %r", error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
     async def _watch_own_heartbeat(self) -> None:
-        """Beside the signs of life, which may hang."""
+        """Cancel the jobs here if the heartbeat fails. It is a separate task, because a heartbeat
+        may hang."""
         while True:
             await asyncio.sleep(self._timings.heartbeat_s)
             if _loop_time() - self._last_heartbeat > self._timings.self_cancel_after_s:
-                self._cancel_jobs([*self._running], "nobody hears of this process")
+                self._cancel_jobs(
+                    [*self._running], "the heartbeat of this process failed for too long"
+                )
 
     async def _heartbeat_loop(self) -> None:
-        """Beside the sweep, which may take its time. Also for workers that wait for their last
-        turns and have stopped to tell themselves."""
+        """Send heartbeats.
+
+        It is a separate task, because housekeeping may be slow. It also covers workers that wait
+        for their last turns and send no heartbeats of their own.
+        """
         while True:
             now = _loop_time()
             try:
@@ -256,38 +266,39 @@ class WorkerPool:
                     )
             except DATABASE_ERRORS as error:
                 self._heartbeats_since = None
-                log.debug("the heartbeat failed: %r", error)
+                log.debug("heartbeat failed: %r", error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
     def _own_worker_ids(self) -> set[int]:
-        """Workers of this process, those with turns that still run among them."""
+        """Return the ids of this process's workers, including those that only finish their
+        turns."""
         working = {worker.worker_id or 0 for worker in self._workers.values()} - {0}
         return working | {running.worker_id for running in self._running.values()}
 
     async def _take_over_stalled_jobs(self) -> None:
-        """Take over from those who are silent."""
+        """Take over the jobs of processes without heartbeats."""
         silence = self._timings.takeover_after_s
         for job in await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=silence):
             await self._take_over_job(job)
 
     async def _reconcile_running_jobs(self) -> None:
-        """What runs here with what does so as the queue has it."""
+        """Compare the jobs that run here with the jobs that the queue lists for this process."""
         before = {*self._running}
         begun = await self._queue.list_running_jobs(self._own_worker_ids())
         self._cancel_jobs(before - begun, "its job was taken over")
         lost = begun - self._running.keys()
-        # Twice in a row, for a job that was fetched a moment ago does not run yet.
+        # Missing twice in a row, because a job that was just fetched does not run yet.
         for number in lost & self._unknown_jobs:
             for job in await self._app.job_manager.list_jobs_async(id=number):
                 await self._take_over_job(job)
         self._unknown_jobs = lost
 
     def _cancel_jobs(self, job_ids: Iterable[int], why: str) -> None:
-        """End what is another one's by now, before it sends or does anything more."""
+        """Cancel jobs that another process has, before they send or do anything more."""
         for number in job_ids:
             running = self._running.get(number)
             if running is not None and not running.over:
-                log.warning("job %d is cancelled: %s", number, why)
+                log.warning("cancelling job %d: %s", number, why)
                 running.over = True
                 self.cancelled_jobs += 1
                 running.task.cancel()
@@ -300,11 +311,11 @@ class WorkerPool:
         if not await self._queue.take_over_job(job.id, job.worker_id, following):
             return
         if following is not None:
-            log.warning("%s of session %s: its worker is gone; taken over", due.kind, due.session)
+            log.warning("taking over %s of session %s: its worker is gone", due.kind, due.session)
         elif due.kind == TURN_QUEUE:
-            why = f"{MAX_TAKEOVERS} workers have died in this turn"
+            why = f"{MAX_TAKEOVERS} workers died in this turn"
             log.error(
-                "turn of session %s failed for good; its messages are dead letters: %s",
+                "turn of session %s abandoned; its messages are dead letters: %s",
                 due.session,
                 why,
             )
@@ -325,7 +336,7 @@ def _build_task(step: Callable[[JobPayload], Awaitable[None]]) -> Callable[..., 
 
 
 class NoLostWakeupEvent(asyncio.Event):
-    """An event that is cleared only of what was heard."""
+    """An event that keeps notifications which arrived after the last wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,18 +357,18 @@ class NoLostWakeupEvent(asyncio.Event):
 
 
 class WakeableWorker(Worker):
-    """A worker that can be told to look."""
+    """A worker that can be woken."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._new_job_event = NoLostWakeupEvent()
 
     def wake(self) -> None:
-        """There may be a job: one that waited behind a lock, for example."""
+        """Fetch jobs now. One that waited for a lock may be free, for example."""
         self._new_job_event.set()
 
     async def _persist_job_status(self, *arguments: Any, **options: Any) -> None:
-        """Tell the queue that a job has ended, unless its turn's end has told it already."""
+        """Report the end of a job to the queue, unless the end of its turn already did."""
         job = current_job.get()
         if job is None or not job.ended:
             await super()._persist_job_status(*arguments, **options)

@@ -1,1 +1,1 @@
-"""Inbound messages and replies that wait."""
+"""Waiting messages and replies."""

@@ -1,4 +1,4 @@
-"""How many messages of a tenant wait, about: counting them for each new one would cost too much."""
+"""Estimate how many messages of a tenant wait. An exact count per message would cost too much."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 COUNT_VALID_S = 1.0
-"""Seconds for which a count holds, with what came in here since added."""
+"""Seconds for which a count is valid. Messages that arrive here meanwhile are added."""
 FULL_COUNT_VALID_S = 0.02
-"""Seconds for which it holds where it is too many: those who wait go, too."""
+"""Seconds for which a count above the limit is valid. It is short because the queue also
+shrinks."""
 MAX_CACHED_COUNTS = 1_000
-"""Counts that are remembered before the old ones go."""
+"""Maximum number of cached counts."""
 
 
 @dataclass(slots=True)
 class _Count:
     counted: int
-    """Messages, by the last count."""
+    """Messages at the last count."""
     came: int
-    """Messages that came in here since."""
+    """Messages that arrived here since then."""
     at: float
-    """When they were counted, by a clock that only goes forward."""
+    """When they were counted, by a monotonic clock."""
 
 
 class BacklogEstimator:
-    """Asks `depth` now and then. What other processes take in is seen at the next count."""
+    """Calls `depth` now and then. Messages of other processes are noticed at the next count."""
 
     def __init__(
         self,
@@ -38,7 +39,8 @@ class BacklogEstimator:
         self._counts: dict[str, _Count] = {}
 
     async def estimate(self, prefix: str, limit: int) -> int:
-        """Messages that wait; exact, but for the last moment, where it comes near the limit."""
+        """Return the number of waiting messages. Near the limit, it is exact except for the last
+        moment."""
         found, now = self._counts.get(prefix), self._clock()
         if found is not None:
             waiting, age = found.counted + found.came, now - found.at
@@ -55,6 +57,6 @@ class BacklogEstimator:
         return count.counted
 
     def note_arrival(self, prefix: str) -> None:
-        """One more was taken in."""
+        """Count one more message."""
         if prefix in self._counts:
             self._counts[prefix].came += 1

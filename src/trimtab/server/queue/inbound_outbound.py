@@ -1,7 +1,4 @@
-"""What came in from outside, and what must go out.
-
-Messages and replies as plain JSON values: what a queue's log is made of.
-"""
+"""Incoming messages and outgoing replies, and their JSON form in a queue's records."""
 
 from __future__ import annotations
 
@@ -15,78 +12,79 @@ from trimtab.log.message import Message, message_from_json, message_to_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRoute:
-    """Where a reply goes."""
+    """The destination of a reply."""
 
     channel: str
-    """Who delivers it: `telegram`, `discord`, …"""
+    """The channel that delivers it: `telegram`, `discord`, …"""
     address: Mapping[str, Any]
-    """What that channel needs to find the receiver, in plain JSON values."""
+    """What the channel needs to find the receiver, as plain JSON values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboundMessage:
-    """Something said to an agent that waits for its turn."""
+    """A message to an agent that waits for its turn."""
 
     session: str
-    """The session's id in the store."""
+    """Id of the session in the store."""
     message: Message
-    """What was said."""
+    """The message itself."""
     key: str
-    """The sender's own: two with the same key in one session are the same."""
+    """The sender's key. Two messages with the same key in one session are the same message."""
     at: float
-    """When it came, in seconds since the epoch."""
+    """When it arrived, in seconds since the epoch."""
     route: ReplyRoute | None = None
-    """Where the reply goes; None where whoever asked reads it in the session."""
+    """The destination of the reply. None if the caller reads it in the session."""
     number: int = 0
-    """Given by the queue: ascending in the order of arrival."""
+    """Set by the queue, ascending in the order of arrival."""
     request_id: str = ""
-    """Of the HTTP request that brought it; empty for none."""
+    """Id of the HTTP request that sent it. Empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboundMessage:
-    """A reply on its way out."""
+    """A reply to send."""
 
     session: str
-    """The session's id in the store."""
+    """Id of the session in the store."""
     seq: int
-    """Where the reply stands in the log; 0 for a word that is not in it, such as an apology."""
+    """Log position of the reply. 0 for a text that is not in the log, such as an apology."""
     text: str
-    """What is sent."""
+    """The text to send."""
     route: ReplyRoute
-    """Where it goes."""
+    """The destination."""
     key: str
-    """The same for each attempt at it, and for no other; for platforms that know idempotency."""
+    """The same for each attempt, and unique. Platforms with idempotency use it."""
     number: int = 0
-    """Given by the queue: ascending in the order in which they were written."""
+    """Set by the queue, ascending in the order of writing."""
     attempts: int = 0
-    """Deliveries that were begun before and of which nobody knows whether they arrived."""
+    """Number of earlier deliveries whose outcome is unknown."""
 
 
 QUEUE_RECORD_VERSION = 1
-"""Of the stored shape. A change of shape raises it and teaches `checked` the one before."""
+"""Version of the stored format. If it changes, `check_queue_record_version` must read the old
+one."""
 
 QueueRecord = Mapping[str, Any]
 
 
 def encode_queue_record(record: QueueRecord) -> bytes:
-    """A record as a line of JSON, without its end. Keys keep their order, as in a session's log."""
+    """Return a record as a line of JSON without a newline. Keys keep their order."""
     whole = {"v": QUEUE_RECORD_VERSION, **record}
     return json.dumps(whole, separators=(",", ":"), allow_nan=False).encode()
 
 
 def check_queue_record_version(record: QueueRecord) -> QueueRecord:
-    """A record that was read; one of a later release is refused."""
+    """Return the record. Raises `ValueError` if its version is unknown."""
     if record.get("v") != QUEUE_RECORD_VERSION:
         raise ValueError(
-            f"a record of the queue has format version {record.get('v')}; this release reads "
-            f"{QUEUE_RECORD_VERSION}: upgrade trimtab to serve from this folder"
+            f"unknown queue record version {record.get('v')}: this release reads "
+            f"{QUEUE_RECORD_VERSION}; upgrade trimtab to serve from this folder"
         )
     return record
 
 
 def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
-    """A message that came in."""
+    """Return the record of an incoming message."""
     return {
         "kind": "letter",
         "number": inbound.number,
@@ -95,13 +93,13 @@ def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
         "at": inbound.at,
         "message": message_to_json(inbound.message),
         "route": route_to_record(inbound.route) if inbound.route is not None else None,
-        # Not in records of earlier releases, which do not look at it.
+        # Older releases have no such field, and ignore it.
         **({"request_id": inbound.request_id} if inbound.request_id else {}),
     }
 
 
 def inbound_from_record(record: QueueRecord) -> InboundMessage:
-    """The inverse of `inbound_to_record`."""
+    """Read what `inbound_to_record` returned."""
     return InboundMessage(
         session=record["session"],
         message=message_from_json(record["message"]),
@@ -114,7 +112,7 @@ def inbound_from_record(record: QueueRecord) -> InboundMessage:
 
 
 def outbound_to_record(reply: OutboundMessage) -> QueueRecord:
-    """A reply that must go out."""
+    """Return the record of an outgoing reply."""
     return {
         "number": reply.number,
         "session": reply.session,
@@ -127,7 +125,7 @@ def outbound_to_record(reply: OutboundMessage) -> QueueRecord:
 
 
 def outbound_from_record(record: QueueRecord) -> OutboundMessage:
-    """The inverse of `outbound_to_record`."""
+    """Read what `outbound_to_record` returned."""
     return OutboundMessage(
         session=record["session"],
         seq=record["seq"],
@@ -140,10 +138,10 @@ def outbound_from_record(record: QueueRecord) -> OutboundMessage:
 
 
 def route_to_record(route: ReplyRoute) -> QueueRecord:
-    """Where a reply goes."""
+    """Return the record of a destination."""
     return {"door": route.channel, "address": dict(route.address)}
 
 
 def route_from_record(record: QueueRecord) -> ReplyRoute:
-    """The inverse of `route_to_record`."""
+    """Read what `route_to_record` returned."""
     return ReplyRoute(channel=record["door"], address=record["address"])

@@ -1,4 +1,5 @@
-"""The queue in PostgreSQL: a message and the turn that it wants are kept in one transaction."""
+"""The message queue in PostgreSQL. One transaction stores a message and the turn that it
+requires."""
 
 from __future__ import annotations
 
@@ -38,22 +39,22 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 )
 
 MAX_COUNTED_MESSAGES = 1_000_000
-"""Messages that are counted."""
+"""Maximum number of messages that are counted."""
 REPLY_RETENTION_S = {"sent": 3_600.0, "refused": 30 * 86_400.0}
-"""Seconds that the key of a reply is known after it has left, and one that never will is kept."""
+"""Seconds for which the key of a delivered reply, and an undeliverable reply, are kept."""
 CLEANUP_BATCH_ROWS = 1_000
-"""Rows that are cleared away at once."""
+"""Rows that one statement deletes."""
 
 
 class PostgresMessageQueue:
-    """The `MessageQueue` for many processes. Made by `connect`, given back by `close`."""
+    """The `MessageQueue` for several processes. Created by `connect`, released by `close`."""
 
     def __init__(self, connections: ConnectionPool, job_queue: ProcrastinateJobQueue) -> None:
         self.job_queue = job_queue
-        """Where turns are due."""
+        """The job queue for turns."""
         self.on_replies: Callable[[], None] = lambda: None
-        """Called where replies were written here: `ReplyDelivery.due`. Others find them when they
-        look."""
+        """Called when this process has stored replies: `ReplyDelivery.wake`. Other processes
+        poll."""
         self._connections = connections
         self._fetch = connections.fetch
         self._erasable = PostgresErasableQueue(connections)
@@ -95,7 +96,7 @@ class PostgresMessageQueue:
         return row is not None and row[0]
 
     def borrow_connection(self) -> BorrowedConnection:
-        """A connection that sees the queue, for the length of an `async with`."""
+        """Return a connection to the queue's tables, for an `async with` block."""
         return self._connections.borrow()
 
     async def pending(
@@ -145,11 +146,11 @@ class PostgresMessageQueue:
         return inbound_from_row(rows[0]).at if rows else None
 
     def pool_usage(self) -> PoolUsage:
-        """Its connections at this moment."""
+        """The current use of the connection pool."""
         return self._connections.usage()
 
     async def count_waiting_retries(self) -> int:
-        """Return how many sessions wait for another attempt at their turn."""
+        """Return how many sessions wait to retry their turn."""
         return (await self._fetch(SERVER_QUERIES["waiting_retries"], []))[0][0]
 
     async def dead_letter_session(
@@ -245,7 +246,7 @@ class PostgresMessageQueue:
     async def check_writable(self) -> None:
         rows = await self._fetch(SERVER_QUERIES["read_only"], [])
         if rows[0][0]:
-            raise StoreNotWritable("the database takes no writes: it is a standby, or read only")
+            raise StoreNotWritable("the database is not writable: it is a standby or read-only")
         await self.depth("\x7f/")
 
     async def close(self) -> None:
@@ -253,32 +254,36 @@ class PostgresMessageQueue:
         await self._connections.close()
 
     async def pending_after_open_posts(self, session: str, *, limit: int) -> list[InboundMessage]:
-        """What waits, once all have ended who post to this session and took a job for queued that
-        has begun."""
-        # Two statements, for the second must see what was committed before the first ended. In one
-        # round trip, by psycopg's pipeline mode, they take twice the CPU.
+        """Return the waiting messages, after the open posts to this session have ended.
+
+        Such a post may have seen a queued job that has started meanwhile, and so has queued none.
+        """
+        # Two statements, because the second must see what was committed before the first ended. In
+        # psycopg's pipeline mode it would be one round trip, but twice the CPU time.
         await self._fetch(SERVER_QUERIES["pass_gate"], [Int8(compute_session_lock_key(session))])
         return await self.pending(session, limit=limit)
 
     async def defer_job(self, payload: JobPayload, *, delay_s: float = 0.0) -> bool:
-        """Queue a job; False where one is queued already."""
+        """Queue a job. Return False if one is already queued."""
         async with self._connections.borrow() as connection, connection.transaction():
             return await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
 
     async def replace_queued_job(self, payload: JobPayload, *, delay_s: float) -> None:
-        """Queue a job for later in place of one that is queued for now, if there is."""
+        """Queue a job for later, and remove one that is queued for now."""
         done = False
         while not done:
             async with self._connections.borrow() as connection, connection.transaction():
                 await connection.execute(SERVER_QUERIES["drop_queued"], [payload.lock])
-                # Somebody may have queued one in between, and have committed.
+                # Another process may have queued one in between and committed.
                 done = await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
 
     async def take_over_job(
         self, job_id: int, worker_id: int | None, replacement: JobPayload | None
     ) -> bool:
-        """Put another job, or none, in the place of one whose worker is gone; False where the job
-        has moved on."""
+        """Replace a job whose worker is gone by another job, or by none.
+
+        Return False if the job has changed meanwhile.
+        """
         async with self._connections.borrow() as connection, connection.transaction():
             cursor = await connection.execute(
                 SERVER_QUERIES["drop_job"],
@@ -289,12 +294,12 @@ class PostgresMessageQueue:
             return bool(cursor.rowcount)
 
     async def list_running_jobs(self, worker_ids: Collection[int]) -> set[int]:
-        """Jobs that these workers run, as the queue has it."""
+        """Return the jobs that these workers run, according to the queue."""
         rows = await self._fetch(SERVER_QUERIES["begun"], [[*map(Int8, worker_ids)]])
         return {row[0] for row in rows}
 
     async def queue_stranded_sessions(self, limit: int = 1_000) -> int:
-        """Queue jobs for messages that have none; returns how many."""
+        """Queue jobs for messages that have none. Return how many were queued."""
         rows = await self._fetch(SERVER_QUERIES["stranded"], [Int8(limit)])
         return sum(
             [
@@ -304,7 +309,7 @@ class PostgresMessageQueue:
         )
 
     async def delete_expired_replies(self) -> None:
-        """Clear away what has left, or was refused, long ago."""
+        """Delete replies that were delivered or refused long ago."""
         for state, seconds in REPLY_RETENTION_S.items():
             swept = CLEANUP_BATCH_ROWS
             while swept == CLEANUP_BATCH_ROWS:
@@ -319,8 +324,10 @@ class PostgresMessageQueue:
 
 @contextmanager
 def _ending(job: RunningJob | None) -> Generator[None]:
-    """Whoever looks for jobs that were taken over leaves this one alone: it may be gone from the
-    queue a moment before its own process has heard."""
+    """Protect the running job from `_cancel_jobs` while it ends.
+
+    It may leave the queue a moment before its own process knows.
+    """
     if job is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What is deleted or erased leaves the message queue in PostgreSQL; jobs are not needed for it."""
+"""Erase messages in the PostgreSQL queue. This needs no job queue."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 
 
 class PostgresErasableQueue:
-    """The `ErasableQueue` of a database that others serve. Made by `connect`, given back by
-    `close`."""
+    """The `ErasableQueue` of a database that other processes serve.
+
+    Created by `connect`, released by `close`.
+    """
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
@@ -57,7 +59,7 @@ class PostgresErasableQueue:
             await _erase_replies(connection, session, positions)
 
     def borrow_connection(self) -> BorrowedConnection:
-        """A connection for the length of an `async with`."""
+        """Return a connection for an `async with` block."""
         return self._connections.borrow()
 
     async def close(self) -> None:

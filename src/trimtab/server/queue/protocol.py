@@ -1,8 +1,9 @@
-"""What a queue promises, whatever it is made of: what came in is answered, what is said goes out.
+"""The interface of a message queue.
 
-An inbound message is durable when `post` returns and stays until its turn is finished. `finish`
-removes it and writes the replies in one step, so after a crash the turn is done again from the log,
-where nothing is said twice (its key is there) and no reply is asked for again (it is there, too).
+An incoming message is durable when `post` returns, and stays until its turn is finished.
+`finish_turn` removes it and writes the replies in one step. After a crash, the turn runs again from
+the log. No message is added twice, because the log has its key. No reply is requested again,
+because the log has it.
 """
 
 from __future__ import annotations
@@ -13,66 +14,71 @@ from typing import Protocol
 
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage
 
-ERASED_DETAILS_TEXT = "the details were erased with a message"
+ERASED_DETAILS_TEXT = "the details were erased together with a message"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSession:
-    """A session whose turn has failed for good; its messages wait for somebody to look."""
+    """A session whose turn was abandoned. Its messages wait until an operator revives them."""
 
     session: str
-    """Its id."""
+    """Id of the session."""
     why: str
-    """What went wrong the last time."""
+    """The last error."""
     messages: int
-    """Messages that wait."""
+    """Number of messages."""
     at: float
-    """When it was given up, in seconds since the epoch."""
+    """When the turn was abandoned, in seconds since the epoch."""
     replies: int = 0
-    """Replies that will never arrive: `MessageQueue.refused`."""
+    """Number of replies that will never arrive: `MessageQueue.mark_undeliverable`."""
 
 
 def erase_failure_details(reason: str) -> str:
-    """Why something was given up, without the words of an error, which may quote a message."""
+    """Return the kind of an error without its details, because these may quote a message."""
     kind = reason.partition(":")[0]
     return f"{kind}: {ERASED_DETAILS_TEXT}" if kind.isidentifier() else ERASED_DETAILS_TEXT
 
 
 class ErasableQueue(Protocol):
-    """As much of a queue as whoever forgets something needs."""
+    """The part of a queue that an erasure needs."""
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100
     ) -> list[InboundMessage]:
-        """The messages of a session that wait, in order, from behind a number."""
+        """Return the waiting messages of a session in order, after a number."""
         ...
 
     async def forget_session(self, session: str) -> None:
-        """Remove all messages and replies of a session that is deleted, from whatever they are
-        written to: when this returns nothing of them is left."""
+        """Remove all messages and replies of a session that is deleted.
+
+        When this returns, no file has any part of them.
+        """
         ...
 
     async def erase_messages(
         self, session: str, positions: Collection[int], keys: Collection[str]
     ) -> None:
-        """Destroy what is kept of messages that are erased, as `forget` does.
+        """Destroy the stored content of erased messages, as thoroughly as `forget_session`.
 
-        Messages with these keys wait on, without what they say: it is in the log under its key.
-        Replies that stand at these positions do not leave. What errors said goes as well, for they
-        may quote a message.
+        Messages with these keys still wait, without their content: the log has it under their key.
+        Replies at these positions are not sent. Error details are also erased, because they may
+        quote a message.
         """
         ...
 
 
 class MessageQueue(ErasableQueue, Protocol):
-    """Messages by session. Every method may raise `StoreUnavailable`."""
+    """Stores messages by session. Every method may raise `StoreUnavailable`."""
 
     on_replies: Callable[[], None]
-    """Called when there is something to send; set by whoever delivers."""
+    """Called when there are replies to send. The delivery sets it."""
 
     async def post(self, inbound: InboundMessage) -> bool:
-        """Keep a message and see to it that a turn follows; False where one with its key waits, or
-        was answered: that is in the session's log."""
+        """Store a message and request a turn.
+
+        Return False if a message with its key waits or was answered, so that it is in the session's
+        log.
+        """
         ...
 
     async def finish_turn(
@@ -82,24 +88,27 @@ class MessageQueue(ErasableQueue, Protocol):
         answered: Collection[int],
         replies: Sequence[OutboundMessage],
     ) -> None:
-        """Remove messages that were answered and keep the replies to be sent, all or none.
+        """Remove answered messages and store the replies to send: all or nothing.
 
-        An epoch older than the session's newest turn is refused with `StaleOwner`. A reply whose
-        key is known is not kept again, and none is of a session that is gone.
+        Raises `StaleOwner` if the epoch is older than the session's newest turn. A reply whose key
+        is known is not stored again. Replies of a deleted session are not stored.
         """
         ...
 
     async def list_waiting_sessions(self) -> list[str]:
-        """Sessions with messages that no turn has been given up for: to be taken up at a start."""
+        """Return the sessions with waiting messages whose turn was not abandoned, for the start."""
         ...
 
     async def depth(self, prefix: str = "") -> int:
-        """Messages that wait in sessions whose ids begin so; those given up rest, and do not."""
+        """Return the number of waiting messages in sessions with this prefix. Dead letters do not
+        count."""
         ...
 
     async def oldest_waiting_at(self) -> float | None:
-        """When the first of the messages that wait arrived, in seconds since the epoch; None where
-        none waits."""
+        """Return when the oldest waiting message arrived, in seconds since the epoch.
+
+        Return None if no message waits.
+        """
         ...
 
     async def dead_letter_session(
@@ -109,54 +118,57 @@ class MessageQueue(ErasableQueue, Protocol):
         why: str,
         replies: Sequence[OutboundMessage] = (),
     ) -> bool:
-        """Let a message's whole session rest until somebody looks; new ones begin a turn again.
+        """Turn all messages of a message's session into dead letters. New messages start a turn
+        again.
 
-        `epoch` is the newest turn that whoever gives up knew of; None where it knew of none. False,
-        and nothing is kept, where a newer one has claimed the session, or the message is gone.
+        `epoch` is the newest turn that the caller knows. None if it knows none. Return False and
+        store nothing if a newer turn has claimed the session, or the message is gone.
         """
         ...
 
     async def list_dead_letters(
         self, *, prefix: str = "", limit: int = 100
     ) -> list[DeadLetterSession]:
-        """What was given up, the newest first."""
+        """Return the sessions with dead letters, newest first."""
         ...
 
     async def dead_letter_reason(self, session: str) -> str | None:
-        """Why a session's messages rest; None where none do."""
+        """Return why a session's messages are dead letters. None if there are none."""
         ...
 
     async def revive(self, session: str) -> bool:
-        """Try again what was given up; False where nothing was."""
+        """Retry the dead letters of a session. Return False if there are none."""
         ...
 
     async def lease_replies(
         self, channels: Collection[str], *, limit: int, lease_s: float
     ) -> list[OutboundMessage]:
-        """Replies to be sent now, at most one of each session, the oldest: theirs is an order.
+        """Lease the replies to send now: the oldest of each session, to keep their order.
 
-        Each is lent for `lease_s` seconds; whoever comes back later for it finds `attempts` raised.
+        A lease lasts `lease_s` seconds. If it expires, the next lease has a higher `attempts`.
         """
         ...
 
     async def mark_delivered(self, number: int) -> None:
-        """A reply has arrived."""
+        """Record that a reply has arrived."""
         ...
 
     async def postpone_reply(
         self, number: int, *, delay_s: float, why: str, maybe_sent: bool
     ) -> None:
-        """A reply waits for another attempt; `sent` where it may have arrived nevertheless."""
+        """Postpone a reply for another attempt. `maybe_sent` means that it may have arrived
+        anyway."""
         ...
 
     async def mark_undeliverable(self, number: int, why: str) -> None:
-        """A reply will never arrive: kept for the dead-letter view, out of the way of others."""
+        """Record that a reply will never arrive. It stays as a dead letter and blocks no others."""
         ...
 
     async def check_writable(self) -> None:
-        """Write something that changes nothing; raises what is in the way, such as `StoreFull`."""
+        """Make a write that changes nothing. Raises the error that prevents it, such as
+        `StoreFull`."""
         ...
 
     async def close(self) -> None:
-        """Give back whatever is held."""
+        """Release all resources."""
         ...

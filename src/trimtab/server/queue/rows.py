@@ -1,4 +1,4 @@
-"""Messages as rows of a database: what is looked for stands beside a body of JSON."""
+"""Messages as database rows: columns for searching, and a JSON body."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from trimtab.server.queue.inbound_outbound import (
 
 
 def encode_inbound_body(inbound: InboundMessage) -> str:
-    """What a message says."""
+    """Return the body of a message."""
     return encode_queue_record(inbound_to_record(inbound)).decode()
 
 
 def inbound_from_row(row: tuple[Any, ...]) -> InboundMessage:
-    """The message whose row it was: number, body."""
+    """Return the message of a row: number and body."""
     number, body = row
     return inbound_from_record({**check_queue_record_version(json.loads(body)), "number": number})
 
 
 def encode_outbound_body(reply: OutboundMessage) -> str:
-    """What a reply says."""
+    """Return the body of a reply."""
     return encode_queue_record(outbound_to_record(reply)).decode()
 
 
 def outbound_from_row(row: tuple[Any, ...]) -> OutboundMessage:
-    """The reply whose row it was: number, body, attempts."""
+    """Return the reply of a row: number, body and attempts."""
     number, body, attempts = row
     return outbound_from_record(
         {**check_queue_record_version(json.loads(body)), "number": number, "attempts": attempts}

@@ -1,4 +1,4 @@
-"""The queue of one machine, in the database beside the sessions."""
+"""The message queue of one machine, in the database beside the sessions."""
 
 from __future__ import annotations
 
@@ -32,31 +32,34 @@ from trimtab.server.sqlite.queries import (
 from trimtab.stores.files import FileStore
 
 MAX_KEPT_REPLIES = {"sent": 10_000, "refused": 1_000}
-"""Replies that are kept, the newest: the keys of those that have left, for a turn that is done
-again is done soon; and those that will never arrive, to be looked at."""
+"""Number of the newest replies that are kept.
+
+Delivered replies are kept for their keys, because a turn that runs again does so soon.
+Undeliverable replies are kept for the operator.
+"""
 REPLIES_BETWEEN_CLEANUPS = 1_000
 MAX_ANSWERED_KEYS = 10_000
-"""Keys of messages that were answered a moment ago and are remembered."""
+"""Number of keys of recently answered messages that are remembered."""
 
 
 class SessionLogs(Protocol):
-    """As much of a store as the queue needs."""
+    """The part of a store that the queue needs."""
 
     async def find_key(self, session: str, key: str) -> int | None:
-        """Where a session's log has a key; None for nowhere."""
+        """Return the position of a key in a session's log. None if it is not there."""
         ...
 
     async def latest_epoch(self, session: str) -> int:
-        """The newest claimed turn's; 0 where none was."""
+        """Return the epoch of the newest claimed turn. 0 if there is none."""
         ...
 
     async def position(self, session: str) -> int:
-        """The last position of a session's log; 0 where there is none."""
+        """Return the last position of a session's log. 0 if there is no log."""
         ...
 
 
 class SqliteMessageQueue:
-    """The `MessageQueue` for one process. Made by `open`, given back by `close`."""
+    """The `MessageQueue` for one process. Created by `open`, released by `close`."""
 
     def __init__(
         self,
@@ -67,15 +70,15 @@ class SqliteMessageQueue:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.on_posted = on_posted
-        """Called with the session of each message that was posted, by whichever process."""
+        """Called with the session of each posted message, whichever process posted it."""
         self.on_replies: Callable[[], None] = lambda: None
-        """Called where replies were written: `ReplyDelivery.due`."""
+        """Called when replies were stored: `ReplyDelivery.wake`."""
         self.database = database
-        """Where it is kept."""
+        """The database of the queue."""
         self._store = store
         self._clock = clock
         self._answered = BoundedDict[tuple[str, str], None](MAX_ANSWERED_KEYS)
-        """Session and key of messages whose rows have gone since somebody looked into the log."""
+        """Session and key of messages whose rows were removed since the last search in the log."""
         self._replies_to_cleanup = 0
         self._newest_number = 0
         self._looking: asyncio.Task[None] | None = None
@@ -91,8 +94,11 @@ class SqliteMessageQueue:
         fsync: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> SqliteMessageQueue:
-        """The queue of a store's folder, as it was left; who does not `serve` may post to it beside
-        a process that does. Raises `QueueInUse` and `LogDamaged`."""
+        """Open the queue of a store's folder.
+
+        Without `serve`, a process may post to it beside the process that serves. Raises
+        `QueueInUse` and `LogDamaged`.
+        """
         database = await SqliteDatabase.open(store.root, serve=serve, fsync=fsync)
         made = cls(database, store, on_posted, clock=clock)
         if serve:
@@ -108,13 +114,13 @@ class SqliteMessageQueue:
         )
 
     def post_in_transaction(self, connection: Connection, inbound: InboundMessage) -> bool:
-        """Post in the caller's transaction, after a look at `is_in_log`."""
+        """Post in the caller's transaction. Call `is_in_log` before."""
         if (inbound.session, inbound.key) in self._answered:
             return False
         return insert_message(connection, inbound) is not None
 
     async def is_in_log(self, inbound: InboundMessage) -> bool:
-        """Whether the session's log has it: it was answered, or is being answered."""
+        """Whether the session's log has the message, so that it was or is being answered."""
         return await self._store.find_key(inbound.session, inbound.key) is not None
 
     async def pending(
@@ -149,7 +155,7 @@ class SqliteMessageQueue:
         return (await self._scan("depth", *compute_name_range(prefix)))[0][0]
 
     async def count_waiting_replies(self) -> int:
-        """Return how many replies have not left and still may."""
+        """Return how many replies are neither delivered nor abandoned."""
         return (await self._scan("waiting_replies"))[0][0]
 
     async def oldest_waiting_at(self) -> float | None:
@@ -219,7 +225,7 @@ class SqliteMessageQueue:
 
         def lend(connection: Connection) -> list[tuple[Any, ...]]:
             rows = connection.execute(SQLITE_QUERIES["outgoing"], asked).fetchall()
-            # Before anything is sent: after a crash it is known that it may have been.
+            # Stored before sending, so that after a crash it is known that it may have been sent.
             connection.executemany(
                 SQLITE_QUERIES["lend"], [(number, now + lease_s) for number, _, _ in rows]
             )
@@ -273,7 +279,7 @@ class SqliteMessageQueue:
         await self.database.close()
 
     def _keep_replies(self, connection: Connection, replies: Sequence[OutboundMessage]) -> None:
-        """Keep those whose keys are not known, and let go of the oldest that have left."""
+        """Store the replies with new keys, and drop the oldest delivered ones."""
         for reply in replies:
             insert_reply(connection, reply, self._clock())
         self._replies_to_cleanup += len(replies)
@@ -283,7 +289,7 @@ class SqliteMessageQueue:
                 connection.execute(SQLITE_QUERIES["shorten_outbox"], [state, most])
 
     def _look_for_foreign_posts(self) -> None:
-        """Another process has written: what it has posted wants a turn."""
+        """Request turns for messages that another process has posted."""
 
         async def look() -> None:
             rows = await self._scan("posted_since", self._newest_number)
@@ -304,6 +310,6 @@ class SqliteMessageQueue:
 
 
 def _end_loans(connection: Connection) -> int:
-    """What an earlier process was sending when it ended is due; returns the newest number."""
+    """Make replies due that an earlier process was sending. Return the newest number."""
     connection.execute(SQLITE_QUERIES["end_loans"])
     return connection.execute(SQLITE_QUERIES["newest_number"]).fetchone()[0]

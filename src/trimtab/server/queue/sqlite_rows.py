@@ -1,4 +1,4 @@
-"""What becomes of messages and replies, as statements within somebody's transaction."""
+"""Statements for messages and replies. The caller owns the transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab.server.sqlite.queries import SQLITE_QUERIES, decode_name, encode_li
 
 
 def insert_message(connection: Connection, inbound: InboundMessage) -> int | None:
-    """Keep a message, and let its session rest no longer; its number, None where its key waits."""
+    """Store a message and revive its session. Return its number, or None if its key is waiting."""
     session = encode_name(inbound.session)
     values = [session, encode_name(inbound.key), encode_inbound_body(inbound)]
     cursor = connection.execute(SQLITE_QUERIES["post"], values)
@@ -30,7 +30,7 @@ def insert_message(connection: Connection, inbound: InboundMessage) -> int | Non
 
 
 def remove_messages(connection: Connection, session: str, numbers: Collection[int]) -> list[str]:
-    """Remove what was answered; returns its keys."""
+    """Remove answered messages. Return their keys."""
     values = [encode_name(session), encode_list(numbers)]
     rows = connection.execute(SQLITE_QUERIES["answered_keys"], values).fetchall()
     connection.execute(SQLITE_QUERIES["remove_answered"], values)
@@ -39,7 +39,7 @@ def remove_messages(connection: Connection, session: str, numbers: Collection[in
 
 
 def insert_reply(connection: Connection, reply: OutboundMessage, due: float) -> int | None:
-    """Keep a reply; its number, None where its key is known."""
+    """Store a reply. Return its number, or None if its key is known."""
     names = [reply.session, reply.key, reply.route.channel]
     values = [*map(encode_name, names), encode_outbound_body(reply), reply.attempts, due]
     cursor = connection.execute(SQLITE_QUERIES["keep_reply"], values)
@@ -47,13 +47,13 @@ def insert_reply(connection: Connection, reply: OutboundMessage, due: float) -> 
 
 
 def end_reply(connection: Connection, query_name: str, number: int, *values: object) -> None:
-    """Let a reply wait no longer, by a query, and the next one of its session go."""
+    """End a reply with the named query, so that the next one of its session can go."""
     connection.execute(SQLITE_QUERIES[query_name], [number, *values])
     connection.execute(SQLITE_QUERIES["let_next_go"], [number, 0.0])
 
 
 def revive_session(connection: Connection, session: str) -> bool:
-    """Let messages and replies that were given up wait again; False where none were."""
+    """Revive dead letters and undeliverable replies. Return False if there are none."""
     name = [encode_name(session)]
     messages = connection.execute(SQLITE_QUERIES["revive_session"], name).rowcount
     replies = connection.execute(SQLITE_QUERIES["send_again"], name).rowcount
@@ -63,7 +63,8 @@ def revive_session(connection: Connection, session: str) -> bool:
 
 
 def give_up_session(connection: Connection, session: str, number: int, why: str, at: float) -> bool:
-    """Let a session rest because of a message; False where that is gone."""
+    """Turn a session's messages into dead letters because of one message. Return False if that is
+    gone."""
     name = encode_name(session)
     if connection.execute(SQLITE_QUERIES["is_waiting"], [name, number]).fetchone() is None:
         return False
@@ -72,7 +73,7 @@ def give_up_session(connection: Connection, session: str, number: int, why: str,
 
 
 def forget_session(connection: Connection, session: str) -> None:
-    """Remove all of a session."""
+    """Remove everything of a session."""
     for query in ("forget_inbox", "forget_outbox", "revive_session"):
         connection.execute(SQLITE_QUERIES[query], [encode_name(session)])
 
@@ -80,7 +81,7 @@ def forget_session(connection: Connection, session: str) -> None:
 def erase_messages(
     connection: Connection, session: str, positions: Collection[int], keys: Collection[str]
 ) -> None:
-    """Remove what messages say, replies at these positions, and what errors said."""
+    """Erase the content of messages, the replies at these positions, and error details."""
     name = encode_name(session)
     rows = connection.execute(SQLITE_QUERIES["said_in_messages"], [name, encode_list(keys)])
     for queued in map(inbound_from_row, rows.fetchall()):

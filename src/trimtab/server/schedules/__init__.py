@@ -1,1 +1,1 @@
-"""What an agent is told at set times."""
+"""Messages that an agent gets at set times."""

@@ -1,4 +1,4 @@
-"""Which of the runs that are due are made: all, one for all, or none that was missed."""
+"""Decide which due runs are made: all of them, one for all missed runs, or none that was missed."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 from trimtab.server.schedules.triggers import find_last_due_time, find_next_due_time
 
 LATE_AFTER_S = 60.0
-"""Seconds after which a run is late: what is looked at so often is on time."""
+"""Seconds after which a run is late. The runner polls often enough to stay below this."""
 MAX_RUNS_PER_STEP = 200
-"""Runs that are made up for in one step; more follow in the next."""
+"""Maximum number of missed runs that one step makes up for. The next steps do the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRunsDecision:
-    """What becomes of a schedule that is due."""
+    """What happens to a due schedule."""
 
     due_times: tuple[float, ...]
-    """The runs that are made, by when they were due."""
+    """Due times of the runs to make."""
     skipped: ScheduleRunLogEntry | None
-    """Those that are not, with why."""
+    """The runs to skip, with the reason."""
     next_run_at: float | None
-    """When it is due next. It moves forward only: a clock that is set back runs nothing twice."""
+    """When it is due next. This only moves forward, so a clock that is set back runs nothing
+    twice."""
 
     def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRunLogEntry]:
-        """What the run log says of it."""
+        """Return the entries of the run log."""
         made = [
             ScheduleRunLogEntry(schedule=schedule.id, due=due, at=now) for due in self.due_times
         ]
@@ -34,10 +35,10 @@ class DueRunsDecision:
 
 
 def decide_due_runs(schedule: Schedule, now: float) -> DueRunsDecision:
-    """Decide about a schedule whose `next_run_at` has come."""
+    """Decide which runs to make of a schedule whose `next_run_at` has passed."""
     first = schedule.next_run_at
     if first is None or first > now:
-        raise ValueError(f"{schedule.id} is not due")
+        raise ValueError(f"schedule {schedule.id} is not due")
     allowed = 0.0 if schedule.catch_up == "skip" else float(schedule.catch_up_window)
     oldest = now - max(LATE_AFTER_S, allowed)
     due = _list_due_times(schedule, first, oldest, now) if schedule.catch_up == "all" else ()
@@ -59,7 +60,7 @@ def _list_due_times(
     schedule: Schedule, first: float, oldest: float, now: float
 ) -> tuple[float, ...]:
     found: list[float] = []
-    # Whole seconds: the first one that is not too old may be due at that very second.
+    # In whole seconds, because the oldest allowed run may be due at that very second.
     at = first if first >= oldest else find_next_due_time(schedule.trigger, math.ceil(oldest) - 1.0)
     while at is not None and at <= now and len(found) < MAX_RUNS_PER_STEP:
         found.append(at)
@@ -71,5 +72,5 @@ def _skip_reason(schedule: Schedule, *, made_up: bool) -> str:
     if schedule.catch_up == "skip":
         return "missed, and `catch_up` is `skip`"
     if schedule.catch_up == "once" and made_up:
-        return "missed; one later run catches up for all"
+        return "missed; one later run replaces all missed runs"
     return f"missed more than {schedule.catch_up_window:,} seconds ago"

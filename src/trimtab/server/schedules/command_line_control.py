@@ -1,4 +1,4 @@
-"""The schedules of a store, for an operator beside the processes that run them."""
+"""Open the schedules of a store for the command line, beside the processes that run them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ FLEET_PACKAGES_HINT = "schedules on PostgreSQL need more packages: pip install '
 
 @asynccontextmanager
 async def open_schedules(location: str) -> AsyncGenerator[ScheduleStore]:
-    """The schedules of a folder or a database, whoever runs them: what is changed here they notice,
-    and what is posted here they answer, or whoever serves next."""
+    """Open the schedules of a folder or a database.
+
+    The process that serves them notices the changes and answers posted messages. If none is
+    running, the next one does.
+    """
     if not is_database_address(location):
-        # It says where to look where there is no such folder.
+        # If the folder does not exist, this error says so.
         store = await open_store(location, allow_new_folder=False)
         assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
         try:

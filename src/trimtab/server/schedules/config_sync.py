@@ -1,9 +1,8 @@
-"""The schedules of `agent.yaml` are brought in when an agent is served: added, changed, removed.
+"""Add, change and remove the schedules of `agent.yaml` when an agent is served.
 
-Who gets the result of a schedule, as a file names them: `telegram:123456`.
-
-The run happens in that chat's own session unless another is named. Whoever answers to what they got
-is then understood: it was said where they speak.
+A file names the receiver of the result as `telegram:123456`. The run happens in the session of that
+chat, unless the file names another session. So the agent understands what the user answers to the
+result.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ async def sync_schedules_from_config(
     now: float,
     tenant: str = DEFAULT_TENANT,
 ) -> None:
-    """Let an agent have the schedules of its file, and no others but those of its tools.
+    """Give an agent exactly the schedules of its file, and keep those of its tools.
 
-    One that is due at the same times as before goes on where it was: what was missed meanwhile is
-    made up for as it says. Raises `ValueError` where a schedule cannot be read; then none changes.
+    A schedule with the same due times continues, and makes up for missed runs as configured. Raises
+    `ValueError` if a schedule is invalid. Then nothing changes.
     """
     wanted = {
         one.id: one
@@ -52,7 +51,7 @@ async def sync_schedules_from_config(
 def build_schedule_from_config(
     agent: str, name: str, block: Block, *, now: float, tenant: str = DEFAULT_TENANT
 ) -> Schedule:
-    """A schedule as a file has it. Raises `ValueError`."""
+    """Build a schedule from its block in the file. Raises `ValueError`."""
     try:
         when = _parse_trigger_config(block)
         route = parse_chat_route(block.to) if block.to is not None else None
@@ -63,8 +62,8 @@ def build_schedule_from_config(
     )
     if not is_valid_name(session):
         raise ValueError(
-            f"schedules.{name}: {session[:60]!r} is no name for a session; take letters, digits "
-            "and _.:@+=-, 128 at most"
+            f"schedules.{name}: invalid session name {session[:60]!r}: use letters, digits and "
+            "_.:@+=-, at most 128 characters"
         )
     return Schedule(
         id=f"{tenant}/{agent}/{name}",
@@ -73,7 +72,7 @@ def build_schedule_from_config(
         trigger=when,
         origin="file",
         created_at=now,
-        # What is due once is due even if that is over: whether it is made up for is judged then.
+        # A one-time schedule is due even if its time is over. `catch_up` decides what happens then.
         next_run_at=when.at if when.at is not None else find_next_due_time(when, now),
         route=route,
         catch_up=block.catch_up,
@@ -86,11 +85,11 @@ def _parse_trigger_config(block: Block) -> Trigger:
         return parse_cron_trigger(block.cron, block.timezone)
     if block.at is not None and block.cron is None:
         return parse_one_time_trigger(block.at, block.timezone)
-    raise ValueError("needs `cron` or `at`, and not both")
+    raise ValueError("set either `cron` or `at`, not both")
 
 
 def parse_chat_route(target: str) -> ReplyRoute:
-    """The route to a chat. Raises `ValueError` where it names none."""
+    """Return the route to a chat. Raises `ValueError` if the target is invalid."""
     platform, chat, topic = parse_chat_address(target)
     if platform == "discord":
         return ReplyRoute(channel=platform, address={"channel": chat})
@@ -100,5 +99,5 @@ def parse_chat_route(target: str) -> ReplyRoute:
 
 
 def name_chat_session(route: ReplyRoute) -> str:
-    """What the session of a chat is called."""
+    """Return the name of the session of a chat."""
     return ":".join([route.channel, *map(str, route.address.values())])

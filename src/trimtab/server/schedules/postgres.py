@@ -1,7 +1,7 @@
-"""Schedules in PostgreSQL: any worker may run what is due, and one does.
+"""Schedules in PostgreSQL. Any worker may run a due schedule, and exactly one does.
 
-A due schedule is claimed, its messages posted and its next time set in one transaction: whoever is
-ended in between has done nothing.
+One transaction claims a due schedule, posts its messages and sets its next time. If the worker is
+killed in between, nothing is done.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trimtab.server.schedules.schedule import (
 from trimtab.stores.named_queries import parse_named_queries
 
 BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
-"""A connection of the queue's pool, out of a transaction: `ConnectionPool.borrow`."""
+"""Borrows a connection of the queue's pool, outside a transaction: `ConnectionPool.borrow`."""
 PostInTransaction = Callable[[InboundMessage, AsyncConnection], Awaitable[bool]]
-"""Keeps a message, and the turn that is due by it, within the transaction of a connection."""
+"""Stores a message, and the turn that it requires, in the transaction of a connection."""
 ScheduleRow = tuple[Any, ...]
 
 SCHEDULE_QUERIES = parse_named_queries(
@@ -48,7 +48,7 @@ SCHEDULE_QUERIES = parse_named_queries(
 
 
 class PostgresScheduleStore:
-    """On connections that are lent, and messages that are posted through them."""
+    """The `ScheduleStore` on borrowed connections. It posts messages through them."""
 
     def __init__(self, borrow_connection: BorrowConnection, post: PostInTransaction) -> None:
         self._borrow_connection = borrow_connection
@@ -164,7 +164,7 @@ class PostgresScheduleStore:
             return found
 
     async def close(self) -> None:
-        """Nothing is held: the connections are lent."""
+        """Do nothing, because the connections are borrowed."""
 
     async def _change_schedule(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]

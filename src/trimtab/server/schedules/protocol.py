@@ -1,4 +1,4 @@
-"""What keeps schedules, whatever it is made of: each due run becomes a message, once."""
+"""The interface of a schedule store. Each due run becomes one message, exactly once."""
 
 from __future__ import annotations
 
@@ -10,107 +10,114 @@ from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 
 ScheduleVerb = Literal["pause", "resume", "run-now", "remove"]
 MAX_RUN_LOG_ENTRIES = 100
-"""Lines of the run log that are kept of one schedule, the newest."""
+"""Number of run log entries that are kept for one schedule, the newest ones."""
 FINISHED_RETENTION_S = 7 * 86_400.0
-"""Seconds that a schedule of a tool is remembered when it is done: a call of the tool that is made
-again after a crash finds it."""
+"""Seconds for which a finished schedule of a tool is kept.
+
+A tool call that is repeated after a crash finds it.
+"""
 
 
 class TooManySchedules(TrimtabError, ValueError):
-    """A session has as many schedules as it may have."""
+    """A session has reached its limit of schedules."""
 
     def __init__(self, session: str, limit: int) -> None:
         super().__init__(
-            f"session {session!r} has {limit} schedules and may not have more; cancel one"
+            f"session {session!r} has {limit} schedules, which is the limit; cancel one"
         )
 
 
 class ScheduleNotPosted(TrimtabError, RuntimeError):
-    """A schedule is due and could not be posted; it stays due."""
+    """A due schedule could not be posted. It stays due."""
 
     def __init__(self, schedule_id: str, error: Exception) -> None:
         self.schedule_id = schedule_id
-        """Its id."""
-        super().__init__(f"{schedule_id} is due and cannot be run: {error}")
+        """Id of the schedule."""
+        super().__init__(f"schedule {schedule_id} is due but cannot run: {error}")
 
 
 class ScheduleStore(Protocol):
-    """Schedules by id. Every method may raise `StoreUnavailable`."""
+    """Stores schedules by id. Every method may raise `StoreUnavailable`."""
 
     async def upsert(self, schedule: Schedule) -> None:
-        """Add it, or change the one of that id; what is due at the same times goes on as it was.
+        """Add a schedule, or change the one with this id.
 
-        Its `next_run_at` counts only where it is new or due at other times than before.
+        The `next_run_at` of the argument is used only if the schedule is new or its due times
+        changed.
         """
         ...
 
     async def add(self, schedule: Schedule, *, limit: int) -> Schedule:
-        """Add one of a tool; the one that is there where its id is known.
+        """Add a schedule of a tool. If its id exists, return the stored one.
 
-        Raises `TooManySchedules` where its session has as many that are not done.
+        Raises `TooManySchedules` if the session already has `limit` unfinished schedules.
         """
         ...
 
     async def remove(self, schedule_id: str) -> bool:
-        """Remove it with its run log; False where there is none."""
+        """Remove a schedule with its run log. Return False if it does not exist."""
         ...
 
     async def pause(self, schedule_id: str) -> bool:
-        """Let it not run until it is resumed; False where there is none."""
+        """Pause a schedule until it is resumed. Return False if it does not exist."""
         ...
 
     async def resume(self, schedule_id: str, now: float) -> bool:
-        """Let it run again, from now on; False where there is none."""
+        """Resume a schedule from now on. Return False if it does not exist."""
         ...
 
     async def run_now(self, schedule_id: str, now: float) -> bool:
-        """Run it once besides, paused or not; its next time stays. False where there is none."""
+        """Run a schedule once more, even if it is paused. Its next time stays the same.
+
+        Return False if it does not exist.
+        """
         ...
 
     async def forget_session(self, session: str) -> None:
-        """Remove what tools have made in a session that is deleted."""
+        """Remove the schedules that tools created in a session that is deleted."""
         ...
 
     async def get(self, schedule_id: str) -> Schedule | None:
-        """The one of that id."""
+        """Return the schedule with this id."""
         ...
 
     async def find(
         self, *, session: str | None = None, agent: str | None = None, limit: int = 1000
     ) -> list[Schedule]:
-        """Those of a session or of an agent, or all, by id; those that are done included."""
+        """Return the schedules of a session, of an agent, or all, by id. Finished ones are
+        included."""
         ...
 
     async def list_runs(
         self, *, schedule_id: str | None = None, limit: int = 100
     ) -> list[ScheduleRunLogEntry]:
-        """The run log of one or of all, the newest first."""
+        """Return the run log of one schedule or of all, newest first."""
         ...
 
     async def next_due(
         self, agents: Collection[str], *, excluding: Collection[str] = ()
     ) -> float | None:
-        """When the next of these agents' is due."""
+        """Return when the next schedule of these agents is due."""
         ...
 
     async def run_next_due(
         self, now: float, agents: Collection[str], *, excluding: Collection[str] = ()
     ) -> Schedule | None:
-        """Run the one of these agents that has been due longest; None where none is due.
+        """Run the schedule of these agents that has been due longest. Return None if none is due.
 
-        Its messages and its next time are kept together. Raises `ScheduleNotPosted`.
+        The messages and the next time are stored together. Raises `ScheduleNotPosted`.
         """
         ...
 
     async def close(self) -> None:
-        """Give back whatever is held."""
+        """Release all resources."""
         ...
 
 
 async def execute_schedule_command(
     schedules: ScheduleStore, verb: ScheduleVerb, schedule_id: str, now: float
 ) -> bool:
-    """Do what an operator asks; False where there is no such schedule."""
+    """Execute an operator's command. Return False if the schedule does not exist."""
     match verb:
         case "pause":
             return await schedules.pause(schedule_id)

@@ -1,4 +1,4 @@
--- What the schedules ask, by name.
+-- Queries of the schedules, by name.
 
 -- name: insert
 INSERT INTO trimtab.schedules (id, session, agent, origin, body, next_run_at, paused)
@@ -12,7 +12,7 @@ UPDATE trimtab.schedules
 SET session = $2, agent = $3, origin = $4, body = $5, next_run_at = $6, paused = $7
 WHERE id = $1;
 
--- Two that add to one session add one after the other, so that both count right.
+-- Two transactions that add to one session wait for each other, so that both counts are right.
 -- name: adding
 SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || $1, 0));
 
@@ -47,7 +47,7 @@ WHERE next_run_at IS NOT NULL AND NOT paused
     AND agent = ANY ($1::text[]) AND id <> ALL ($2::text[])
 ORDER BY next_run_at LIMIT 1;
 
--- One that another worker has in hand is its own.
+-- Skips a schedule that another worker is running.
 -- name: claim
 SELECT body, next_run_at FROM trimtab.schedules
 WHERE next_run_at <= $1 AND NOT paused

@@ -1,4 +1,4 @@
-"""The clock as a channel: what is due becomes a message, as if somebody had said it."""
+"""The channel of schedules: each due run becomes a message, as if a user had written it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.schedules.protocol import ScheduleNotPosted, ScheduleStore
 
 SCHEDULE_POLL_S = 15.0
-"""Seconds between two looks at most: a clock may be set, another process may add something."""
+"""Maximum number of seconds between two polls.
+
+The clock may be changed, or another process may add a schedule.
+"""
 
 log = logging.getLogger("trimtab.schedules")
 
 
 class ScheduleRunner:
-    """Runs what is due for the agents that are served here."""
+    """Runs the due schedules of the agents that are served here."""
 
     name = "schedule"
     routes: Sequence[Any] = ()
@@ -40,19 +43,19 @@ class ScheduleRunner:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """A schedule was added or changed: it may be due sooner than all others."""
+        """Check the schedules now, because one was added or changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Run what is due when it is, until cancelled; what cannot be run is tried again."""
+        """Run schedules when they are due, until cancelled. Failed runs are retried."""
         task = asyncio.current_task()
-        # Python 3.11 may lose a cancellation inside wait_for, which pools of connections use.
+        # Python 3.11 may lose a cancellation inside wait_for, which connection pools use.
         while task is None or not task.cancelling():
             self._woken.clear()
             try:
                 wait = await self.run_due()
             except Exception as error:  # noqa: BLE001 - whatever it is, the clock must go on
-                log.warning("schedules cannot be read; retrying in %g s: %r", self._poll_s, error)
+                log.warning("reading schedules failed; retrying in %g s: %r", self._poll_s, error)
                 wait = self._poll_s
             try:
                 async with asyncio.timeout(wait):
@@ -61,7 +64,7 @@ class ScheduleRunner:
                 pass
 
     async def run_due(self) -> float:
-        """Run what is due now; returns the seconds until it is worth looking again."""
+        """Run what is due now. Return the seconds until the next check."""
         aside: list[str] = []
         while True:
             try:
@@ -76,17 +79,17 @@ class ScheduleRunner:
             if ran is None:
                 break
             count_schedule_run("ran")
-            log.info("%s was due at %s", ran.id, ran.next_run_at)
+            log.info("ran schedule %s, which was due at %s", ran.id, ran.next_run_at)
         coming = await self._schedules.next_due(self._agents, excluding=aside)
         if coming is None:
             return self._poll_s
-        # Another worker may have it in hand: it is not asked for again and again.
+        # Another worker may be running it, so this one does not retry at once.
         return min(self._poll_s, max(0.05, coming - self._clock()))
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Nothing is delivered to a clock: results go to the chat that a schedule names."""
+        """Reject the reply, because results go to the chat that a schedule names."""
         raise Undeliverable(f"a reply cannot be sent to a schedule: {reply.key}")
 
     async def close(self) -> None:
-        """Give back the schedules."""
+        """Close the schedule store."""
         await self._schedules.close()

@@ -14,7 +14,7 @@ from trimtab.server.tenant_agent_session_ids import parse_session_address
 CatchUpPolicy = Literal["skip", "once", "all"]
 ScheduleOrigin = Literal["file", "tool"]
 SCHEDULE_FORMAT_VERSION = 1
-"""Of the stored shape."""
+"""Version of the stored format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,29 +22,29 @@ class Schedule:
     id: str
     """`tenant/agent/name` from a file, `tenant/agent/session/number` from a tool."""
     session: str
-    """The id of the session that it happens in."""
+    """Id of the session in which it runs."""
     message: str
-    """What the agent gets, as if a user had written it."""
+    """The message that the agent gets, as if a user had written it."""
     trigger: Trigger
     """When it is due."""
     origin: ScheduleOrigin
-    """Who made it: the agent's file, or the agent."""
+    """Whether the agent's file or the agent itself created it."""
     created_at: float
-    """When it was made, in seconds since the epoch."""
+    """When it was created, in seconds since the epoch."""
     next_run_at: float | None
-    """When it is due next, in seconds since the epoch; None where it is done."""
+    """When it is due next, in seconds since the epoch. None if it is finished."""
     route: ReplyRoute | None = None
-    """Where the result goes; None where it stays in the session."""
+    """The chat that gets the result. None if the result stays in the session."""
     catch_up: CatchUpPolicy = "once"
-    """What to do about runs that were missed."""
+    """What to do about missed runs."""
     catch_up_window: int = 86_400
-    """Seconds after which a missed run is skipped in any case."""
+    """Seconds after which a missed run is always skipped."""
     paused: bool = False
-    """Whether somebody has put it aside: it does not run, and misses nothing meanwhile."""
+    """Whether it is paused. A paused schedule does not run, and misses no runs."""
 
     @property
     def agent(self) -> str:
-        """Who is told."""
+        """The agent that gets the message."""
         address = parse_session_address(self.session)
         return address.agent if address is not None else ""
 
@@ -56,34 +56,38 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRunLogEntry:
-    """A line of the run log."""
+    """An entry of the run log."""
 
     schedule: str
-    """Its id."""
+    """Id of the schedule."""
     due: float
-    """When it was due, in seconds since the epoch; the first time where several were skipped."""
+    """When it was due, in seconds since the epoch. If several runs were skipped, the first of
+    them."""
     at: float
-    """When that was decided."""
+    """When the decision was made."""
     reason: str = ""
-    """Why it was skipped; empty if it ran."""
+    """Why it was skipped. Empty if it ran."""
     until: float | None = None
-    """Where it was skipped: so were all that were due before this moment."""
+    """If it was skipped, so were all runs that were due before this time."""
 
 
 def apply_schedule_change(current: Schedule, wanted: Schedule) -> Schedule:
-    """A schedule as it is wanted now: what is due at the same times goes on as it was."""
+    """Return the changed schedule. It continues if its due times are the same."""
     same = current.trigger == wanted.trigger
     due = current.next_run_at if same else wanted.next_run_at
     return replace(wanted, created_at=current.created_at, next_run_at=due, paused=current.paused)
 
 
 def paused_schedule(schedule: Schedule) -> Schedule:
-    """A schedule that does not run until it is resumed."""
+    """Return the schedule in the paused state."""
     return replace(schedule, paused=True)
 
 
 def resumed_schedule(schedule: Schedule, now: float) -> Schedule:
-    """A schedule that goes on: what came meanwhile was not wanted, what is due once still is."""
+    """Return the schedule in the running state.
+
+    Runs that were due during the pause are dropped. A one-time schedule is still due.
+    """
     if not schedule.paused:
         return schedule
     again = schedule.trigger.cron is not None and schedule.next_run_at is not None
@@ -92,7 +96,8 @@ def resumed_schedule(schedule: Schedule, now: float) -> Schedule:
 
 
 def build_run_message(schedule: Schedule, due_at: float, now: float) -> InboundMessage:
-    """What a due run posts. Its key is the run's own, so that the same run is never two."""
+    """Build the message of a due run. Its key identifies the run, so a run is never posted
+    twice."""
     return InboundMessage(
         session=schedule.session,
         message=make_text_message("user", schedule.message),
@@ -103,7 +108,7 @@ def build_run_message(schedule: Schedule, due_at: float, now: float) -> InboundM
 
 
 def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
-    """Plain JSON values."""
+    """Return the schedule as plain JSON values."""
     route = schedule.route
     return {
         "v": SCHEDULE_FORMAT_VERSION,
@@ -124,9 +129,9 @@ def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
 
 
 def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
-    """The inverse of `schedule_to_json`."""
+    """Read what `schedule_to_json` wrote."""
     if data["v"] != SCHEDULE_FORMAT_VERSION:
-        raise ValueError(f"a schedule of version {data['v']} is of a later release; upgrade")
+        raise ValueError(f"unknown schedule version {data['v']}; upgrade trimtab")
     route = cast("Mapping[str, Any] | None", data["route"])
     return Schedule(
         id=data["id"],
@@ -146,7 +151,7 @@ def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
 
 
 def schedule_run_to_json(run: ScheduleRunLogEntry) -> dict[str, Any]:
-    """Plain JSON values."""
+    """Return the entry as plain JSON values."""
     return {
         "schedule": run.schedule,
         "due": run.due,
@@ -157,7 +162,7 @@ def schedule_run_to_json(run: ScheduleRunLogEntry) -> dict[str, Any]:
 
 
 def schedule_run_from_json(data: Mapping[str, Any]) -> ScheduleRunLogEntry:
-    """The inverse of `schedule_run_to_json`."""
+    """Read what `schedule_run_to_json` wrote."""
     return ScheduleRunLogEntry(
         schedule=data["schedule"],
         due=data["due"],

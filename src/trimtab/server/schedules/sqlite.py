@@ -1,5 +1,7 @@
-"""Schedules of one machine, in the database of the queue: a due run is posted, and its next time
-set, in one transaction."""
+"""Schedules of one machine, in the database of the queue.
+
+One transaction posts a due run and sets its next time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from trimtab.server.sqlite.queries import SQLITE_QUERIES, encode_list, encode_na
 
 
 class SqliteScheduleStore:
-    """The `ScheduleStore` beside a queue, which it posts to and which is closed by others."""
+    """The `ScheduleStore` that shares the database of a queue. It does not close the queue."""
 
     def __init__(self, queue: SqliteMessageQueue) -> None:
         self._queue = queue
@@ -132,7 +134,7 @@ class SqliteScheduleStore:
                 raise ScheduleNotPosted(found.id, error) from error
 
     async def close(self) -> None:
-        """Nothing is held: the database is the queue's."""
+        """Do nothing, because the database belongs to the queue."""
 
     async def _run(
         self,
@@ -141,9 +143,11 @@ class SqliteScheduleStore:
         next_run_at: float | None,
         runs: Sequence[ScheduleRunLogEntry],
     ) -> bool:
-        """Post what a schedule says and note that it ran; False, and nothing is done, where it was
-        changed meanwhile."""
-        # A clock that was set back, or a backup, may make a run due that was answered.
+        """Post the message of a schedule and record the run.
+
+        Return False and change nothing if the schedule was changed meanwhile.
+        """
+        # A clock that was set back, or a restored backup, may make an answered run due again.
         new = [one for one in messages if not await self._queue.is_in_log(one)]
 
         def run(connection: Connection) -> bool:

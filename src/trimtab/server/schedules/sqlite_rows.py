@@ -1,4 +1,4 @@
-"""Schedules and their runs as rows, within somebody's transaction."""
+"""Schedules and their runs as rows. The caller owns the transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab.server.sqlite.queries import SQLITE_QUERIES, decode_name, encode_na
 
 
 def schedule_to_row(schedule: Schedule) -> list[Any]:
-    """Its columns."""
+    """Return the columns of a schedule."""
     names = [schedule.id, schedule.session, schedule.agent]
     body = dump_canonical_json(schedule_to_json(schedule))
     rest = [schedule.origin, body, schedule.next_run_at, schedule.paused]
@@ -27,13 +27,13 @@ def schedule_to_row(schedule: Schedule) -> list[Any]:
 
 
 def schedule_from_row(row: tuple[Any, ...]) -> Schedule:
-    """The schedule whose row it was: body, next time."""
+    """Return the schedule of a row: its body and next time."""
     body, next_run_at = row
     return schedule_from_json({**json.loads(body), "next_run_at": next_run_at})
 
 
 def run_from_row(row: tuple[Any, ...]) -> ScheduleRunLogEntry:
-    """The line of the run log whose row it was."""
+    """Return the run log entry of a row."""
     schedule, due, at, reason, until = row
     return ScheduleRunLogEntry(
         schedule=decode_name(schedule), due=due, at=at, reason=decode_name(reason), until=until
@@ -41,14 +41,14 @@ def run_from_row(row: tuple[Any, ...]) -> ScheduleRunLogEntry:
 
 
 def get_schedule(connection: Connection, schedule_id: str) -> Schedule | None:
-    """The one of that id."""
+    """Return the schedule with this id."""
     values = [encode_name(schedule_id)]
     row = connection.execute(SQLITE_QUERIES["get_schedule"], values).fetchone()
     return None if row is None else schedule_from_row(row)
 
 
 def write_schedule(connection: Connection, schedule: Schedule) -> None:
-    """Add it, or put it in the place of the one of that id."""
+    """Add a schedule, or replace the one with this id."""
     connection.execute(SQLITE_QUERIES["write_schedule"], schedule_to_row(schedule))
 
 
@@ -58,7 +58,7 @@ def move_schedule(
     next_run_at: float | None,
     runs: Sequence[ScheduleRunLogEntry],
 ) -> None:
-    """Set its next time, and note what became of those that were due."""
+    """Set the next time of a schedule, and record the runs that were due."""
     name = encode_name(schedule_id)
     last = max((run.at for run in runs), default=None)
     connection.execute(SQLITE_QUERIES["move_schedule"], [name, next_run_at, last])
@@ -69,6 +69,6 @@ def move_schedule(
 
 
 def remove_schedule(connection: Connection, schedule_id: str) -> bool:
-    """Remove it with its run log; False where there is none."""
+    """Remove a schedule with its run log. Return False if it does not exist."""
     values = [encode_name(schedule_id)]
     return bool(connection.execute(SQLITE_QUERIES["remove_schedule"], values).rowcount)

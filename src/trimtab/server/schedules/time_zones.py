@@ -1,4 +1,5 @@
-"""Wall clocks and moments: which moments a wall clock shows a time at, and where it skips one."""
+"""Convert between timestamps and local times, including times that a clock change skips or
+repeats."""
 
 from __future__ import annotations
 
@@ -7,22 +8,22 @@ from zoneinfo import ZoneInfo
 
 
 def load_time_zone(name: str) -> ZoneInfo:
-    """The time zone of that name. Raises `ValueError` where there is none."""
+    """Return the time zone with this name. Raises `ValueError` if it does not exist."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ValueError(
-            f"there is no time zone {name[:60]!r}; it looks like Europe/Zurich or UTC"
+            f"unknown time zone {name[:60]!r}: use a name such as Europe/Zurich or UTC"
         ) from None
 
 
 def to_wall_clock(timestamp: float, zone: ZoneInfo) -> datetime:
-    """What a clock on the wall shows at a moment."""
+    """Return the local time of a timestamp."""
     return datetime.fromtimestamp(timestamp, zone).replace(tzinfo=None, fold=0)
 
 
 def find_wall_clock_timestamps(wall_time: datetime, zone: ZoneInfo) -> list[float]:
-    """When a clock on the wall shows this: once, twice where it is set back, or never."""
+    """Return the timestamps of a local time: one, two if the clock is set back, or none."""
     found: list[float] = []
     for fold in (0, 1):
         at = wall_time.replace(tzinfo=zone, fold=fold).timestamp()
@@ -32,18 +33,19 @@ def find_wall_clock_timestamps(wall_time: datetime, zone: ZoneInfo) -> list[floa
 
 
 def find_first_wall_clock_timestamp(wall_time: datetime, zone: ZoneInfo) -> float:
-    """When a clock on the wall shows this first; right after the gap where it never does."""
+    """Return the first timestamp of a local time. If the clock skips it, return the end of the
+    gap."""
     found = find_wall_clock_timestamps(wall_time, zone)
     return found[0] if found else _find_timestamp_after_gap(wall_time, zone)
 
 
 def is_near_clock_change(timestamp: float, zone: ZoneInfo, within_s: float) -> bool:
-    """Whether clocks are changed within so many seconds of a moment."""
+    """Whether the clock changes within this number of seconds of a timestamp."""
     return _utc_offset(timestamp - within_s, zone) != _utc_offset(timestamp + within_s, zone)
 
 
 def _find_timestamp_after_gap(wall_time: datetime, zone: ZoneInfo) -> float:
-    # By the old offset it lies behind the change, by the new one before it.
+    # With the old offset it is after the change, with the new one before it.
     after = int(wall_time.replace(tzinfo=zone, fold=0).timestamp())
     before = int(wall_time.replace(tzinfo=zone, fold=1).timestamp())
     old = _utc_offset(before, zone)

@@ -1,4 +1,4 @@
-"""What an agent can do about set times itself: be told something later, see what is to come."""
+"""Tools with which an agent schedules messages to itself, lists and cancels them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
 MAX_SCHEDULES_PER_SESSION = 20
-"""Schedules that one session may have."""
+"""Maximum number of schedules of one session."""
 MAX_SCHEDULED_TEXT_CHARS = 4_000
-"""Characters that the message may have."""
+"""Maximum number of characters of the message."""
 
 SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
     "name": "schedule_task",
@@ -76,7 +76,7 @@ CANCEL_SCHEDULE_TOOL: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ScheduleTools:
-    """The three tools over one set of schedules."""
+    """The three tools for one schedule store."""
 
     schedules: ScheduleStore
     queue: MessageQueue
@@ -153,7 +153,8 @@ class _ScheduleTools:
             raise ToolError(str(error)) from None
 
     async def _find_reply_route(self, session: str) -> ReplyRoute | None:
-        """The route of the newest message of this turn: they stay queued until it ends."""
+        """Return the route of the newest message of this turn. Messages stay queued until it
+        ends."""
         messages = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
         return next((one.route for one in reversed(messages) if one.route is not None), None)
 
@@ -166,11 +167,11 @@ def build_schedule_tools(
     on_added: Callable[[], None] = lambda: None,
     limit: int = MAX_SCHEDULES_PER_SESSION,
 ) -> list[Tool]:
-    """The tools for an agent that is served; `wake` is called when something was added."""
+    """Build the tools for a served agent. They call `wake` after each addition."""
     doing = _ScheduleTools(
         schedules=schedules, queue=queue, clock=clock, on_added=on_added, limit=limit
     )
-    # Made again after a crash, each does what it did: a schedule has the number of its call.
+    # A call that is repeated after a crash has the same effect: its key gives the schedule number.
     return [
         Tool(definition=dict(SCHEDULE_TASK_TOOL), run=doing.schedule_task, on_interrupt="rerun"),
         Tool(definition=dict(LIST_SCHEDULES_TOOL), run=doing.list_schedules, on_interrupt="rerun"),
@@ -181,7 +182,8 @@ def build_schedule_tools(
 
 
 def build_erased_call_schedules_hook(schedules: ScheduleStore) -> EraseHook:
-    """What the calls of erased messages have scheduled goes with them: it says what they said."""
+    """Build the hook that removes schedules of erased calls, because they repeat the erased
+    text."""
 
     async def clear(gone: ErasedMessagesRecord) -> None:
         for key in gone.tool_keys:
@@ -191,7 +193,7 @@ def build_erased_call_schedules_hook(schedules: ScheduleStore) -> EraseHook:
 
 
 def derive_schedule_number(call_key: str) -> str:
-    """Ten digits, the same for each attempt at a call."""
+    """Return ten digits that are the same for each attempt at a call."""
     return str(10**9 + int.from_bytes(sha256(call_key.encode()).digest()[:8], "big") % (9 * 10**9))
 
 

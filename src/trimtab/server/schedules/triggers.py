@@ -1,9 +1,9 @@
-"""When something is due: by cron, or once.
+"""Compute when something is due: by cron, or once.
 
-Clocks that are changed are met as Debian's cron meets them. What names an hour and a minute
-(`30 2 * * *`) is due once a day: right after the gap where the clock skips its time, the first time
-where the clock shows it twice. What recurs within the day (`*/15 * * * *`, `0 * * * *`) follows
-the time that passes: nothing is due in a gap, and an hour that comes twice counts twice.
+Clock changes are handled like in Debian's cron. A fixed time of day (`30 2 * * *`) is due once a
+day. If the clock skips that time, it is due right after the gap. If the clock shows it twice, it is
+due the first time. A time that recurs within the day (`*/15 * * * *`, `0 * * * *`) follows the
+elapsed time. Nothing is due in a gap, and an hour that comes twice counts twice.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from trimtab.server.schedules.time_zones import (
 if TYPE_CHECKING:
     from cronsim import CronSim
 
-CRON_PACKAGE_HINT = "schedules need one more package: pip install 'trimtab[serve]'"
+CRON_PACKAGE_HINT = "schedules need another package: pip install 'trimtab[serve]'"
 MAX_CLOCK_CHANGE_S = 3 * 3600.0
-"""Seconds that clocks are changed by at most."""
+"""Maximum number of seconds of a clock change."""
 
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 _RELATIVE_TIME = re.compile(r"in\s+(\d{1,6})\s+(second|minute|hour|day|week)s?", re.IGNORECASE)
@@ -36,14 +36,14 @@ _RELATIVE_TIME = re.compile(r"in\s+(\d{1,6})\s+(second|minute|hour|day|week)s?",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Made by `parse_cron_trigger` and `once`, which check it."""
+    """A due time. `parse_cron_trigger` and `parse_one_time_trigger` create and check it."""
 
     cron: str | None = None
-    """Five fields; None where it is due once."""
+    """Five fields. None if it is due once."""
     at: float | None = None
-    """The one time, in whole seconds since the epoch; None where it is due by cron."""
+    """The one-time due time, in whole seconds since the epoch. None if it is due by cron."""
     timezone: str = "UTC"
-    """Whose clock is meant."""
+    """Time zone of the cron expression or of the time."""
 
     def __str__(self) -> str:
         return (
@@ -54,7 +54,7 @@ class Trigger:
 
 
 def parse_cron_trigger(text: str, timezone: str = "UTC") -> Trigger:
-    """Due by cron. Raises `ValueError` where it is not one, or never due."""
+    """Parse a cron expression. Raises `ValueError` if it is invalid or never due."""
     load_time_zone(timezone)
     try:
         written = normalise_cron(text)
@@ -64,7 +64,7 @@ def parse_cron_trigger(text: str, timezone: str = "UTC") -> Trigger:
 
 
 def parse_one_time_trigger(text: str, timezone: str = "UTC") -> Trigger:
-    """Due once, at a date and a time; its own offset from UTC counts, if it has one."""
+    """Parse a date and time that is due once. An offset from UTC in the text takes precedence."""
     where = load_time_zone(timezone)
     try:
         said = datetime.fromisoformat(text.strip())
@@ -73,17 +73,17 @@ def parse_one_time_trigger(text: str, timezone: str = "UTC") -> Trigger:
             if said.tzinfo is not None
             else find_first_wall_clock_timestamp(said, where)
         )
-        # Whatever is far off cannot be shown on that zone's clock.
+        # A time in the far future or past has no local time in this zone.
         to_wall_clock(at + 86_400, where)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
-            f"{text[:60]!r} is no date and time; it looks like 2027-01-31 08:00"
+            f"invalid date and time {text[:60]!r}: use a form such as 2027-01-31 08:00"
         ) from None
     return Trigger(at=float(math.floor(at)), timezone=timezone)
 
 
 def parse_trigger(text: str, now: float, timezone: str = "UTC") -> Trigger:
-    """What somebody says: `in 20 minutes`, a cron expression, or a date and time."""
+    """Parse `in 20 minutes`, a cron expression, or a date and time."""
     if found := _RELATIVE_TIME.fullmatch(text.strip()):
         seconds = int(found[1]) * _UNIT_SECONDS[found[2].lower()]
         load_time_zone(timezone)
@@ -97,7 +97,7 @@ def parse_trigger(text: str, now: float, timezone: str = "UTC") -> Trigger:
 
 
 def find_next_due_time(trigger: Trigger, after: float) -> float | None:
-    """The first time it is due behind a moment; None where there is none."""
+    """Return the first due time after a timestamp. None if there is none."""
     if trigger.cron is None:
         return trigger.at if trigger.at is not None and trigger.at > after else None
     try:
@@ -110,7 +110,7 @@ def find_next_due_time(trigger: Trigger, after: float) -> float | None:
 
 
 def find_last_due_time(trigger: Trigger, first: float, until: float) -> float:
-    """The last time it is due up to a moment, if `first`, at which it is, is not behind that."""
+    """Return the last due time up to `until`. `first` is a due time that is not after `until`."""
     span = 3600.0
     while True:
         start, last = max(first, until - span), None
@@ -126,12 +126,12 @@ def find_last_due_time(trigger: Trigger, first: float, until: float) -> float:
 
 
 def format_time_in_zone(timestamp: float, timezone: str) -> str:
-    """A moment as a clock on that zone's wall shows it."""
+    """Return the local time of a timestamp in a time zone."""
     return f"{to_wall_clock(timestamp, load_time_zone(timezone)):%Y-%m-%d %H:%M} {timezone}"
 
 
 def _next_by_wall_clock(trigger: Trigger, after: float) -> float | None:
-    """Times of the day: in the order of the clock, each at the first moment it is shown."""
+    """Return the next fixed time of day, at the first moment at which the clock shows it."""
     where = load_time_zone(trigger.timezone)
     for time in _iterate_cron_times(trigger, to_wall_clock(after, where)):
         at = find_first_wall_clock_timestamp(time, where)
@@ -141,10 +141,10 @@ def _next_by_wall_clock(trigger: Trigger, after: float) -> float | None:
 
 
 def _next_by_elapsed_time(trigger: Trigger, after: float) -> float | None:
-    """What recurs within the day: at each moment at which the clock shows a time that fits."""
+    """Return the next time that recurs within the day, by elapsed time."""
     where = load_time_zone(trigger.timezone)
     if is_near_clock_change(after, where, MAX_CLOCK_CHANGE_S):
-        # An hour that comes again shows times that the clock has passed already: go by the minute.
+        # A repeated hour shows times that the clock has already passed, so check each minute.
         fits = _iterate_cron_times(trigger, to_wall_clock(after, where))
         minute = math.floor(after / 60) * 60.0
         for _ in range(int(2 * MAX_CLOCK_CHANGE_S / 60)):
@@ -170,7 +170,6 @@ def _matches_cron(cron: CronSim, wall_time: datetime) -> bool:
 def _iterate_cron_times(trigger: Trigger, start: datetime) -> CronSim:
     from cronsim import CronSim
 
-    # Without a zone: it goes by the clock alone, and what that means in time is said here. Its own
-    # reading of zones goes back in time within an hour that comes twice, and by whole hours past
-    # changes of half an hour.
+    # CronSim gets local times without a zone, and the conversion to timestamps happens here. With a
+    # zone, it goes back in time within a repeated hour, and is wrong after changes of half an hour.
     return CronSim(trigger.cron or "", start)

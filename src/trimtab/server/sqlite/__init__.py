@@ -1,1 +1,1 @@
-"""What one machine keeps beside its sessions: one SQLite database for queue and schedules."""
+"""The SQLite database of one machine, for its queue and schedules."""

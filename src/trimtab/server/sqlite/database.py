@@ -1,20 +1,20 @@
-"""The database of one machine, in a folder beside the sessions.
+"""The SQLite database of one machine, in a folder beside the sessions.
 
-    .server/server.db  messages that wait, replies that must leave, schedules
+    .server/server.db  waiting messages, replies to send, schedules
     .server/lock       the process that serves
 
-One connection writes. Writes that are handed in while a commit is under way go out together in the
-next one, each in a savepoint: one that fails leaves the others alone. A write is on the disk when
-its caller is told (write-ahead log, `synchronous=FULL`). Readers have connections of their own and
-see what was committed.
+One connection writes. Writes that arrive during a commit share the next commit, each in its own
+savepoint, so one that fails does not affect the others. A write is on the disk when its caller
+gets the result (write-ahead log, `synchronous=FULL`). Readers have their own connections and see
+what was committed.
 
-Statements run where they are asked for, in microseconds; what waits for the disk (commits,
-checkpoints) or for another process runs in a thread. Were statements run there as well, each would
-wait for its turn of the interpreter, which a busy process gives every few milliseconds.
+Statements run in the event loop and take microseconds. Only work that waits for the disk (commits,
+checkpoints) or for another process runs in a thread. In a thread, each statement would wait for the
+interpreter lock, which a busy process gives only every few milliseconds.
 
-What is erased must be in no byte of any file. `secure_delete` overwrites what is deleted, but not
-the copies that SQLite leaves in a page when it moves rows to another, and not the write-ahead log.
-So the database is vacuumed and the log cut to nothing before an erasure is acknowledged.
+Erased data must not remain in any byte of any file. `secure_delete` overwrites what is deleted. It
+does not overwrite the copies that SQLite leaves in a page when it moves rows, nor the write-ahead
+log. So before an erasure is acknowledged, the database is vacuumed and the log is truncated.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from trimtab.stores.files.lock import FolderLock, find_lock_holder
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""What is done with a connection, inside of a transaction for a write."""
+"""Uses a connection. For a write, this happens inside a transaction."""
 
 SERVER_FOLDER = ".server"
-"""Beside the sessions; no session's folder begins with a dot."""
+"""Name of the folder beside the sessions. No session's folder begins with a dot."""
 DATABASE_NAME = "server.db"
 SCHEMA_VERSION = 1
-"""Of the tables: `PRAGMA user_version`."""
+"""Version of the tables: `PRAGMA user_version`."""
 MIN_SQLITE_VERSION = (3, 24, 0)
-"""The first that knows `ON CONFLICT DO UPDATE`."""
+"""The first version with `ON CONFLICT DO UPDATE`."""
 BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for another process that writes."""
 MAX_WRITES_PER_COMMIT = 1_000
 FOREIGN_WRITE_POLL_S = 1.0
-"""Seconds between two looks at whether another process has written."""
+"""Seconds between two checks whether another process has written."""
 MAX_LOG_BYTES = 16_777_216
 """Bytes that the write-ahead log keeps after a burst."""
 CLOSED_TEXT = "the queue is closed; open it again to serve from this folder"
@@ -76,15 +76,15 @@ class QueueInUse(SessionLockedByOtherProcess):
 
     def __init__(self, folder: Path, holder: str) -> None:
         self.holder = holder
-        """Its process number, as far as it is known."""
+        """Its process id, or `unknown`."""
         super().__init__(
-            f"{folder} is served by process {holder}; one process at a time may serve from a "
-            "folder: end that one, or keep sessions in PostgreSQL to serve with many"
+            f"process {holder} serves {folder}, and only one process can serve a folder. Stop that "
+            "process. To serve with several processes, store the sessions in PostgreSQL"
         )
 
 
 class Database(Protocol):
-    """What queue and schedules need of a database."""
+    """The database interface that the queue and the schedules use."""
 
     on_foreign_write: list[Callable[[], None]]
     """Called when another process has written."""
@@ -96,27 +96,27 @@ class Database(Protocol):
         then: Callable[[T], None] | None = None,
         erases: bool = False,
     ) -> T:
-        """Do it in a transaction; what comes back is on the disk.
+        """Run `work` in a transaction. When this returns, the result is on the disk.
 
-        `then` gets the result as soon as that is so, also where the caller no longer waits. What
-        `erases` is in no file any more.
+        `then` gets the result as soon as it is on the disk, also if the caller no longer waits.
+        With `erases`, what was deleted is no longer in any file.
         """
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """A few rows of what was committed."""
+        """Read a few committed rows."""
         ...
 
     async def scan(self, work: Work[T]) -> T:
-        """What takes a look at many rows; others go on meanwhile."""
+        """Read many committed rows without blocking others."""
         ...
 
     async def check_writable(self) -> None:
-        """Raises what is in the way of a write."""
+        """Raise the error that a write would have now."""
         ...
 
     async def close(self) -> None:
-        """Finish what was handed in, and leave the folder to another process."""
+        """Finish the queued writes, and release the folder for another process."""
         ...
 
 
@@ -131,7 +131,7 @@ class _Write:
 
 
 class SqliteDatabase:
-    """Made by `open`, given back by `close`."""
+    """Created by `open`, released by `close`."""
 
     def __init__(self, folder: Path, lock: FolderLock | None, *, fsync: bool) -> None:
         self.on_foreign_write: list[Callable[[], None]] = []
@@ -140,7 +140,7 @@ class SqliteDatabase:
         self._log_path = folder / f"{DATABASE_NAME}-wal"
         self._lock = lock
         self._is_purged = False
-        """Whether nothing that was deleted is left in the database; see `_is_log_empty`."""
+        """Whether nothing that was deleted is left in the database. See also `_is_log_empty`."""
         left_over = not self._is_log_empty()
         self._held = contextlib.ExitStack()
         with contextlib.ExitStack() as opened:
@@ -155,7 +155,7 @@ class SqliteDatabase:
                 self._purge_after_crash()
             self._data_version = self._read_data_version()
             self._held = opened.pop_all()
-        # Whoever has to wait does so in a thread.
+        # Code that has to wait does so in a thread.
         self._writer.execute("PRAGMA busy_timeout=0")
         self._commit_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue-commit")
         self._scan_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue-scan")
@@ -167,10 +167,11 @@ class SqliteDatabase:
 
     @classmethod
     async def open(cls, root: Path, *, serve: bool = True, fsync: bool = True) -> SqliteDatabase:
-        """The database of a store's folder, as it was left.
+        """Open the database of a store's folder.
 
-        Whoever serves holds the folder until `close`; others may write beside. Takes over what the
-        previous release has left. Raises `QueueInUse`, `LogDamaged` and `StoreUnavailable`.
+        With `serve`, the process holds the folder until `close`. Other processes may still write to
+        it. The files of the previous release are imported. Raises `QueueInUse`, `LogDamaged` and
+        `StoreUnavailable`.
         """
         folder = root / SERVER_FOLDER
         lock = await asyncio.to_thread(_prepare_folder, root, folder, serve, fsync)
@@ -214,7 +215,7 @@ class SqliteDatabase:
 
     async def check_writable(self) -> None:
         def begin(connection: sqlite3.Connection) -> None:
-            """The transaction that this is in is what is tried."""
+            """Do nothing: beginning the transaction is the check."""
 
         await self.write(begin)
         await asyncio.to_thread(write_probe_file, self._folder)
@@ -260,7 +261,7 @@ class SqliteDatabase:
             for one in batch:
                 _attempt(self._writer, one, self._path)
             if self._writer.total_changes == before:
-                self._writer.execute("COMMIT")  # of nothing: the disk is not touched
+                self._writer.execute("COMMIT")  # it is empty, so it does not touch the disk
             else:
                 await self._in_thread(self._commit)
         except Exception as error:  # noqa: BLE001 - each of them is told
@@ -274,7 +275,7 @@ class SqliteDatabase:
             try:
                 await self._in_thread(self._purge)
             except StoreError as error:
-                # Whoever wants something destroyed must not believe that it was.
+                # A caller that erases must not believe that it succeeded.
                 for one in erasing:
                     one.error = error
 
@@ -287,7 +288,7 @@ class SqliteDatabase:
         self._writer.execute("COMMIT")
 
     def _purge(self) -> None:
-        """Leave nothing of what was deleted in any file. Raises `StoreError`."""
+        """Remove everything that was deleted from all files. Raises `StoreError`."""
         if self._is_purged and self._is_log_empty():
             return
         self._is_purged = False
@@ -299,24 +300,24 @@ class SqliteDatabase:
             raise translate_sqlite_error(error, self._path) from error
         if busy or not self._is_log_empty():
             raise StoreUnavailable(
-                f"another process reads {self._path}, so what was erased still stands in "
-                f"{self._log_path.name}: end that process and try again"
+                f"another process is reading {self._path}, so the erased data is still in "
+                f"{self._log_path.name}: stop that process and try again"
             )
         self._is_purged = True
 
     def _check_damage(self) -> None:
-        """Raise `LogDamaged` now, and not when the first message meets the damage."""
+        """Raise `LogDamaged` now, not later when a message reaches the damaged part."""
         (found,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise build_damage_error(self._path, " ".join(found.split()))
 
     def _purge_after_crash(self) -> None:
-        """An erasure may have been cut short."""
+        """Remove deleted data now, because a crash may have interrupted an erasure."""
         try:
             self._purge()
         except StoreError as error:
             _log.warning(
-                "%s was not compacted; erased entries may stay for now: %s", self._path, error
+                "compacting %s failed; erased data may remain for now: %s", self._path, error
             )
 
     def _is_log_empty(self) -> bool:
@@ -333,7 +334,7 @@ class SqliteDatabase:
             self._timer = loop.call_later(FOREIGN_WRITE_POLL_S, self._look_again_later)
 
     def _notice_foreign_writes(self) -> None:
-        """Tell if another process has written; not oftener than is worth it."""
+        """Call the listeners if another process has written. Check only now and then."""
         now = time.monotonic()
         if self._closing or now - self._looked_at < FOREIGN_WRITE_POLL_S / 2:
             return
@@ -349,7 +350,7 @@ class SqliteDatabase:
         await asyncio.get_running_loop().run_in_executor(self._commit_thread, work)
 
     def _read_data_version(self) -> int:
-        """Changes with what others commit, not with what this connection does."""
+        """Return a number that changes when other connections commit."""
         return self._writer.execute("PRAGMA data_version").fetchone()[0]
 
 
@@ -360,7 +361,7 @@ def has_server_data(root: Path) -> bool:
 
 @contextlib.contextmanager
 def _busy_timeout(connection: sqlite3.Connection) -> Generator[None]:
-    """Wait for others meanwhile."""
+    """Wait for other processes during the block."""
     connection.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_TIMEOUT_S)}")
     try:
         yield
@@ -369,7 +370,7 @@ def _busy_timeout(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
-    """A connection that begins its transactions itself, to a file or to `:memory:`."""
+    """Open a connection to a file or to `:memory:`. The caller begins the transactions."""
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
@@ -378,7 +379,7 @@ def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA synchronous={'FULL' if fsync else 'OFF'}")
         connection.execute("PRAGMA secure_delete=ON")
         connection.execute("PRAGMA foreign_keys=ON")
-        # What is vacuumed must not stand in a temporary file elsewhere.
+        # VACUUM must not leave the data in a temporary file elsewhere.
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
     except BaseException:
@@ -388,16 +389,16 @@ def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
 
 
 def prepare_tables(connection: sqlite3.Connection) -> None:
-    """Make the tables where there are none."""
+    """Create the tables if they do not exist."""
     if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
         wanted = ".".join(map(str, MIN_SQLITE_VERSION))
         raise StoreUnavailable(
-            f"this Python has SQLite {sqlite3.sqlite_version}; the queue needs {wanted} or later"
+            f"the queue needs SQLite {wanted} or later; this Python has {sqlite3.sqlite_version}"
         )
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA_VERSION:
         raise StoreUnavailable(
-            f"the queue's database has format version {version}; this release reads "
+            f"the queue's database has format version {version}, but this release reads "
             f"{SCHEMA_VERSION}: upgrade trimtab to serve from this folder"
         )
     if version == SCHEMA_VERSION:
@@ -409,7 +410,7 @@ def prepare_tables(connection: sqlite3.Connection) -> None:
 
 
 def _prepare_folder(root: Path, folder: Path, serve: bool, fsync: bool) -> FolderLock | None:
-    """Make folder and file where there are none; returns the lock of whoever serves."""
+    """Create the folder and the file if they do not exist. With `serve`, return the lock."""
     path = folder / DATABASE_NAME
     if not serve and path.exists() and not has_old_files(root):
         return None
@@ -439,17 +440,17 @@ def _prepare_folder(root: Path, folder: Path, serve: bool, fsync: bool) -> Folde
 
 
 def _make_private_database_file(path: Path) -> None:
-    """The file that SQLite finds; those it makes beside take their modes from it."""
+    """Create the file before SQLite does. SQLite gives its mode to the files beside it."""
     try:
         os.close(open_private_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
-        # Not opened: closing it would end the locks that this process holds on it.
+        # Do not open it: closing it would release the locks that this process holds on it.
         with contextlib.suppress(PermissionError):
             path.chmod(FILE_MODE)
 
 
 def _take_over(root: Path, path: Path) -> None:
-    """Keep what the previous release has left in its files, then remove those."""
+    """Import the files of the previous release, then delete them."""
     try:
         connection = connect(path, fsync=True)
         try:
@@ -465,13 +466,13 @@ def _take_over(root: Path, path: Path) -> None:
 
 
 def _attempt(connection: sqlite3.Connection, one: _Write, path: Path) -> None:
-    """One write of a transaction: if it fails it has done nothing, and the others go on."""
+    """Run one write of a transaction. If it fails, it changes nothing, and the others continue."""
     connection.execute("SAVEPOINT one")
     try:
         one.result = one.work(connection)
     except Exception as error:
         if not connection.in_transaction:
-            raise  # SQLite has undone all of it, as when the disk is full
+            raise  # SQLite has undone the whole transaction, as when the disk is full
         connection.execute("ROLLBACK TO one")
         one.error = _translate(error, path)
     connection.execute("RELEASE one")
@@ -482,7 +483,7 @@ def _translate(error: Exception, path: Path) -> Exception:
 
 
 def _settle(batch: Sequence[_Write]) -> None:
-    """Tell each how it ended; whoever was cancelled does not ask."""
+    """Report the outcome to each caller, except those that were cancelled."""
     for one in batch:
         if one.error is None and one.then is not None:
             one.then(one.result)

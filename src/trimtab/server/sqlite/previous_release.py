@@ -1,10 +1,11 @@
-"""What the previous release kept in files of its own is taken over into the database, once.
+"""Import the files of the previous release into the database, once.
 
-    .mail/mail.jsonl          messages and replies: a step of their lives a line
-    .schedules/events.jsonl   schedules and their runs: a change a line
+    .mail/mail.jsonl          messages and replies, one change per line
+    .schedules/events.jsonl   schedules and their runs, one change per line
 
-Each line becomes the statement that does the same. All of it is one transaction, which also notes
-which files were read: they are removed after it, by the next process if this one ends before.
+Each line becomes the statement that does the same. One transaction imports everything and records
+which files it read. The files are deleted after it. If this process ends before, the next one
+deletes them.
 """
 
 from __future__ import annotations
@@ -55,13 +56,16 @@ _log = logging.getLogger("trimtab.server")
 
 
 def has_old_files(root: Path) -> bool:
-    """Whether the previous release has left something in a store's folder."""
+    """Whether the previous release left files in a store's folder."""
     return any((root / folder).exists() for folder in OLD_FOLDERS)
 
 
 def take_over_old_files(root: Path, connection: Connection) -> None:
-    """Keep what they say, and remove them. Raises `SessionLockedByOtherProcess` where a process of
-    the previous release has them, and `LogDamaged`."""
+    """Import the files, and delete them.
+
+    Raises `SessionLockedByOtherProcess` if a process of the previous release uses them, and
+    `LogDamaged`.
+    """
     with ExitStack() as held:
         logs = [root / log for log in (OLD_QUEUE_LOG, OLD_SCHEDULE_LOG)]
         logs = [log for log in logs if log.parent.exists()]
@@ -74,9 +78,9 @@ def take_over_old_files(root: Path, connection: Connection) -> None:
                 replay = take(connection)
                 for record in _read_whole_batches(log):
                     replay.apply(record)
-                _log.info("%s was taken over into the database", log)
+                _log.info("imported %s into the database", log)
         connection.execute("COMMIT")
-        # Of what was deleted on the way nothing stays.
+        # Remove the data that was deleted on the way.
         connection.execute("VACUUM")
         for log in logs:
             shutil.rmtree(log.parent)
@@ -84,7 +88,7 @@ def take_over_old_files(root: Path, connection: Connection) -> None:
 
 
 def _note_taken_over(connection: Connection, log: Path) -> bool:
-    """Whether this very file has not been taken over before."""
+    """Record the file, and return whether it is new."""
     found = log.stat()
     name = f"{log.name} {found.st_ino} {found.st_mtime_ns} {found.st_size}"
     return bool(
@@ -93,9 +97,9 @@ def _note_taken_over(connection: Connection, log: Path) -> bool:
 
 
 def _read_whole_batches(log: Path) -> Iterator[dict[str, Any]]:
-    """The records of a log; a batch that a crash cut short was never acknowledged.
+    """Yield the records of a log. A batch that a crash truncated was never acknowledged.
 
-    All lines of a batch but its last end in a space, all but its first begin with one.
+    All lines of a batch except its last end in a space. All except its first begin with one.
     """
     batch: list[dict[str, Any]] = []
     with log.open("rb") as file:
@@ -110,18 +114,18 @@ def _read_whole_batches(log: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             if not line.startswith(b" ") and parse_log_line(line) is not None:
                 raise LogDamaged(
-                    f"{log} of the previous release has a line that cannot be read, and whole ones "
-                    "follow; restore it from a backup, or move it away to begin without it"
+                    f"{log} of the previous release has an unreadable line before readable ones; "
+                    "restore it from a backup, or move it away to start without it"
                 )
 
 
 class _QueueReplay:
-    """The steps of messages and replies, done to the tables."""
+    """Replays the changes of messages and replies on the tables."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._numbers: dict[int, int] = {}
-        """By the number that a message or a reply had, the one that it has."""
+        """The new number of each old number of a message or a reply."""
 
     def apply(self, line: QueueRecord) -> None:
         record, connection = check_queue_record_version(line), self._connection
@@ -166,7 +170,7 @@ class _QueueReplay:
                 number, why = self._now(record["number"]), encode_name(record["why"])
                 end_reply(self._connection, "refused", number, why, record["at"])
             case kind:
-                raise ValueError(f"a queue has no records of kind {kind!r}")
+                raise ValueError(f"unknown queue record kind {kind!r}")
 
     def _keep_replies(self, records: Sequence[QueueRecord]) -> None:
         for record in records:
@@ -175,7 +179,7 @@ class _QueueReplay:
             self._numbers[reply.number] = number or 0
 
     def _remember_key(self, key: str) -> None:
-        """The key of a reply that has left; it begins with the three parts of a session's id."""
+        """Store the key of a delivered reply. It begins with the three parts of a session's id."""
         reply = OutboundMessage(
             session="/".join(key.split("/")[:3]),
             seq=0,
@@ -187,14 +191,15 @@ class _QueueReplay:
             end_reply(self._connection, "delivered", number, 0.0)
 
     def _find_message(self, session: str, number: int | None) -> int:
-        """A message by which its session was given up; any, in a log that was written anew."""
+        """Return the message with which its session was abandoned. Return any in a rewritten
+        log."""
         if number is not None:
             return self._now(number)
         row = self._run("pending", encode_name(session), 0, 1).fetchone()
         return 0 if row is None else row[0]
 
     def _now(self, number: int) -> int:
-        """The number now; 0, which nothing has, for what is gone."""
+        """Return the new number. 0, which is never used, if it is gone."""
         return self._numbers.get(number, 0)
 
     def _run(self, query_name: str, *values: object) -> Cursor:
@@ -202,7 +207,7 @@ class _QueueReplay:
 
 
 class _ScheduleReplay:
-    """The changes of schedules, done to the tables."""
+    """Replays the changes of schedules on the tables."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -221,7 +226,7 @@ class _ScheduleReplay:
                 for one in record["ids"]:
                     remove_schedule(connection, one)
             case kind:
-                raise ValueError(f"{kind!r} is of a later release; upgrade trimtab")
+                raise ValueError(f"unknown schedule record kind {kind!r}; upgrade trimtab")
 
     def _move(
         self, schedule_id: str, next_run_at: float | None, runs: Sequence[QueueRecord]

@@ -1,4 +1,4 @@
-"""SQL of the queue and the schedules by name, and what it takes and gives."""
+"""SQL of the queue and the schedules by name, and the encoding of its values."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SQLITE_QUERIES = split_named_queries(
 
 
 def encode_name(text: str) -> bytes:
-    """A name, key or reason as it is stored: any text, half of a surrogate pair included."""
+    """Encode a name, key or reason for storage. Any text works, even half of a surrogate pair."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decode_name(stored: bytes) -> str:
-    """The inverse of `encode_name`."""
+    """Decode what `encode_name` returned."""
     return stored.decode("utf-8", "surrogatepass")
 
 
 def encode_list(values: Collection[str] | Collection[int]) -> str:
-    """What `json_each` makes rows of."""
+    """Encode a list for `json_each`."""
     return json.dumps([*values])
 
 
 def compute_name_range(prefix: str) -> tuple[bytes, bytes]:
-    """The range of names that begin so: no byte of UTF-8 is 0xFF."""
+    """Return the range of names with a prefix. No byte of UTF-8 is 0xFF."""
     first = encode_name(prefix)
     return first, first + b"\xff"

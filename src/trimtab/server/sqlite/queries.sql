@@ -1,4 +1,4 @@
--- What the queue and the schedules ask, by name; as in PostgreSQL, where that is possible.
+-- Queries of the queue and the schedules, by name. They follow PostgreSQL's if possible.
 
 -- name: post
 INSERT INTO inbox (session, key, body) VALUES (?1, ?2, ?3)
@@ -57,8 +57,8 @@ SELECT 1 FROM inbox WHERE session = ?1 AND number = ?2;
 INSERT INTO dead (session, why, at) VALUES (?1, ?2, ?3)
 ON CONFLICT (session) DO UPDATE SET why = excluded.why, at = excluded.at;
 
--- A session whose messages were given up, or which has replies that will never arrive. The reason
--- is that of its messages or, where none was given up, of the first of its replies.
+-- A session with dead letters, or with replies that will never arrive. The reason is that of its
+-- messages or, if there are no dead letters, of the first of its replies.
 -- name: dead
 SELECT session, why, messages, at, replies FROM (
     SELECT session, why, at,
@@ -85,7 +85,7 @@ SELECT EXISTS (SELECT 1 FROM inbox WHERE session = ?1);
 -- name: send_again
 UPDATE outbox SET state = 'waiting' WHERE session = ?1 AND state = 'refused';
 
--- Of what waits in a session the first through each channel is due, whatever was.
+-- Makes the first waiting reply of a session due for each channel.
 -- name: begin_with_first
 UPDATE outbox SET lent = 0, due = CASE WHEN NOT EXISTS (
     SELECT 1 FROM outbox AS earlier
@@ -105,7 +105,7 @@ UPDATE outbox SET due = ?2, lent = 1, attempts = attempts + 1 WHERE number = ?1;
 -- name: end_loans
 UPDATE outbox SET due = 0.0, lent = 0 WHERE state = 'waiting' AND lent;
 
--- After one that waits no longer.
+-- Makes the next reply due after one that no longer waits.
 -- name: let_next_go
 UPDATE outbox SET due = ?2 WHERE due IS NULL AND number = (
     SELECT later.number FROM outbox AS gone
@@ -113,7 +113,7 @@ UPDATE outbox SET due = ?2 WHERE due IS NULL AND number = (
     WHERE gone.number = ?1 AND later.channel = gone.channel
     ORDER BY later.number LIMIT 1);
 
--- What was said is not kept twice: the log has it.
+-- The content is not stored twice, because the log has it.
 -- name: delivered
 UPDATE outbox SET state = 'sent', body = '', why = NULL, due = ?2
 WHERE number = ?1 AND state = 'waiting';
@@ -126,7 +126,7 @@ WHERE number = ?1 AND state = 'waiting' AND due IS NOT NULL;
 UPDATE outbox SET state = 'refused', why = ?2, due = ?3
 WHERE number = ?1 AND state = 'waiting';
 
--- All but the newest of a state.
+-- All except the newest of a state.
 -- name: shorten_outbox
 DELETE FROM outbox WHERE state = ?1 AND number <= (
     SELECT number FROM outbox WHERE state = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2);
@@ -134,7 +134,7 @@ DELETE FROM outbox WHERE state = ?1 AND number <= (
 -- name: forget_inbox
 DELETE FROM inbox WHERE session = ?1;
 
--- What has left goes as well: a session of the same name begins anew, and so do its keys.
+-- Delivered replies are also removed: a new session of the same name starts with no known keys.
 -- name: forget_outbox
 DELETE FROM outbox WHERE session = ?1;
 
@@ -148,7 +148,7 @@ UPDATE inbox SET body = ?2 WHERE number = ?1;
 -- name: said_in_replies
 SELECT number, body, why FROM outbox WHERE session = ?1;
 
--- Its key stays known for a while: a turn that is done again does not send it again.
+-- Its key stays known for a while, so that a turn that runs again does not send it again.
 -- name: erase_reply
 UPDATE outbox SET state = 'sent', body = '', why = NULL WHERE number = ?1;
 

@@ -1,8 +1,8 @@
--- What came in and waits for its turn, what must go out, what was given up, and what is due at set
--- times: the tables of PostgreSQL, for one machine.
+-- Waiting messages, outgoing replies, dead letters and schedules: the tables of PostgreSQL, for one
+-- machine.
 --
--- Names and keys are UTF-8 as bytes: that takes any text Python has, in the order of code points.
--- Times are seconds since the epoch. Numbers are never given twice.
+-- Names and keys are UTF-8 bytes. They can store any Python text, in the order of code points.
+-- Times are seconds since the epoch. Numbers are never reused.
 
 CREATE TABLE inbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -13,27 +13,27 @@ CREATE TABLE inbox (
     UNIQUE (session, key)
 );
 
--- A row's number stands behind each entry, so it is in the order of numbers as well.
+-- SQLite adds the row's number to each index entry, so the entries are also ordered by number.
 CREATE INDEX inbox_session ON inbox (session);
 
 CREATE TABLE outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     session BLOB NOT NULL,
-    -- Stays for a while after the reply has left, so that it leaves once.
+    -- Stays for a while after the delivery, so that the reply is sent once.
     key BLOB NOT NULL UNIQUE,
     channel BLOB NOT NULL,
     body TEXT NOT NULL,
     state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'sent', 'refused')),
     attempts INTEGER NOT NULL DEFAULT 0,
-    -- Not before; null while an earlier one of its session waits for the same channel. For one
-    -- that has left or never will, when that was.
+    -- Not due before this time. Null while an earlier reply of its session waits for the same
+    -- channel. For a delivered or undeliverable reply, the time of that.
     due REAL,
-    -- Whether it is not due because somebody sends it: whose process has ended sends no more.
+    -- Whether it is not due because a process is sending it. A process that ended sends no more.
     lent INTEGER NOT NULL DEFAULT 0,
     why BLOB
 );
 
--- What is due, without a look at all that waits; and what waits behind another.
+-- Finds due replies without reading all that wait, and replies that wait for another.
 CREATE INDEX outbox_due ON outbox (channel, due) WHERE state = 'waiting' AND due IS NOT NULL;
 CREATE INDEX outbox_waiting ON outbox (session) WHERE state = 'waiting';
 CREATE INDEX outbox_refused ON outbox (session) WHERE state = 'refused';
@@ -50,9 +50,9 @@ CREATE TABLE schedules (
     agent BLOB NOT NULL,
     -- `file` or `tool`.
     origin TEXT NOT NULL,
-    -- JSON, all of it but the next time.
+    -- JSON of the schedule without the next time.
     body TEXT NOT NULL,
-    -- Null where it is done.
+    -- Null if it is finished.
     next_run_at REAL,
     paused INTEGER NOT NULL,
     -- When it was last run or skipped.
@@ -67,15 +67,15 @@ CREATE TABLE schedule_runs (
     schedule BLOB NOT NULL REFERENCES schedules ON DELETE CASCADE,
     due REAL NOT NULL,
     at REAL NOT NULL,
-    -- Empty where it ran.
+    -- Empty if it ran.
     why BLOB NOT NULL,
-    -- Where it was skipped: so were all that were due before this.
+    -- If it was skipped, so were all runs that were due before this time.
     until REAL
 );
 
 CREATE INDEX schedule_runs_schedule ON schedule_runs (schedule);
 
--- Files of the previous release whose content is in here and which may still have to be removed.
+-- Files of the previous release that were imported and may still have to be deleted.
 CREATE TABLE taken_over (
     path TEXT PRIMARY KEY
 ) WITHOUT ROWID;

@@ -1,4 +1,4 @@
-"""Logs as plain files: a directory for each session, one process that writes."""
+"""Logs as plain files: a folder for each session, and one process that writes to it."""
 
 from trimtab.stores.files.store import FileStore
 

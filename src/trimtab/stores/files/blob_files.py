@@ -1,4 +1,4 @@
-"""The large texts of one session, a compressed file each, named by what it says."""
+"""The large texts of one session: one compressed file each, named by its digest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOBS_FOLDER = "blobs"
 
 
 def save_blobs(folder: Path, texts_by_digest: Mapping[str, str], *, fsync: bool) -> None:
-    """Have each text on the disk before an event names it."""
+    """Write each text to the disk before an event names it."""
     if not texts_by_digest:
         return
     blobs = folder / BLOBS_FOLDER
@@ -33,16 +33,18 @@ def save_blobs(folder: Path, texts_by_digest: Mapping[str, str], *, fsync: bool)
 
 
 def read_blob(folder: Path, digest: str) -> str:
-    """What it says; FileNotFoundError if there is none."""
+    """Return the text; FileNotFoundError if there is none."""
     path = folder / BLOBS_FOLDER / digest
     text = _read_blob_file(path)
     if text is None or compute_text_digest(text) != digest:
-        raise LogDamaged(f"{path} does not hold the text it is named by; restore it from a backup")
+        raise LogDamaged(
+            f"{path} does not contain the text that its name stands for; restore it from a backup"
+        )
     return text
 
 
 def delete_unneeded_blobs(folder: Path, needed_digests: Collection[str], *, fsync: bool) -> None:
-    """Remove what no event names."""
+    """Remove blobs that no event names."""
     blobs = folder / BLOBS_FOLDER
     if not blobs.is_dir():
         return
@@ -54,7 +56,7 @@ def delete_unneeded_blobs(folder: Path, needed_digests: Collection[str], *, fsyn
 
 
 def _read_blob_file(path: Path) -> str | None:
-    """None where there is nothing whole."""
+    """Return the text; None if the file is incomplete."""
     try:
         return decompress_text(path.read_bytes())
     except (zlib.error, UnicodeDecodeError):

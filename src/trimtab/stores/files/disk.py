@@ -1,5 +1,4 @@
-"""What the file store asks of a disk: names, whole writes, no other readers, and errors that say
-what to do."""
+"""Names, atomic writes, private files and disk errors for the file store."""
 
 from __future__ import annotations
 
@@ -14,67 +13,67 @@ from urllib.parse import quote, unquote
 from trimtab.errors import StoreFull, StoreNotWritable, StoreUnavailable
 
 MAX_FOLDER_NAME_BYTES = 255
-"""Bytes of a folder's name, which is what common file systems allow."""
+"""Maximum bytes of a folder's name on common file systems."""
 
 UNFINISHED_SUFFIX = ".new"
-"""How a file's name ends until it is whole; one that is left over was never finished."""
+"""Suffix of a file that is not complete yet. A leftover file with it was never finished."""
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-"""Modes of all that is ours: what was said is nobody else's to read."""
+"""Modes of all files and folders of the store. Other users must not read conversations."""
 
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY_ERRNOS = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def session_to_folder_name(session: str) -> str:
-    """The id with all but letters, digits and `_-~.` percent-encoded, so that any id is safe.
+    """Percent-encode everything in an id except letters, digits and `_-~.`, so that any id is safe.
 
-    An ASCII id keeps its length but for signs, which take three bytes each; a letter of another
-    script takes six or nine. Over 255 bytes is refused. Where a file system takes `A` for `a`, so
-    must whoever makes the ids.
+    An ASCII id keeps its length, except for signs, which take three bytes each. A character of
+    another script takes six or nine. An id of more than 255 bytes is refused. If a file system
+    ignores case, ids must not differ only in case.
     """
     name = quote(session, safe="")
     if name.startswith("."):
         name = "%2E" + name[1:]
     if not name or len(name) > MAX_FOLDER_NAME_BYTES:
         raise ValueError(
-            f"the session id {session[:40]!r} makes a folder's name of {len(name)} bytes; it must "
-            f"be of 1 to {MAX_FOLDER_NAME_BYTES}: give the session a shorter id"
+            f"invalid session id {session[:40]!r}: its folder name would have {len(name)} "
+            f"bytes; use an id that gives 1 to {MAX_FOLDER_NAME_BYTES} bytes"
         )
     return name
 
 
 def folder_name_to_session(encoded_name: str) -> str:
-    """The inverse of `session_to_folder_name`."""
+    """Return the session id of a folder name."""
     return unquote(encoded_name)
 
 
 @contextlib.contextmanager
 def translate_write_errors(path: Path) -> Generator[None]:
-    """Turn what the disk refuses to write into an error that names its cause."""
+    """Turn a write error of the disk into an error that names its cause."""
     try:
         yield
     except OSError as error:
         where, why = error.filename or path, error.strerror or str(error)
         if error.errno in _DISK_FULL_ERRNOS:
             raise StoreFull(
-                f"no space is left to write {where} ({why}); nothing was written: free some and "
-                "try again"
+                f"no space is left to write {where} ({why}); nothing was written: free some "
+                "space and try again"
             ) from error
         if error.errno in _READ_ONLY_ERRNOS:
             raise StoreNotWritable(
-                f"{where} may not be written to ({why}); nothing was written: make it writable for "
-                f"user {os.getuid()}, or give the store another folder"
+                f"{where} may not be written to ({why}); nothing was written: make it "
+                f"writable for user {os.getuid()}, or use another folder for the store"
             ) from error
         raise StoreUnavailable(
-            f"{where} cannot be written ({why}); nothing was written: see to the disk, or give the "
-            "store another folder"
+            f"{where} cannot be written ({why}); nothing was written: check the disk, or "
+            "use another folder for the store"
         ) from error
 
 
 @contextlib.contextmanager
 def translate_read_errors(path: Path) -> Generator[None]:
-    """Turn what the disk refuses to read into an error that says so."""
+    """Turn a read error of the disk into an error that names its cause."""
     try:
         yield
     except OSError as error:
@@ -83,8 +82,8 @@ def translate_read_errors(path: Path) -> Generator[None]:
 
 
 def open_private_file(path: Path, flags: int) -> int:
-    """A file that its owner alone can read, from its first moment on and whatever the umask; one
-    that others could read is closed to them."""
+    """Open a file that only its owner can read, whatever the umask. If others could read it, close
+    it to them."""
     fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
         # Whoever may write to another one's file may not change who reads it.
@@ -94,10 +93,10 @@ def open_private_file(path: Path, flags: int) -> int:
 
 
 def make_private_folder(path: Path) -> None:
-    """A folder that its owner alone can look into, with those above it that are missing.
+    """Make a folder that only its owner can open, with its missing parents.
 
-    For folders that hold nothing but ours: one that was there is closed to others, with all that
-    is in it.
+    Use it only for folders of the store: an existing folder and everything in it is closed to
+    others.
     """
     try:
         path.mkdir(FOLDER_MODE)
@@ -111,7 +110,7 @@ def make_private_folder(path: Path) -> None:
 
 
 def restrict_folder_tree_to_owner(path: Path) -> None:
-    """Let nobody else look into a folder, nor into what is in it; nothing where nobody can."""
+    """Close a folder and everything in it to other users. Do nothing if it is already closed."""
     if stat.S_IMODE(path.stat().st_mode) & 0o777 == FOLDER_MODE:
         return
     with contextlib.suppress(PermissionError):
@@ -124,7 +123,7 @@ def restrict_folder_tree_to_owner(path: Path) -> None:
 
 
 def write_all_at(fd: int, offset: int, data: bytes) -> None:
-    """All of the bytes, however few the system takes at a time."""
+    """Write all bytes, however few the system accepts at a time."""
     view = memoryview(data)
     while view:
         done = os.pwrite(fd, view, offset)
@@ -133,7 +132,7 @@ def write_all_at(fd: int, offset: int, data: bytes) -> None:
 
 
 def write_file_atomically(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Write a file that is there as a whole or, after a crash, as it was before."""
+    """Write a file so that after a crash it is complete or unchanged."""
     new = path.with_name(path.name + UNFINISHED_SUFFIX)
     try:
         fd = open_private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

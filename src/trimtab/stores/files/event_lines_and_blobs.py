@@ -1,4 +1,4 @@
-"""Events as the lines of a log, with their large texts beside it."""
+"""Events as lines of a log, with their large texts in separate files."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from trimtab.stores.large_texts import (
 
 
 class BlobMissing(LogDamaged):
-    """An event names a text that is not there; to a reader, a rewrite may just have taken it."""
+    """An event names a text that is missing. A reader may see this while a rewrite removes the
+    text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
     data: Mapping[str, Any]
-    """The event as plain JSON, large texts included."""
+    """The event as plain JSON, including large texts."""
     text: bytes
-    """The line, without its end."""
+    """The line without its line end."""
     blobs: Mapping[str, str]
     """The texts that the line names, by digest."""
 
 
 def encode_event_line_and_blobs(event: Event) -> EventLine:
-    """The event as `dump` has it, without what is too large for a line."""
+    """Return the event as `dump_event_line` writes it, without texts that are too large for a
+    line."""
     data, blobs = event_to_json(event), dict[str, str]()
     text = _encode_event_json(data)
     # ASCII is never shorter than UTF-8: a short line has no large text.
@@ -45,7 +47,7 @@ def encode_event_line_and_blobs(event: Event) -> EventLine:
 
 
 def event_from_line(view: LogView, seq: int, line: bytes) -> Event:
-    """The inverse of `encode_event_line_and_blobs`."""
+    """Return the event of a line that `encode_event_line_and_blobs` wrote."""
     data = parse_log_line(line)
     if data is None or data.get("seq") != seq:
         raise view.damage_error(seq)
@@ -53,8 +55,8 @@ def event_from_line(view: LogView, seq: int, line: bytes) -> Event:
         texts = {digest: read_blob(view.folder, digest) for digest in list_blob_digests(data)}
     except FileNotFoundError as error:
         raise BlobMissing(
-            f"event {seq} of {view.path} names {error.filename}, which is not there; restore it "
-            "from a backup"
+            f"event {seq} of {view.path} names {error.filename}, which is missing; restore "
+            "it from a backup"
         ) from error
     try:
         return event_from_json(restore_large_texts(data, texts))

@@ -1,8 +1,8 @@
-"""Where each idempotency key of a session stands: a hash table on the disk, `keys.idx`.
+"""The position of each idempotency key of a session: a hash table on the disk, `keys.idx`.
 
-Keys that came since the last checkpoint are in the log's tail and in the writer's memory. A
-checkpoint puts them into the table. The table is a cache: it holds hashes and positions, and a
-position counts only if the message there has the key; without it the log is read again.
+Keys since the last checkpoint are in the log's tail and in the writer's memory. A checkpoint adds
+them to the table. The table is a cache of hashes and positions. A position counts only if the
+message there has the key. Without the table the log is read again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trimtab.stores.files.log_file import LogView, parse_log_line
 KEY_INDEX_FILE = "keys.idx"
 
 _SLOT_STRUCT = struct.Struct(">QQ")
-"""The header is the last position taken in and the number of keys; a slot is a hash and the key's
-position, 0 where it is free."""
+"""The header has the last indexed position and the number of keys. A slot has a hash and the key's
+position, 0 if it is free."""
 _MIN_SLOTS = 256
 
 
 def read_last_indexed_position(folder: Path) -> int:
-    """The last position whose key, if it has one, is in the table."""
+    """Return the last position whose key, if any, is in the table."""
     try:
         with (folder / KEY_INDEX_FILE).open("rb") as file:
             return _read_header(file.fileno())[0]
@@ -34,7 +34,7 @@ def read_last_indexed_position(folder: Path) -> int:
 
 
 def scan_log_for_keys(view: LogView, first_position: int) -> dict[str, int]:
-    """The keys of the messages from a position on."""
+    """Return the keys of the messages from a position on."""
     found: dict[str, int] = {}
     for seq, line in view.read_lines(first_position, view.last.seq):
         if b'"key":' not in line:
@@ -48,7 +48,7 @@ def scan_log_for_keys(view: LogView, first_position: int) -> dict[str, int]:
 
 
 def find_indexed_key_position(view: LogView, key: str) -> int | None:
-    """The position of the message in the log whose key the table has."""
+    """Return the position of the message with this key, if the table has it."""
     for seq in list_candidate_positions(view.folder, key):
         for _, line in view.read_lines(seq, seq):
             data = parse_log_line(line)
@@ -58,7 +58,7 @@ def find_indexed_key_position(view: LogView, key: str) -> int | None:
 
 
 def list_candidate_positions(folder: Path, key: str) -> list[int]:
-    """Where the key may stand, by its hash alone."""
+    """Return the possible positions of the key, by its hash alone."""
     wanted = _hash_key(key)
     try:
         with (folder / KEY_INDEX_FILE).open("rb") as file:
@@ -71,7 +71,8 @@ def list_candidate_positions(folder: Path, key: str) -> list[int]:
 def save_keys_to_index(
     folder: Path, positions_by_key: Mapping[str, int], last_position: int, *, fsync: bool
 ) -> None:
-    """Take keys into the table, and all positions up to one for taken in. Twice is harmless."""
+    """Add keys to the table, and mark all positions up to `last_position` as indexed. It can be
+    repeated."""
     path = folder / KEY_INDEX_FILE
     fd = open_private_file(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -93,7 +94,7 @@ def save_keys_to_index(
 
 
 def delete_key_index(folder: Path) -> None:
-    """Forget the table; whoever needs a key reads the log."""
+    """Delete the table. The next lookup of a key reads the log."""
     (folder / KEY_INDEX_FILE).unlink(missing_ok=True)
 
 
@@ -114,7 +115,7 @@ def _hash_key(key: str) -> int:
 
 
 def _probe_slots(fd: int, hashed: int) -> Iterator[tuple[int, int, int]]:
-    """Slots in which a hash may stand, up to the first free one: offset, hash, position."""
+    """Yield slots that may contain a hash, up to the first free one: offset, hash, position."""
     slots = _count_slots(fd)
     for step in range(slots):
         offset = ((hashed + step) % slots + 1) * _SLOT_STRUCT.size
@@ -135,7 +136,7 @@ def _insert_slot(fd: int, hashed: int, seq: int) -> None:
 
 
 def _build_larger_table(fd: int, keys: Mapping[str, int], last_position: int) -> bytes:
-    """A table of at least four slots for each key."""
+    """Build a table with at least four slots for each key."""
     pairs = {(_hash_key(key), seq) for key, seq in keys.items()}
     data = os.pread(fd, os.fstat(fd).st_size, 0)[_SLOT_STRUCT.size :]
     pairs.update((hashed, seq) for hashed, seq in _SLOT_STRUCT.iter_unpack(data) if seq)

@@ -1,4 +1,4 @@
-"""One process writes to a session: a lock that ends with its process, however that ends."""
+"""The lock of a session's single writer. It ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCK_FILE = "lock"
 
 
 class FolderLock:
-    """Held from construction until `release`. The file names its holder and is never removed."""
+    """A lock from construction until `release`. The file names its holder and is never removed."""
 
     def __init__(self, folder: Path, owner_name: str) -> None:
         path = folder / LOCK_FILE
@@ -32,7 +32,8 @@ class FolderLock:
 
 
 def find_lock_holder(folder: Path) -> str | None:
-    """The process that writes to a session, as a number; None where none does. Takes nothing."""
+    """Return the id of the process that writes to a session; None if there is none. It takes no
+    lock."""
     try:
         fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -57,9 +58,9 @@ def _open_locked(path: Path, owner_name: str) -> int:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
             raise SessionLockedByOtherProcess(
-                f"session {owner_name!r} is written to by process {holder or 'unknown'}, which "
-                "holds "
-                f"{path}; one process at a time may: end that one, or let it release the session"
+                f"session {owner_name!r} is written to by process {holder or 'unknown'}, "
+                f"which holds {path}; only one process may write at a time: end that "
+                "process, or let it release the session"
             ) from None
         except BaseException:
             os.close(fd)
@@ -68,7 +69,7 @@ def _open_locked(path: Path, owner_name: str) -> int:
 
 
 def _is_still_at_path(fd: int, path: Path) -> bool:
-    """Whether it is still that file: the session may have been deleted in between."""
+    """Whether the path still has that file. The session may have been deleted in between."""
     try:
         there = path.stat()
     except FileNotFoundError:

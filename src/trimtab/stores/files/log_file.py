@@ -1,12 +1,12 @@
 """The log of one session, `events.jsonl`, and the index that finds a position in it.
 
-A line is an event. The lines of one append are one batch: all but its last end in a space, all but
-its first begin with one, so that a batch that a crash cut short is known by its last whole line.
-JSON does not mind, nor do `cat` and `grep`.
+Each line is an event. The lines of one append are one batch. All lines except the last end in a
+space, and all except the first begin with one. So an incomplete batch after a crash is recognised
+by its last whole line. JSON, `cat` and `grep` ignore these spaces.
 
-The index, `events.idx`, has 32 bytes for each event: where its line begins, and what had been
-counted by then. It is a cache: an entry is believed only if the line it names begins there and is
-that event; else the index is made again from the log.
+The index, `events.idx`, has 32 bytes for each event: the offset of its line, and the counts up to
+it. It is a cache. An entry counts only if the line at its offset is that event. Otherwise the index
+is built again from the log.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ INDEX_FILE = "events.idx"
 
 _ENTRY_STRUCT = struct.Struct(">QQIII")
 INDEX_ENTRY_BYTES = _ENTRY_STRUCT.size + 4
-"""Bytes of an entry with its checksum. A power of two: no entry lies on two pages."""
+"""Bytes of an entry with its checksum. It is a power of two, so that no entry spans two pages."""
 
 _LINE_START = re.compile(rb' ?\{"v":\d+,"seq":(\d+),')
 _MAX_LINE_START_BYTES = 64
 _MAX_WRONG_ENTRIES = 1_024
-"""Entries at the index's end that may be wrong before it is made again from nothing."""
+"""Maximum number of wrong entries at the end of the index before it is built again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +43,17 @@ class IndexEntry:
     seq: int
     """Position of the event."""
     offset: int
-    """Byte at which its line begins."""
+    """Byte offset of its line."""
     epoch: int
-    """The newest claimed turn's, up to here."""
+    """Epoch of the newest claimed turn up to here."""
     messages: int
-    """Messages said up to here."""
+    """Number of messages up to here."""
     fork: int
     """Position of the newest fork event up to here; 0 for none."""
 
 
 ENTRY_BEFORE_FIRST = IndexEntry(seq=0, offset=0, epoch=0, messages=0, fork=0)
-"""What stands before the first event."""
+"""The entry before the first event."""
 
 
 def pack_index_entry(entry: IndexEntry) -> bytes:
@@ -71,7 +71,7 @@ def _unpack_index_entry(data: bytes) -> IndexEntry | None:
 def build_next_index_entry(
     previous: IndexEntry, offset: int, event_json: Mapping[str, Any]
 ) -> IndexEntry:
-    """The entry of an event behind another one's."""
+    """Return the index entry of an event that follows another one."""
     kind, seq, epoch = event_json.get("kind"), previous.seq + 1, previous.epoch
     if kind == "turn" and event_json.get("state") == "claimed":
         epoch = max(epoch, event_json["epoch"])
@@ -85,7 +85,7 @@ def build_next_index_entry(
 
 
 def mark_batch_lines(event_lines: Sequence[bytes]) -> list[bytes]:
-    """Events as the lines of one append."""
+    """Mark lines as the batch of one append."""
     last = len(event_lines) - 1
     return [
         (b" " if index else b"") + line + (b" \n" if index < last else b"\n")
@@ -94,7 +94,7 @@ def mark_batch_lines(event_lines: Sequence[bytes]) -> list[bytes]:
 
 
 def parse_log_line(line: bytes) -> dict[str, Any] | None:
-    """None for what is not one whole line of a log."""
+    """Parse a line of a log; None if it is not one whole line."""
     if not line.endswith(b"\n"):
         return None
     try:
@@ -105,9 +105,9 @@ def parse_log_line(line: bytes) -> dict[str, Any] | None:
 
 
 class LogView:
-    """One look at a log, for one operation: where it ends, and any of its lines.
+    """A view of a log for one operation: its end, and any of its lines.
 
-    A `careful` look does not take the index's word for it that the last batch is whole.
+    With `verify_last_batch` it checks that the last batch is complete and does not trust the index.
     """
 
     def __init__(self, folder: Path, *, verify_last_batch: bool = False) -> None:
@@ -118,7 +118,7 @@ class LogView:
             self._log = self._files.enter_context(self.path.open("rb"))
             self._index = self._opened_index(folder / INDEX_FILE)
             self.size = os.fstat(self._log.fileno()).st_size
-            """Bytes of the log, an unfinished batch at its end included."""
+            """Bytes of the log, including an unfinished batch at its end."""
             self._kept = 0
             self._rest = bytearray()
             self.last = ENTRY_BEFORE_FIRST
@@ -145,7 +145,7 @@ class LogView:
         return fd
 
     def read_lines(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Positions and lines, in order; none beyond the end."""
+        """Yield positions and lines in order, up to the end."""
         if not 1 <= first <= min(last, self.last.seq):
             return
         self._log.seek(self.get_index_entry(first).offset)
@@ -153,7 +153,8 @@ class LogView:
             yield seq, self._log.readline()
 
     def get_index_entry(self, seq: int) -> IndexEntry:
-        """The entry of an event that is there; the index is made again if it does not know."""
+        """Return the entry of an existing event. If the index does not have it, it is built
+        again."""
         found = self._believed(seq)
         if found is None:
             self._scan(ENTRY_BEFORE_FIRST, 0)
@@ -164,13 +165,13 @@ class LogView:
 
     def damage_error(self, line_number: int) -> LogDamaged:
         return LogDamaged(
-            f"{self.path}, line {line_number}: not event {line_number} of this log, though more "
-            "follow; nothing "
-            "was changed: restore that line from a backup, or the whole file"
+            f"{self.path}, line {line_number}: this is not event {line_number} of the log, "
+            "but more lines follow; nothing was changed: restore that line or the whole "
+            "file from a backup"
         )
 
     def write_index(self) -> None:
-        """Have the index on the disk say what this view knows."""
+        """Write what this view knows to the index on the disk."""
         fd = open_private_file(self.path.with_name(INDEX_FILE), os.O_WRONLY | os.O_CREAT)
         try:
             os.ftruncate(fd, self._kept * INDEX_ENTRY_BYTES)
@@ -179,7 +180,8 @@ class LogView:
             os.close(fd)
 
     def _settle(self, *, careful: bool) -> None:
-        """Find the end: what the index does not know, or the log no longer has, is read."""
+        """Find the end of the log. Read what the index does not know, or what the log no longer
+        has."""
         known = os.fstat(self._index).st_size // INDEX_ENTRY_BYTES if self._index is not None else 0
         self._kept = known
         for seq in range(known, max(known - _MAX_WRONG_ENTRIES, 0), -1):
@@ -193,7 +195,7 @@ class LogView:
         self._scan(ENTRY_BEFORE_FIRST, 0)
 
     def _scan(self, before: IndexEntry, offset: int) -> None:
-        """Read the lines behind one, batch by batch; only the last batch may be unfinished."""
+        """Read the lines after one, batch by batch. Only the last batch may be unfinished."""
         self._kept, self._rest, self.last, self.end = before.seq, bytearray(), before, offset
         pending, broken = bytearray(), 0
         self._log.seek(offset)
@@ -218,7 +220,7 @@ class LogView:
                     self.last, self.end = before, offset
 
     def _is_whole(self, entry: IndexEntry, line: bytes) -> bool:
-        """Whether the other lines of a batch, of which this is the last, are good."""
+        """Whether the other lines of a batch are valid, given its last line."""
         for seq in range(entry.seq - 1, max(entry.seq - _MAX_WRONG_ENTRIES, 0), -1):
             if not line.startswith(b" "):
                 break
@@ -229,7 +231,7 @@ class LogView:
         return True
 
     def _line_of(self, entry: IndexEntry | None) -> bytes | None:
-        """None if it cannot be read."""
+        """Return the line of an entry; None if it cannot be read."""
         if entry is None:
             return None
         self._log.seek(entry.offset)
@@ -238,7 +240,7 @@ class LogView:
         return line if data is not None and data.get("seq") == entry.seq else None
 
     def _believed(self, seq: int) -> IndexEntry | None:
-        """The entry, if the line it names is there."""
+        """Return the entry if its line exists."""
         if seq > self._kept:
             start = (seq - self._kept - 1) * INDEX_ENTRY_BYTES
             data = bytes(self._rest[start : start + INDEX_ENTRY_BYTES])
@@ -253,7 +255,7 @@ class LogView:
         return found if start is not None and int(start[1]) == seq else None
 
     def _begins(self, offset: int) -> bytes:
-        """How the line at an offset begins; empty where none does."""
+        """Return the beginning of the line at an offset; empty if no line begins there."""
         self._log.seek(max(offset - 1, 0))
         if offset and self._log.read(1) != b"\n":
             return b""

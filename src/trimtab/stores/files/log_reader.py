@@ -1,4 +1,4 @@
-"""What is read from a log, a piece at a time, and no file is kept open between two pieces."""
+"""Read a log piece by piece. No file is kept open between two pieces."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trimtab.stores.files.event_lines_and_blobs import event_from_line
 from trimtab.stores.files.log_file import LogView
 
 READ_CHUNK_BYTES = 4 * 1024 * 1024
-"""Bytes of lines that are read in one go."""
+"""Bytes of lines to read at once."""
 
 
 def read_event_chunk(
     view: LogView, spans: Sequence[PositionSpan], last_position: int | None
 ) -> tuple[list[Event], list[PositionSpan]]:
-    """Some of the events at these positions, and the spans that are left."""
+    """Return some of the events at these positions, and the remaining spans."""
     found: list[Event] = []
     size = 0
     end = view.last.seq if last_position is None else min(last_position, view.last.seq)
@@ -39,18 +39,18 @@ def read_event_chunk(
 
 @dataclass(slots=True, kw_only=True)
 class LogSearch:
-    """A search, and the best of what it has met so far."""
+    """A search, and the best results so far."""
 
     words: list[str]
-    """What is asked for."""
+    """The words to search for."""
     limit: int
-    """How many positions are wanted."""
+    """Maximum number of positions to return."""
     scored: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Hits and positions, at most `limit`."""
+    """Scores and positions, at most `limit`."""
     next: int = 1
-    """The position from which to search on."""
+    """The position from which to continue."""
     is_complete: bool = False
-    """Whether all has been searched."""
+    """Whether the whole log was searched."""
 
     def search_next_chunk(self, view: LogView) -> None:
         """Search one more piece of the log."""
@@ -71,7 +71,7 @@ class LogSearch:
 
 
 def read_session_list_entry(view: LogView) -> SessionListEntry:
-    """What a list of sessions says of this one."""
+    """Return the entry of this session for a list of sessions."""
     last = view.last
     event = next(event_from_line(view, *line) for line in view.read_lines(last.seq, last.seq))
     return SessionListEntry(
@@ -84,7 +84,7 @@ def read_session_list_entry(view: LogView) -> SessionListEntry:
 
 
 def find_parent_session(view: LogView) -> str | None:
-    """The session that this one was last forked from."""
+    """Return the session from which this one was last forked."""
     fork = view.last.fork
     for seq, line in view.read_lines(fork, fork):
         body = event_from_line(view, seq, line).body
@@ -93,9 +93,10 @@ def find_parent_session(view: LogView) -> str | None:
 
 
 def _may_contain_word(line: bytes, plain: Sequence[bytes]) -> bool:
-    """False only if no word can be in it: in a line of ASCII alone a word stands as it is.
+    """Whether a line may contain a word. It is False only if that is certain.
 
-    An escaped character may become a plain one in lower case, and a blob is not in the line.
+    In a line of pure ASCII a word is written as it is. An escaped character may become a plain one
+    in lower case, and a blob is not in the line.
     """
     if b"\\u" in line or b'"blobs":' in line:
         return True

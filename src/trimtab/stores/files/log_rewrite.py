@@ -1,7 +1,7 @@
-"""A log written anew, with some events changed, and what the old one left behind swept away.
+"""Write a log again with some events changed, and remove what only the old log needed.
 
-The new log takes the old one's place by one rename. A marker stands from before the rename until
-all is swept, so that whoever writes next after a crash ends the work.
+The new log replaces the old one with one rename. A marker file exists from before the rename until
+everything is removed. So the next writer after a crash can finish the work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trimtab.stores.large_texts import list_blob_digests
 
 SWEEP_MARKER_FILE = "sweep"
 TORN_WRITES_FILE = "events.torn"
-"""What was cut off behind the last whole batch."""
+"""The file for bytes that were cut off after the last whole batch."""
 
 
 def replace_log_file(
@@ -44,9 +44,9 @@ def replace_log_file(
     *,
     fsync: bool,
 ) -> bool:
-    """Put a changed log, with whole lines added, in the old one's place.
+    """Replace the log by a changed one with whole lines added.
 
-    True if some message has lost its idempotency key.
+    Return True if some message has lost its idempotency key.
     """
     folder = view.folder
     write_file_atomically(folder / SWEEP_MARKER_FILE, b"", fsync=fsync)
@@ -110,12 +110,14 @@ def _iter_changed_lines(
     *,
     fsync: bool,
 ) -> Iterable[tuple[bytes, dict[str, Any], bool]]:
-    """Lines of the new log, what they say, and whether a key was lost in one."""
+    """Yield the lines of the new log, their contents, and whether a key was lost."""
     for seq, line in view.read_lines(1, view.last.seq):
         old = event_from_line(view, seq, line)
         new = change(old)
         if new.seq != seq:
-            raise ValueError(f"event {seq} was changed into one at {new.seq}; it must stay there")
+            raise ValueError(
+                f"event {seq} was changed into one at {new.seq}; it must keep its position"
+            )
         written = encode_event_line_and_blobs(new)
         if new is old or written.text == line.strip():
             yield line, _parse_whole_line(view, seq, line), False

@@ -1,4 +1,4 @@
-"""The one writer of a session: it holds the lock, and knows where the log stands."""
+"""The single writer of a session. It holds the lock and knows the end of the log."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from trimtab.stores.files.snapshots import save_snapshot
 from trimtab.window.checkpoint import Snapshot
 
 FORKS_FOLDER = "forks"
-"""A folder in the parent's with an empty file for each fork, so that no lock is needed."""
+"""A folder in the parent's folder with an empty file for each fork. It needs no lock."""
 
 _log = logging.getLogger(__name__)
 
 
 class SessionWriter:
-    """Made at the first write to a session; what a crash has left is repaired then.
+    """The writer of a session, made at its first write. It then repairs what a crash has left.
 
-    One thread at a time. After a failed write the log is as it was before it; if not even that can
-    be had, all further ones are refused until the session is opened again.
+    Use it from one thread at a time. A failed write leaves the log unchanged. If the log cannot be
+    restored, all further writes are refused until the session is opened again.
     """
 
     def __init__(self, root: Path, session: str, *, fsync: bool) -> None:
@@ -95,12 +95,12 @@ class SessionWriter:
 
     @property
     def epoch(self) -> int:
-        """The newest claimed turn's."""
+        """Epoch of the newest claimed turn."""
         return self._last.epoch
 
     @property
     def keys(self) -> Mapping[str, int]:
-        """Of the messages that came since the last checkpoint."""
+        """Keys of the messages since the last checkpoint."""
         return self._keys
 
     def append(self, events: Sequence[Event], epoch: int | None) -> None:
@@ -140,7 +140,7 @@ class SessionWriter:
         self._lock.release()
 
     def _admitted(self, events: Sequence[Event]) -> dict[str, int]:
-        """The keys of events that may be appended."""
+        """Return the keys of events that may be appended."""
         if self._unusable:
             raise StoreUnavailable(self._unusable)
         if events and events[0].seq != self.position + 1:
@@ -148,7 +148,9 @@ class SessionWriter:
         keys: dict[str, int] = {}
         for seq, event in enumerate(events, self.position + 1):
             if event.seq != seq:
-                raise ValueError(f"event {event.seq} of a batch stands where {seq} belongs")
+                raise ValueError(
+                    f"event {event.seq} of a batch is out of order: event {seq} is expected here"
+                )
             if isinstance(event.body, MessageAdded) and event.body.key is not None:
                 key = event.body.key
                 taken = keys.get(key) or self._find_key(key)
@@ -164,7 +166,7 @@ class SessionWriter:
             return find_indexed_key_position(view, key)
 
     def _lines(self, events: Sequence[Event]) -> tuple[list[bytes], list[Mapping[str, Any]]]:
-        """The lines of a batch; what they name beside the log is there already."""
+        """Return the lines of a batch. The blobs that they name are already written."""
         written = [encode_event_line_and_blobs(event) for event in events]
         for line in written:
             save_blobs(self._folder, line.blobs, fsync=self._fsync)
@@ -175,7 +177,10 @@ class SessionWriter:
         return mark_batch_lines([line.text for line in written]), [line.data for line in written]
 
     def _tell_parent(self, parent: str) -> None:
-        """Before the event: a parent that names a fork too many asks it and learns better."""
+        """Add the fork to its parent's folder before the event is written.
+
+        If the event is never written, the parent notices that when it reads the fork.
+        """
         folder = self._root / session_to_folder_name(parent)
         # There is nothing to tell where the parent is not, or is deleted just now.
         with contextlib.suppress(FileNotFoundError):
@@ -203,7 +208,7 @@ class SessionWriter:
             os.close(fd)
 
     def _sync_names(self) -> None:
-        """A log is there only if the folders on the way to it are."""
+        """Make the folders of the log durable. Otherwise the log itself is not."""
         for folder in (self._folder, self._root, self._root.parent):
             fsync_folder(folder)
 
@@ -214,12 +219,12 @@ class SessionWriter:
                 os.fsync(fd)
         except OSError as error:
             self._unusable = (
-                f"a write to {path} failed and could not be undone ({error.strerror}); release the "
-                "session and open it again: it is repaired then"
+                f"a write to {path} failed and could not be undone ({error.strerror}); "
+                "release the session and open it again to repair it"
             )
 
     def _taken_in(self, lines: Sequence[bytes], data: Sequence[Mapping[str, Any]]) -> None:
-        """The batch is durable: from here on nothing may fail."""
+        """Record that the batch is durable. From here on nothing may fail."""
         known, entries = self._last.seq, bytearray()
         for line, event in zip(lines, data, strict=True):
             self._last = build_next_index_entry(self._last, self._end, event)
@@ -257,7 +262,7 @@ class SessionWriter:
             self._keys = scan_log_for_keys(view, read_last_indexed_position(self._folder) + 1)
 
     def _look_again(self) -> None:
-        """Whichever log is there after a rewrite, the next append goes behind that one."""
+        """Read the end of the log after a rewrite, so that the next append goes there."""
         try:
             with LogView(self._folder) as view:
                 self._last, self._end = view.last, view.end
@@ -266,7 +271,8 @@ class SessionWriter:
             raise
 
     def _cut(self, view: LogView) -> None:
-        """Put what stands behind the last whole batch aside: it was never acknowledged."""
+        """Move the bytes after the last whole batch to another file. They were never
+        acknowledged."""
         fd = os.open(view.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             torn = os.pread(fd, view.size - view.end, view.end)

@@ -1,7 +1,7 @@
 """Snapshots of one session: the newest as `state.yaml`, the earlier ones in `snapshots.jsonl`.
 
-Both can be thrown away. `state.yaml` has a line for each key with its value as JSON, which is YAML
-too. The lines of `snapshots.jsonl` stand in the order of their positions and are found by halving.
+Both files can be deleted. `state.yaml` has a line for each key with its value as JSON, which is
+also YAML. The lines of `snapshots.jsonl` are sorted by position, for binary search.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ NEWEST_SNAPSHOT_FILE = "state.yaml"
 EARLIER_SNAPSHOTS_FILE = "snapshots.jsonl"
 
 _UNQUOTED_YAML_KEY = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_]*")
-"""Keys that YAML takes for text without quotes."""
+"""Keys that YAML reads as text without quotes."""
 _YAML_DOCUMENT_END = "...\n"
-"""How YAML ends a document: one that was cut has none."""
+"""The end marker of a YAML document. A truncated file has none."""
 _READ_BLOCK_BYTES = 16 * 1024
 
 
 def save_snapshot(folder: Path, snapshot: Snapshot, *, fsync: bool) -> None:
-    """Keep one more; one at the same position is replaced."""
+    """Save a snapshot. It replaces one at the same position."""
     new, now = snapshot_to_json(snapshot), _read_newest(folder)
     if now is not None and now["seq"] > new["seq"]:
         _insert_earlier(folder, new, fsync=fsync)
@@ -40,7 +40,10 @@ def save_snapshot(folder: Path, snapshot: Snapshot, *, fsync: bool) -> None:
 
 
 def find_newest_snapshot(folder: Path, last_position: int) -> Snapshot | None:
-    """The newest at or before a position. `NewerSnapshotError` if a later release wrote it."""
+    """Return the newest snapshot at or before a position.
+
+    Raise `NewerSnapshotError` if a newer version of trimtab wrote it.
+    """
     now = _read_newest(folder)
     found = (
         now
@@ -51,7 +54,7 @@ def find_newest_snapshot(folder: Path, last_position: int) -> Snapshot | None:
 
 
 def dump_snapshot_yaml(snapshot_json: Mapping[str, Any]) -> str:
-    """One line for each key, and one that ends the document."""
+    """Return a line for each key, and one that ends the document."""
     lines = (
         f"{key if _UNQUOTED_YAML_KEY.fullmatch(key) else json.dumps(key)}: {json.dumps(value)}\n"
         for key, value in snapshot_json.items()
@@ -60,8 +63,7 @@ def dump_snapshot_yaml(snapshot_json: Mapping[str, Any]) -> str:
 
 
 def parse_snapshot_yaml(text: str) -> dict[str, Any]:
-    """The inverse of `dump_snapshot_yaml`, which is all the YAML that is understood; ValueError
-    for other."""
+    """Parse what `dump_snapshot_yaml` writes. Raise ValueError for any other YAML."""
     data: dict[str, Any] = {}
     if not text.endswith(_YAML_DOCUMENT_END):
         raise ValueError("the end is missing")
@@ -102,7 +104,7 @@ def _append_earlier(folder: Path, data: dict[str, Any], *, fsync: bool) -> None:
 
 
 def _insert_earlier(folder: Path, data: dict[str, Any], *, fsync: bool) -> None:
-    """Put a snapshot among the earlier ones, where its position belongs."""
+    """Insert a snapshot among the earlier ones by its position."""
     path = folder / EARLIER_SNAPSHOTS_FILE
     kept = {data["seq"]: data}
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
@@ -136,13 +138,13 @@ def _find_earlier(folder: Path, last_position: int) -> dict[str, Any] | None:
 
 
 def _whole_lines_end(fd: int) -> int:
-    """Bytes up to the end of the last whole line: a crash may have torn the one behind."""
+    """Return the bytes up to the end of the last whole line. A crash may have cut the next one."""
     end = os.fstat(fd).st_size
     return _line_start(fd, end)
 
 
 def _line_at(fd: int, offset: int, end: int) -> tuple[int, bytes]:
-    """Where the line around an offset begins, and the line."""
+    """Return the offset of the line that contains a byte, and the line."""
     start, line = _line_start(fd, offset), b""
     while b"\n" not in line and start + len(line) < end:
         line += os.pread(fd, _READ_BLOCK_BYTES, start + len(line))
@@ -150,7 +152,7 @@ def _line_at(fd: int, offset: int, end: int) -> tuple[int, bytes]:
 
 
 def _line_start(fd: int, offset: int) -> int:
-    """Where the line begins that a byte belongs to."""
+    """Return the offset of the line that contains a byte."""
     while offset > 0:
         start = max(offset - _READ_BLOCK_BYTES, 0)
         found = os.pread(fd, offset - start, start).rfind(b"\n")

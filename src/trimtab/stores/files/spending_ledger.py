@@ -1,4 +1,4 @@
-"""What model calls have cost, in a small SQLite file: for one machine, and in memory."""
+"""The costs of model calls in a small SQLite file, for one machine, or in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimtab.stores.spending import (
 )
 
 BUSY_TIMEOUT_S = 30.0
-"""Seconds that one process waits for another that writes."""
+"""Seconds to wait for another process that writes."""
 
 _QUERIES = {
     name: query.decode().replace("trimtab.", "").replace("$", "?")
@@ -31,8 +31,10 @@ _QUERIES = {
 
 
 class SqliteSpendingLedger:
-    """The `SpendingLedger` of one machine; several processes may share the file. `path` None keeps
-    it in memory."""
+    """The `SpendingLedger` of one machine. Several processes may share the file.
+
+    If `path` is None, it is kept in memory.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -47,7 +49,7 @@ class SqliteSpendingLedger:
         await asyncio.to_thread(self._settle, reservation, micros)
 
     def forget_session(self, session: str) -> None:
-        """Remove what is known of a session; its part of a day's total stays."""
+        """Remove what is known about a session. Its share of a day's total stays."""
         if self._path is not None and not self._path.exists():
             return
         with self._transaction() as db:
@@ -55,7 +57,7 @@ class SqliteSpendingLedger:
             db.execute(_QUERIES["forget_session_reservations"], [session])
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             if self._connection is not None and self._path is not None:
                 self._connection.close()
@@ -88,7 +90,7 @@ class SqliteSpendingLedger:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
-        """One writer at a time, in this process and in all others; all of it or nothing."""
+        """Run a transaction. Only one writer, in any process, works at a time."""
         with self._lock:
             try:
                 db = self._connection = self._connection or self._open()
@@ -101,8 +103,8 @@ class SqliteSpendingLedger:
                 db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise StoreUnavailable(
-                    f"{self._path} cannot be used ({error}), so it is not known what has been "
-                    "spent; see to the disk"
+                    f"{self._path} cannot be used ({error}), so the spending so far is "
+                    "unknown; check the disk"
                 ) from error
 
     def _open(self) -> sqlite3.Connection:

@@ -1,20 +1,20 @@
 """The store on files: a folder for each session, readable with `cat`, `grep` and `git diff`.
 
-    events.jsonl     the log, an event a line; the truth
-    events.idx       where each line begins
-    state.yaml       the newest snapshot
-    snapshots.jsonl  earlier ones
-    keys.idx         idempotency keys up to the newest snapshot
-    blobs/           texts over 64 KiB, compressed, each once
-    forks/           an empty file for each session that was forked from this one
-    lock             the process that writes
-    events.torn      what a crash had left unfinished, cut off the log
+- `events.jsonl`: the log, one event a line. It is the source of truth.
+- `events.idx`: the offset of each line.
+- `state.yaml`: the newest snapshot.
+- `snapshots.jsonl`: earlier snapshots.
+- `keys.idx`: idempotency keys up to the newest snapshot.
+- `blobs/`: texts over 64 KiB, compressed, each once.
+- `forks/`: an empty file for each session that was forked from this one.
+- `lock`: the process that writes.
+- `events.torn`: unfinished writes that were cut off the log after a crash.
 
-One process writes to a session and holds its lock until it releases the session; any may read.
-Another process can see an append a moment before it is acknowledged.
+One process writes to a session and holds its lock until it releases the session. Any process may
+read. Another process can see an append a moment before it is acknowledged.
 
-All of it is readable for its owner alone. The folder that all sessions are in is closed to others
-as well, unless it was there and something else is in it.
+Only the owner can read these files. The folder of all sessions is also closed to others, unless it
+already existed and contains something else.
 """
 
 from __future__ import annotations
@@ -66,30 +66,36 @@ from trimtab.window.checkpoint import Snapshot
 T = TypeVar("T")
 
 _DELETED_FOLDER = ".deleted"
-"""Where sessions go to be removed; no session's folder begins with a dot."""
+"""The folder for sessions to be removed. No session's folder begins with a dot."""
 SPENDING_FOLDER = ".spending"
-"""Where it is kept what model calls have cost."""
+"""The folder for the costs of model calls."""
 _RESERVED_FOLDERS = (
     *(_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".erasures", ".mail", ".schedules"),
 )
-"""What may stand beside the sessions; the last two in a folder of the previous release."""
+"""Folders beside the sessions. The last two belong to the previous release."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, weakref_slot=True)
 class _SessionGate:
-    """Who may write to a session next, in this process."""
+    """Decides which caller in this process may write to a session next."""
 
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Coroutines wait here, and not in a thread."""
+    """Coroutines wait here, not in a thread."""
     working: threading.Lock = field(default_factory=threading.Lock)
-    """A write whose coroutine was cancelled goes on in its thread until it is whole."""
+    """Held by a write. If its coroutine is cancelled, the write continues in its thread until it is
+    complete."""
 
 
 class FileStore:
-    """Logs in folders under `root`. `fsync=False` leaves it to the system when a write reaches the
-    disk: a crash of the process then loses nothing, a crash of the machine the last seconds."""
+    """A store of logs in folders, for one writing process for each session.
+
+    Args:
+        root: The folder of all sessions.
+        fsync: If False, the operating system decides when a write reaches the disk. Then a crash of
+            the process loses nothing, but a crash of the machine loses the last seconds.
+    """
 
     def __init__(self, root: Path | str, *, fsync: bool = True) -> None:
         self._root = Path(root)
@@ -98,19 +104,20 @@ class FileStore:
         self._writers: dict[str, tuple[_SessionGate, SessionWriter]] = {}
         self._spending = SqliteSpendingLedger(self._root / SPENDING_FOLDER / "spending.sqlite3")
         self._closed = False
-        """Whether the folder was looked at, and closed to others where that is ours to do."""
+        """Whether the root folder was checked, and closed to other users if the store may do
+        that."""
 
     @property
     def root(self) -> Path:
-        """The folder that all sessions are in."""
+        """The folder of all sessions."""
         return self._root
 
     def spending_ledger(self) -> SqliteSpendingLedger:
-        """What model calls have cost."""
+        """Return the ledger of the costs of model calls."""
         return self._spending
 
     async def latest_epoch(self, session: str) -> int:
-        """The newest claimed turn's; 0 where none was."""
+        """Return the epoch of the newest claimed turn; 0 if there was none."""
         held = self._writers.get(session)
         if held is not None:
             return held[1].epoch
@@ -196,7 +203,7 @@ class FileStore:
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
-        """As the protocol has it. `change` is called in another thread."""
+        """Append and replace events, see `Store.rewrite`. `change` is called in another thread."""
         await self._in_turn(session, lambda: self._known_writer(session).rewrite(events, change))
 
     async def delete(self, session: str) -> None:
@@ -209,9 +216,11 @@ class FileStore:
         return await asyncio.to_thread(self._sessions, after, limit)
 
     async def recover(self) -> None:
-        """Finish what crashes have cut short, in all sessions: erasures and deletions. What others
-        could read is closed to them. For whoever takes up a folder; a session that another process
-        writes to is left to it."""
+        """Finish erasures and deletions that a crash interrupted, in all sessions.
+
+        Files that others could read are closed to them. Call it once when a process starts to use a
+        folder. Sessions that another process writes to are skipped.
+        """
         await asyncio.to_thread(self._recover)
 
     def _recover(self) -> None:
@@ -236,7 +245,7 @@ class FileStore:
                 restrict_folder_tree_to_owner(self._root / name)
 
     def _close_root(self) -> None:
-        """Not where somebody else's things are in it: who may see those is not ours to say."""
+        """Close the root folder to other users, unless it also contains files of others."""
         if self._closed:
             return
         if not self._root.exists() or all(map(_is_store_folder, self._root.iterdir())):
@@ -244,7 +253,7 @@ class FileStore:
         self._closed = True
 
     async def held_by(self, session: str) -> str | None:
-        """Another process that writes to the session, and would be in the way; None for none."""
+        """Return the id of another process that writes to the session; None if there is none."""
         if session in self._writers:
             return None
         return await asyncio.to_thread(find_lock_holder, self._folder(session))
@@ -264,7 +273,8 @@ class FileStore:
         return self._folder(session) / LOG_FILE
 
     def _upto(self, session: str) -> int | None:
-        """The last acknowledged position, where this process writes: the log may be ahead."""
+        """Return the last acknowledged position if this process writes. The log may be ahead of
+        it."""
         held = self._writers.get(session)
         return held[1].position if held else None
 
@@ -325,13 +335,13 @@ class FileStore:
         self._spending.forget_session(session)
 
     def _empty_deleted(self) -> None:
-        """Remove what deletions have put aside, also those that a crash cut short."""
+        """Remove the folders of deleted sessions, including those of interrupted deletions."""
         deleted = self._root / _DELETED_FOLDER
         for folder in deleted.iterdir() if deleted.is_dir() else ():
             shutil.rmtree(folder, ignore_errors=True)
 
     def _forget(self, session: str) -> None:
-        """Take the session out of its parent's forks; a damaged one is deleted all the same."""
+        """Remove the session from its parent's forks. A damaged session is deleted anyway."""
         with contextlib.suppress(LogDamaged), LogView(self._folder(session)) as view:
             parent = find_parent_session(view)
             if parent:
@@ -387,7 +397,7 @@ class FileStore:
 
 
 def _is_store_folder(path: Path) -> bool:
-    """Whether it is a session's folder, or what stands beside those."""
+    """Whether a path is a session's folder or another folder of the store."""
     return (
         path.name in _RESERVED_FOLDERS or (path / LOG_FILE).exists() or (path / LOCK_FILE).exists()
     )

@@ -1,4 +1,4 @@
-"""Logs in PostgreSQL: many processes, one truth."""
+"""Logs in PostgreSQL, shared by many processes."""
 
 from trimtab.stores.postgres.store import PostgresStore
 

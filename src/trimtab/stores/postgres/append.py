@@ -1,4 +1,4 @@
-"""One append as one statement, and why it was refused."""
+"""Append events in one statement, and find out why an append was refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 )
 
 ANY_EPOCH = 2**63 - 1
-"""Of a writer that owns no turn and needs none."""
+"""The epoch of a writer that owns no turn."""
 
 APPEND_ONE_SQL = build_query_per_partition(QUERIES["append_one"])
 APPEND_MANY_SQL = build_query_per_partition(QUERIES["append_many"], QUERIES["owner_shares"])
@@ -57,7 +57,7 @@ BoundStatement = tuple[bytes, list[Any]]
 def build_append_statement(
     session: str, events: Sequence[Event], epoch: int | None
 ) -> BoundStatement:
-    """The statement that appends these events, or touches no row at all."""
+    """Return the statement that appends these events or changes no row."""
     key, first, part = (
         compute_session_uuid(session),
         events[0].seq,
@@ -72,7 +72,9 @@ def build_append_statement(
             return APPEND_ONE_SQL[part], [key.hex, *event_row_to_sql_values(row), limit, before]
     for seq, event in enumerate(events, first):
         if event.seq != seq:
-            raise ValueError(f"event {event.seq} was given to be appended where {seq} must stand")
+            raise ValueError(
+                f"event {event.seq} of a batch is out of order: event {seq} is expected here"
+            )
     batch = build_append_batch(events)
     if first != 1 and batch.has_only_events and len(events) in APPEND_FEW_SQL:
         values = [value for row in batch.rows for value in event_row_to_sql_values(row)]
@@ -105,7 +107,7 @@ def event_row_to_sql_values(event_row: EventRow) -> tuple[Any, ...]:
 async def find_append_refusal(
     fetch: FetchRows, session: str, events: Sequence[Event], epoch: int | None
 ) -> StoreError | None:
-    """Why no row was written; None where by now it could be."""
+    """Return why no row was written; None if the append could succeed now."""
     rows = await fetch(QUERIES["standing"], [compute_session_uuid(session)])
     newest, position = rows[0] if rows else (0, 0)
     if epoch is not None and epoch < newest:
@@ -118,7 +120,7 @@ async def find_append_refusal(
 async def find_key_refusal(
     fetch: FetchRows, session: str, events: Sequence[Event]
 ) -> StoreError | None:
-    """Which key was taken, and where; None where none is any more."""
+    """Return the error for a duplicate key; None if there is no longer one."""
     keys = {
         event.seq: event.body.key
         for event in events
@@ -138,5 +140,5 @@ async def find_key_refusal(
 
 
 def is_position_conflict(error: errors.UniqueViolation) -> bool:
-    """True where two writers met at one position; else it was at a key."""
+    """Whether two writers used the same position. Otherwise they used the same key."""
     return (error.diag.constraint_name or "").endswith("_pkey")

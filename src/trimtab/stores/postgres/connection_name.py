@@ -7,7 +7,7 @@ from psycopg.conninfo import make_conninfo
 
 
 def add_connection_name(conninfo: str, purpose: str) -> str:
-    """The database under the name `trimtab PURPOSE`, unless the address or PGAPPNAME has one."""
+    """Name the connection `trimtab PURPOSE`, unless the address or PGAPPNAME names it."""
     try:
         return make_conninfo(conninfo, fallback_application_name=f"trimtab {purpose}")
     except ProgrammingError:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, lent one at a time; what goes wrong comes out by its cause."""
+"""A pool of PostgreSQL connections, whose errors name their cause."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ CONNECTION_OPTIONS: dict[str, Any] = {
 
 
 FRESH_CONNECTION_S = 0.1
-"""Seconds since its last use in which a connection is taken to be alive."""
+"""Seconds since its last use for which a connection is assumed to be alive."""
 LOANS_BETWEEN_POOL_CHECKS = 1_000
-"""Loans after which a connection goes back through the pool, which looks at its age."""
+"""Number of uses after which a connection returns to the pool, which checks its age."""
 
 
 class ConnectionPool:
-    """A pool that lends only connections whose server is still there, as far as it has told.
+    """A pool that skips connections whose server has reported that it is gone.
 
-    As many as the pool keeps open anyway lie ready in front of it: a loan from there takes a
-    tenth of the time, and waits for nothing.
+    It keeps the pool's minimum of open connections ready itself. Borrowing one of them takes a
+    tenth of the time and never waits.
     """
 
     def __init__(self, pool: PsycopgPool, database_label: str) -> None:
@@ -54,8 +54,11 @@ class ConnectionPool:
     async def open(
         cls, conninfo: str, *, min_size: int, max_size: int, wait: float, purpose: str = "sessions"
     ) -> ConnectionPool:
-        """Look at the database with one connection, which says best what is wrong; then open.
-        `purpose` is what the database calls its connections."""
+        """Test the database with one connection, which gives the best error message, then open the
+        pool.
+
+        `purpose` names its connections in the database.
+        """
         place = describe_database(conninfo)
         conninfo = add_connection_name(conninfo, purpose)
         pool: PsycopgPool = AsyncConnectionPool(
@@ -81,16 +84,16 @@ class ConnectionPool:
         return cls(pool, place)
 
     def borrow(self) -> BorrowedConnection:
-        """A connection for the length of an `async with`; psycopg's errors leave it as ours."""
+        """Return a connection for an `async with` block. Errors of psycopg are translated."""
         return BorrowedConnection(self)
 
     async def fetch(self, query: bytes, parameters: Sequence[Any]) -> ResultRows:
-        """The rows of a query in a transaction of its own."""
+        """Return the rows of a query in its own transaction."""
         async with self.borrow() as connection:
             return await (await connection.execute(query, parameters)).fetchall()
 
     def cursor(self, connection: AsyncConnection) -> AsyncCursor:
-        """A connection's own, always the same, for what returns no rows."""
+        """Return the connection's own cursor, for statements that return no rows."""
         found = self._cursors.get(connection)
         if found is None:
             self._cursors = {c: cursor for c, cursor in self._cursors.items() if not c.closed}
@@ -105,7 +108,7 @@ class ConnectionPool:
         await self._pool.close()
 
     def usage(self) -> PoolUsage:
-        """How many connections are lent, may be, and are waited for."""
+        """Return how many connections are in use, allowed and awaited."""
         told = self._pool.get_stats()
         idle = told.get("pool_available", 0) + len(self._ready)
         return PoolUsage(
@@ -115,7 +118,7 @@ class ConnectionPool:
         )
 
     async def acquire(self) -> AsyncConnection:
-        """A connection that has not said that it is gone."""
+        """Return a connection that has not reported that it is closed."""
         for _ in range(2 * self._pool.max_size):
             if self._ready:
                 connection, since = self._ready.pop()
@@ -130,7 +133,7 @@ class ConnectionPool:
         return await self._from_pool()
 
     async def give_back(self, connection: AsyncConnection) -> None:
-        """The end of a loan."""
+        """Return a connection to the pool."""
         self._loans += 1
         if (
             self._open
@@ -144,7 +147,7 @@ class ConnectionPool:
             await self._pool.putconn(connection)
 
     def translate_error(self, error: Error) -> Exception:
-        """What psycopg raised, by its cause."""
+        """Translate an error of psycopg by its cause."""
         return translate_psycopg_error(error, self._place) or error
 
     async def _from_pool(self) -> AsyncConnection:
@@ -156,7 +159,7 @@ class ConnectionPool:
 
 
 class BorrowedConnection:
-    """One connection, lent."""
+    """A borrowed connection."""
 
     __slots__ = ("_connection", "_owner")
 
@@ -190,7 +193,7 @@ async def _configure_connection(connection: AsyncConnection) -> None:
 
 
 def has_unread_message(connection: AsyncConnection) -> bool:
-    """True where the server spoke without being asked: as a rule to say that it is gone."""
+    """Whether the server has sent an unsolicited message, usually because it is shutting down."""
     if connection.closed:
         return True
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""What psycopg raises, by its cause and with what to do."""
+"""Translate errors of psycopg: name the cause and what to do."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MIGRATE_HINT = "run `trimtab migrate` with this address as --database"
 
 
 def describe_database(conninfo: str) -> str:
-    """Which database, without its password."""
+    """Describe the database without its password."""
     try:
         told = conninfo_to_dict(conninfo)
     except ProgrammingError:
         # Its own words would quote the address, password and all.
         raise ValueError(
-            "the database's address cannot be read; it looks like postgresql://user@host/name or "
-            "host=… dbname=…"
+            "the database's address cannot be read; it must look like "
+            "postgresql://user@host/name or host=… dbname=…"
         ) from None
     host = told.get("host") or told.get("hostaddr") or "the local socket"
     return f"database {told.get('dbname') or 'by default'} at {host}:{told.get('port') or 5432}"
@@ -34,44 +34,42 @@ def describe_database(conninfo: str) -> str:
 def translate_psycopg_error(
     error: Error, database_label: str, *, may_have_written: bool = True
 ) -> StoreError | None:
-    """The error by its cause; None for one that is a mistake of ours.
+    """Return the error by its cause; None if it is a bug in trimtab.
 
-    `may_have_written` is whether something may have been on its way.
+    `may_have_written` says whether a write may have been in progress.
     """
     why = " ".join(str(error).split()) or type(error).__name__
     match error:
         case errors.DiskFull():
             return StoreFull(
-                f"no space is left for {database_label} ({why}); free some and try again, "
-                "nothing is lost"
+                f"no space is left for {database_label} ({why}); nothing is lost: free some "
+                "space and try again"
             )
         case errors.ReadOnlySqlTransaction():
             return StoreNotWritable(
-                f"{database_label} takes no writes ({why}); it is a standby or set to read "
-                "only: connect to "
-                "the primary, for example with target_session_attrs=read-write"
+                f"{database_label} takes no writes ({why}); it is a standby or read-only: "
+                "connect to the primary, for example with target_session_attrs=read-write"
             )
         case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedColumn():
             return DatabaseNotMigrated(
-                f"{database_label} lacks tables of ours ({why}); {MIGRATE_HINT}"
+                f"{database_label} lacks tables of trimtab ({why}); {MIGRATE_HINT}"
             )
         case errors.InsufficientPrivilege():
             return StoreNotWritable(
-                f"{database_label} refuses this user ({why}); grant it what it needs"
+                f"{database_label} refuses this user ({why}); grant the user the missing privileges"
             )
         case PoolTimeout():
             return StoreUnavailable(
-                f"{database_label} gave no connection ({why}); see that the server runs and "
-                "that the pool "
-                "is as large as the work"
+                f"{database_label} gave no connection ({why}); check that the server runs "
+                "and that the pool has enough connections"
             )
         case errors.OperationalError() | errors.InterfaceError():
-            told = f"{database_label} cannot be reached ({why}); see that the server runs"
+            told = f"{database_label} cannot be reached ({why}); check that the server runs"
             if not may_have_written:
                 return StoreUnavailable(f"{told} and that the address is right")
             return StoreUnavailable(
-                f"{told}. Whether a write in flight has landed is unknown: read the position "
-                "before writing again"
+                f"{told}. It is unknown whether an open write was committed: read the "
+                "position before you write again"
             )
         case _:
             return None

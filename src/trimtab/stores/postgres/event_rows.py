@@ -1,4 +1,4 @@
-"""Events as rows: their own, and those made from them."""
+"""Events as rows, and the rows that are made from them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from trimtab.stores.large_texts import compress_text, extract_large_texts, resto
 from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_text_column
 
 ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
-"""Bytes of UTF-8; a text over it becomes a blob, which costs a row and a second query to read. Of
-prose that PostgreSQL's own compression left at 8,192 bytes, ours left 4,569."""
+"""Maximum UTF-8 bytes of a text in its row. A longer text becomes a blob, which costs a row and a
+second query to read. For prose that PostgreSQL's own compression left at 8,192 bytes, ours left
+4,569."""
 
 MIN_TIMESTAMP_S, MAX_TIMESTAMP_S = -62135596800.0, 253402300799.0
-"""The years 1 and 9999: what a timestamp of ours may say, whatever the session's clock does."""
+"""The years 1 and 9999: the range of timestamps, whatever the session's clock says."""
 
 EventRow = tuple[float, int, str, str | None, str]
-"""An event's row behind its session: time, position, kind, key, body."""
+"""An event's row after its session: time, position, kind, key, body."""
 
 # `dump` with one encoder for all: making an encoder costs as much as encoding a small event.
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -45,20 +46,20 @@ class ModelCallRow:
     bytes: int
     """UTF-8 bytes of all texts sent."""
     at: float
-    """When it was handed out."""
+    """Time at which the request was handed out."""
     status: str = "sent"
     """`sent` until the outcome is known, then `ok` or `error`."""
     usage: Usage | None = None
     """What the provider reported."""
     model: str | None = None
-    """Where it went; None for the model that the session has."""
+    """The model that was called; None for the session's model."""
     purpose: str = "reply"
-    """What for: `reply` or `summary`."""
+    """The purpose: `reply` or `summary`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AppendBatch:
-    """What one append writes."""
+    """Everything that one append writes."""
 
     rows: list[EventRow] = field(default_factory=list[EventRow])
     """The events, in order."""
@@ -69,29 +70,29 @@ class AppendBatch:
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
     """Outcomes of calls that were appended earlier, by the call's position."""
     inherited: int = 0
-    """Calls before this position were made by the session that this one was forked from."""
+    """Calls before this position were made by the parent of this fork."""
     epoch: int = 0
-    """The newest turn claimed; 0 for none."""
+    """Epoch of the newest claimed turn; 0 for none."""
     summary: tuple[str, float] | None = None
     """The newest summary and its time."""
     parent: str | None = None
-    """The session forked from."""
+    """The parent of a fork."""
     model: str | None = None
     """The session's model from now on."""
 
     @property
     def has_only_events(self) -> bool:
-        """True where no row but those of the events is written."""
+        """Whether only the rows of the events are written."""
         return not (self.blobs or self.calls or self.outcomes or self.changes_session_row)
 
     @property
     def changes_session_row(self) -> bool:
-        """True where the session's row must know."""
+        """Whether the session's row must be updated."""
         return bool(self.epoch or self.summary or self.parent is not None or self.model)
 
 
 def event_to_row_and_blobs(event: Event) -> tuple[EventRow, dict[str, str]]:
-    """An event's row, and its large texts."""
+    """Return an event's row and its large texts."""
     data = event_to_json(event)
     line = _encode_json(data)
     blobs: dict[str, str] = {}
@@ -106,7 +107,7 @@ def event_to_row_and_blobs(event: Event) -> tuple[EventRow, dict[str, str]]:
 
 
 def needs_only_event_row(event: Event) -> bool:
-    """True for an event that needs no row but its own, large texts aside."""
+    """Whether an event needs no other row than its own, apart from large texts."""
     match event.body:
         case ModelCall() | CallOutcome() | Fork() | Settings():
             return False
@@ -121,7 +122,7 @@ def needs_only_event_row(event: Event) -> bool:
 
 
 def build_append_batch(events: Sequence[Event]) -> AppendBatch:
-    """All that these events need."""
+    """Return everything that these events need."""
     batch = AppendBatch()
     for event in events:
         row, blobs = event_to_row_and_blobs(event)
@@ -169,7 +170,7 @@ def apply_model_call_outcome(
     pending_outcomes: dict[int, CallOutcome],
     outcome: CallOutcome,
 ) -> None:
-    """Complete a call that is at hand; keep the outcome for one that is not."""
+    """Complete a call of this batch, or keep the outcome of an earlier call."""
     call = model_calls.get(outcome.call)
     if call is None:
         pending_outcomes[outcome.call] = outcome
@@ -178,19 +179,22 @@ def apply_model_call_outcome(
 
 
 def build_event_parameters(batch: AppendBatch) -> list[str]:
-    """$2 to $6 of the queries that append."""
+    """Return $2 to $6 of the queries that append."""
     ats, seqs, kinds, keys, bodies = zip(*batch.rows, strict=True)
     return [*map(format_number_array, (ats, seqs)), *map(format_text_array, (kinds, keys, bodies))]
 
 
 def format_number_array(values: Sequence[float | None]) -> str:
-    """An array as PostgreSQL writes it. psycopg's own takes longer than all else in an append, and
-    gives arrays of small and of large numbers different types, each to be prepared anew."""
+    """Return an array in PostgreSQL's syntax.
+
+    psycopg's own conversion takes longer than everything else in an append. It also gives arrays of
+    small and of large numbers different types, and each type is prepared again.
+    """
     return "{" + ",".join("NULL" if item is None else repr(item) for item in values) + "}"
 
 
 def format_text_array(values: Sequence[str | None]) -> str:
-    """An array of texts as PostgreSQL writes it."""
+    """Return an array of texts in PostgreSQL's syntax."""
     return (
         "{" + ",".join("NULL" if item is None else _quote_array_text(item) for item in values) + "}"
     )
@@ -201,7 +205,7 @@ def _quote_array_text(item: str) -> str:
 
 
 def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
-    """$9 to $27: blobs, then calls, then outcomes."""
+    """Return $9 to $27: blobs, then calls, then outcomes."""
     calls, outcomes = batch.calls.values(), batch.outcomes.values()
     return [
         [bytes.fromhex(digest) for digest in batch.blobs],
@@ -221,7 +225,7 @@ def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
 
 
 def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
-    """$28 to $33: what the session's row must know."""
+    """Return $28 to $33: the values for the session's row."""
     summary, at = batch.summary or (None, None)
     return [
         batch.epoch,
@@ -234,19 +238,19 @@ def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
 
 
 def usage_to_columns(usage: Usage | None) -> tuple[int | None, ...]:
-    """Tokens of prompt and completion, read from and written to the cache."""
+    """Return prompt and completion tokens, and tokens read from and written to the cache."""
     if usage is None:
         return None, None, None, None
     return usage.input, usage.output, usage.cache_read, usage.cache_write
 
 
 def clamp_timestamp(timestamp: float) -> float:
-    """A time that a timestamp can say."""
+    """Limit a time to the range of timestamps."""
     return min(max(timestamp, MIN_TIMESTAMP_S), MAX_TIMESTAMP_S)
 
 
 def event_from_row_body(body_json: dict[str, Any], texts_by_digest: dict[str, str]) -> Event:
-    """The event whose row it was."""
+    """Return the event of a row's body."""
     return event_from_json(restore_large_texts(body_json, texts_by_digest))
 
 

@@ -1,4 +1,4 @@
-"""A log in pages: each one query for its events and one for the large texts they need."""
+"""Read a log in pages: one query for the events of a page and one for their large texts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trimtab.stores.postgres.event_rows import event_from_row_body
 from trimtab.stores.postgres.queries import QUERIES
 
 FetchRows = Callable[[bytes, Sequence[Any]], Awaitable[list[tuple[Any, ...]]]]
-"""Runs a query: in a transaction of its own, or in the caller's."""
+"""Runs a query, in its own transaction or in the caller's."""
 
 EVENTS_PER_PAGE = 500
-"""Events read at once."""
+"""Number of events to read at once."""
 MAX_LARGE_TEXTS_HELD = 32
-"""Large texts held at once, and one event's more."""
+"""Maximum number of large texts in memory at once, plus those of one event."""
 
 BoundedSpan = tuple[int, int]
 
@@ -28,8 +28,11 @@ BoundedSpan = tuple[int, int]
 async def read_events(
     fetch: FetchRows, session_key: UUID, spans: Sequence[PositionSpan]
 ) -> AsyncIterator[Event]:
-    """The events at these positions. No connection is held between two pages, however slow the
-    reader; a log only grows, so pages read one after the other fit together."""
+    """Yield the events at these positions.
+
+    No connection is held between two pages, however slow the reader is. A log only grows, so pages
+    fit together.
+    """
     waiting = sorted(((max(first, 1), last) for first, last in spans), key=lambda span: span[0])
     while waiting:
         page, waiting = _cut_page(waiting)
@@ -39,9 +42,8 @@ async def read_events(
         async for event in _load_events(fetch, session_key, bodies):
             if event.seq != (seq := next(expected)):
                 raise LogDamaged(
-                    f"session {session_key} has no event {seq}, but one at {event.seq}; restore "
-                    "it from a "
-                    "backup"
+                    f"session {session_key} has no event {seq}, but has event {event.seq}; "
+                    "restore it from a backup"
                 )
             yield event
         if len(bodies) < len(wanted):
@@ -49,7 +51,7 @@ async def read_events(
 
 
 def _cut_page(spans: Sequence[PositionSpan]) -> tuple[list[BoundedSpan], list[PositionSpan]]:
-    """The first PAGE positions of these spans, and the rest."""
+    """Return the first `EVENTS_PER_PAGE` positions of these spans, and the rest."""
     page: list[BoundedSpan] = []
     room = EVENTS_PER_PAGE
     for index, (first, last) in enumerate(spans):
@@ -71,7 +73,7 @@ async def _fetch_bodies(fetch: FetchRows, session_key: UUID, page: list[BoundedS
 async def _load_events(
     fetch: FetchRows, session_key: UUID, bodies: list[str]
 ) -> AsyncIterator[Event]:
-    """The events of these bodies, with as few queries for large texts as memory allows."""
+    """Yield the events of these bodies, with as few queries for large texts as memory allows."""
     waiting: list[dict[str, Any]] = []
     needed: dict[str, None] = {}
     for body in bodies:

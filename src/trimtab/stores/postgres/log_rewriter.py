@@ -1,4 +1,4 @@
-"""Changing what a log says, and all that was made from what it said, in one transaction."""
+"""Change events of a log, and everything that was made from them, in one transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 
 
 class LogRewriter:
-    """One walk through a log. The session's row is locked, so nobody appends meanwhile."""
+    """One pass through a log. The session's row is locked, so that nobody can append."""
 
     def __init__(self, connection: AsyncConnection, session: str) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class LogRewriter:
         self._parent: str | None = None
 
     async def rewrite(self, new_events: Sequence[Event], change: Callable[[Event], Event]) -> None:
-        """All of it; the caller holds the transaction."""
+        """Rewrite the log. The caller holds the transaction."""
         rows = await self._fetch(QUERIES["lock"], [self._key])
         if not rows:
             raise SessionNotFound(self._session)
@@ -55,7 +55,10 @@ class LogRewriter:
         async for event in read_events(self._fetch, self._key, WHOLE_LOG):
             new = change(event)
             if new.seq != event.seq:
-                raise ValueError(f"event {event.seq} was changed into one at {new.seq}")
+                raise ValueError(
+                    f"event {event.seq} was changed into one at {new.seq}; it must keep its "
+                    "position"
+                )
             if new != event:
                 await self._replace(event, new)
             else:
@@ -66,7 +69,7 @@ class LogRewriter:
             await self._forget()
 
     async def _admit(self, events: Sequence[Event]) -> None:
-        """As `append` would; nobody can come in between."""
+        """Check the events as `append` does. Nobody can write in between."""
         refused = (
             await find_append_refusal(self._fetch, self._session, events, None) if events else None
         )
@@ -123,7 +126,7 @@ class LogRewriter:
                 pass
 
     async def _forget(self) -> None:
-        """What was made from the texts that are gone."""
+        """Remove what was made from the erased texts."""
         orphans = [bytes.fromhex(digest) for digest in self._gone - self._live]
         await self._execute(QUERIES["drop_blobs"], [self._key, orphans])
         await self._execute(QUERIES["rewrite_session"], [self._key, *self._summary, self._parent])
@@ -138,7 +141,7 @@ class LogRewriter:
 async def write_search_index_rows(
     connection: AsyncConnection, session_key: UUID, events: Sequence[Event]
 ) -> None:
-    """Make messages findable by their words."""
+    """Index messages by their words."""
     rows = [
         [session_key, event.seq, number, words]
         for event in events

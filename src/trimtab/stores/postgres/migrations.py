@@ -1,7 +1,7 @@
 """The tables of the PostgreSQL store, version by version: forward only, one at a time.
 
-Each migration runs in a transaction of its own under a lock of the database, so that many may ask
-at once: one works, the others find it done.
+Each migration runs in its own transaction and holds a lock of the database. If several processes
+migrate at once, one works, and the others find it done.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from trimtab.stores.postgres.error_translation import (
 from trimtab.stores.postgres.queries import QUERIES
 
 MIGRATION_LOCK_ID = 0x7472696D746162
-"""`trimtab` as a number: by which two migrations know of each other."""
+"""`trimtab` as a number: the lock that keeps two migrations apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
     version: int
-    """From 1, without gaps."""
+    """Version from 1, without gaps."""
     name: str
-    """The file's name without its ending."""
+    """The file's name without its suffix."""
     sql: bytes
-    """What it runs."""
+    """The SQL to run."""
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of what it runs; a file that was released is never changed."""
+        """SHA-256 of the SQL. A released file never changes."""
         return sha256(self.sql).hexdigest()
 
 
 async def apply_pending_migrations(conninfo: str) -> list[str]:
-    """Bring a database to this release's version; returns the names of what was applied."""
+    """Migrate a database to this release. Return the names of the applied migrations."""
     place = describe_database(conninfo)
     async with open_migration_connection(conninfo) as connection:
         done: list[str] = []
@@ -57,7 +57,7 @@ async def apply_pending_migrations(conninfo: str) -> list[str]:
 
 
 async def list_pending_migrations(conninfo: str) -> list[str]:
-    """The names of what `migrate` would apply; nothing is changed."""
+    """Return the names of the migrations that `trimtab migrate` would apply. Nothing is changed."""
     async with open_migration_connection(conninfo) as connection:
         try:
             applied = await _fetch_applied_migrations(connection)
@@ -69,7 +69,7 @@ async def list_pending_migrations(conninfo: str) -> list[str]:
 
 @asynccontextmanager
 async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnection]:
-    """A connection of its own for migrations; what fails is told by its cause."""
+    """Open a connection for migrations. Errors name their cause."""
     place = describe_database(conninfo)
     try:
         async with await AsyncConnection.connect(
@@ -83,24 +83,24 @@ async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnec
 
 
 async def check_schema_version(connection: AsyncConnection, database_label: str) -> None:
-    """Refuse a database of an earlier or a later release."""
+    """Refuse a database whose tables are older or newer than this release."""
     try:
         applied = await _fetch_applied_migrations(connection)
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
         raise DatabaseNotMigrated(
-            f"{database_label} has no tables of ours; {MIGRATE_HINT}"
+            f"{database_label} has no tables of trimtab; {MIGRATE_HINT}"
         ) from error
     _refuse_newer_schema(applied, database_label)
     if len(applied) < len(load_migrations()):
         raise DatabaseNotMigrated(
-            f"{database_label} is at version {len(applied)} and this release needs "
+            f"{database_label} is at version {len(applied)}, but this release needs "
             f"{len(load_migrations())}; {MIGRATE_HINT}"
         )
 
 
 @cache
 def load_migrations() -> tuple[Migration, ...]:
-    """All migrations of this release, in order."""
+    """Return all migrations of this release, in order."""
     folder = files("trimtab.stores.postgres").joinpath("sql/migrations")
     texts = {
         item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith(".sql")
@@ -112,7 +112,7 @@ def load_migrations() -> tuple[Migration, ...]:
 
 
 async def _apply_next_migration(connection: AsyncConnection, database_label: str) -> str | None:
-    """Apply the first that is missing; None if there is none."""
+    """Apply the first missing migration; None if there is none."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(QUERIES["begin_migrations"])
@@ -137,14 +137,12 @@ async def _fetch_applied_migrations(connection: AsyncConnection) -> list[tuple[i
 def _refuse_newer_schema(applied: list[tuple[int, str, str]], database_label: str) -> None:
     if len(applied) > len(load_migrations()):
         raise DatabaseSchemaTooNew(
-            f"{database_label} is at version {applied[-1][0]} ({applied[-1][1]}) and this "
-            "release knows up "
-            f"to {len(load_migrations())}; upgrade trimtab"
+            f"{database_label} is at version {applied[-1][0]} ({applied[-1][1]}), but this "
+            f"release knows only versions up to {len(load_migrations())}; upgrade trimtab"
         )
     for (version, name, checksum), migration in zip(applied, load_migrations(), strict=False):
         if checksum != migration.checksum:
             raise DatabaseSchemaTooNew(
-                f"version {version} of {database_label} was made by {name!r} as another release "
-                "has it; "
-                "use that release"
+                f"version {version} of {database_label} was made by {name!r} of another "
+                "release; use that release"
             )

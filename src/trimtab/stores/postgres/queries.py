@@ -7,11 +7,11 @@ from importlib.resources import files
 from trimtab.stores.named_queries import parse_named_queries
 
 EVENT_PARTITION_COUNT = 16
-"""Of the table of events."""
+"""Number of partitions of the table of events."""
 
 
 def build_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[bytes, ...]:
-    """A query that appends, once for each partition, for those whom `owner` lets through."""
+    """Return an append query for each partition, restricted by `owner_clause`."""
     whole = query.replace(b":owner", owner_clause)
     return tuple(
         whole.replace(b":events", b"trimtab.events_%02d" % number)
@@ -22,7 +22,7 @@ def build_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[
 def expand_values_placeholder(
     query: bytes, row_count: int, column_types: tuple[str, ...], first_parameter: int
 ) -> bytes:
-    """A query with so many rows of values, whose parameters begin at a number."""
+    """Return a query with this number of rows of values. Parameters start at `first_parameter`."""
     numbers = iter(range(first_parameter, first_parameter + row_count * len(column_types)))
     row = [
         "(" + ", ".join(f"${next(numbers)}::{kind}" for kind in column_types) + ")"

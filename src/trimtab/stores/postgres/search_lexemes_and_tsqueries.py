@@ -1,4 +1,4 @@
-"""The index of words in PostgreSQL's terms: lexemes that begin with their session's tag."""
+"""The word index in PostgreSQL: lexemes that begin with their session's tag."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trimtab.log.event import Event
 from trimtab.recall.search_ranking import get_searchable_text, split_index_words
 
 MAX_LEXEME_BYTES = 512 * 1024
-"""Bytes of lexemes in one tsvector; PostgreSQL takes a megabyte."""
+"""Maximum bytes of lexemes in one tsvector. PostgreSQL allows a megabyte."""
 
 
 def build_lexeme_chunks(session_key: UUID, event: Event) -> Iterator[list[str]]:
-    """The words of a message for one row after another; nothing if it says none."""
+    """Yield the words of a message, for one row after another; nothing if it has none."""
     tag = _session_tag(session_key)
     chunk: list[str] = []
     size = 0
@@ -28,9 +28,11 @@ def build_lexeme_chunks(session_key: UUID, event: Event) -> Iterator[list[str]]:
 
 
 def build_word_and_prefix_tsqueries(session_key: UUID, words: list[str]) -> list[str]:
-    """Two tsqueries for each word: messages that hold it, and those where it begins some word.
+    """Return two tsqueries for each word: for messages that contain it, and for those with a word
+    that begins with it.
 
-    How many of them a message answers is its score: whoever holds a word answers both.
+    The number of matching queries is a message's score: a message that contains a word matches
+    both.
     """
     tag = _session_tag(session_key)
     quoted = [(tag + word).replace("\\", "\\\\").replace("'", "''") for word in words]

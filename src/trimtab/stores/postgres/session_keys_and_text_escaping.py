@@ -1,7 +1,7 @@
-"""What a caller calls things, as PostgreSQL can keep it.
+"""Session ids and keys in the form that PostgreSQL can store.
 
-A text column takes neither NUL nor half of a surrogate pair. Both are written with an escape that
-keeps the order of code points, so that a list of sessions is in the same order in every store.
+A text column accepts neither NUL nor half of a surrogate pair. Both are escaped in a way that keeps
+the order of code points. So a list of sessions has the same order in every store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trimtab.stores.postgres.queries import EVENT_PARTITION_COUNT
 
 _MASK = 0xFFFFFFFF
 _PARTITION_HASH_SEED = 0x7A5B22367996DCFD
-"""PostgreSQL's, for partitions."""
+"""PostgreSQL's own seed for partitions."""
 _SESSION_HASH_PREFIX = b"trimtab session\0"
 _CHARS_TO_ESCAPE = re.compile("[\x00\x01\ud800-\udfff\ue000]")
 _ESCAPE_SEQUENCE = re.compile("\x01([\x01\x02])|\ue000(~|[0-9a-f]{4})")
@@ -24,10 +24,10 @@ _ESCAPE_SEQUENCE = re.compile("\x01([\x01\x02])|\ue000(~|[0-9a-f]{4})")
 
 @lru_cache(maxsize=4096)
 def compute_session_uuid(session: str) -> UUID:
-    """The key of a session's rows: its id where that is a UUID, else made from the id's hash.
+    """Return the key of a session's rows: its id if that is a UUID, otherwise a hash of the id.
 
-    Made ones are of version 8. A caller's own UUID of that version is hashed as well, so that no
-    two ids meet in one key.
+    Computed keys have UUID version 8. A caller's own UUID of that version is also hashed, so that
+    two ids never share a key.
     """
     try:
         given = UUID(session)
@@ -45,9 +45,11 @@ def compute_session_uuid(session: str) -> UUID:
 
 @lru_cache(maxsize=4096)
 def compute_event_partition(session: str) -> int:
-    """Where PostgreSQL keeps the session's events, by its own reckoning: the hash by which a table
-    is partitioned. It is the same in every version, for dumps depend on it; a row that were sent
-    to a wrong partition would be refused."""
+    """Return the partition of a session's events, with PostgreSQL's own partition hash.
+
+    The hash is the same in every version, because dumps depend on it. A row for a wrong partition
+    would be refused.
+    """
     low, middle, high, last = struct.unpack("<4I", compute_session_uuid(session).bytes)
     start = (0x9E3779B9 + 16 + 3923095) & _MASK
     a, b, c = _mix_hash(
@@ -61,12 +63,13 @@ def compute_event_partition(session: str) -> int:
 
 
 def escape_for_text_column(text: str) -> str:
-    """A name or key as it is stored: itself, unless it holds what a text column refuses."""
+    """Return a name or key as it is stored. Only characters that a text column refuses are
+    escaped."""
     return _CHARS_TO_ESCAPE.sub(_escape_char, text)
 
 
 def unescape_from_text_column(escaped: str) -> str:
-    """The inverse of `written`."""
+    """Return the text that `escape_for_text_column` escaped."""
     return _ESCAPE_SEQUENCE.sub(_unescape_char, escaped)
 
 

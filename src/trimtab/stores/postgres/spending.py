@@ -1,4 +1,4 @@
-"""What model calls have cost, in PostgreSQL: for many processes."""
+"""The costs of model calls in PostgreSQL, shared by many processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from trimtab.stores.spending import (
 )
 
 SPENDING_LOCK_ID = 0x7370656E64696E67
-"""`spending` as a number: reservations wait for each other by it."""
+"""`spending` as a number: the lock that reservations wait for."""
 
 
 class PostgresSpendingLedger:
-    """The `SpendingLedger` of a database."""
+    """The `SpendingLedger` in a database."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections

@@ -1,15 +1,15 @@
-"""Logs in PostgreSQL.
+"""A store of logs in PostgreSQL.
 
-An append is one statement in a transaction of its own: one round trip, one commit. Two writers
-meet at the primary key `(session, seq)`; nothing else is locked against each other.
+An append is one statement in its own transaction: one round trip, one commit. Two writers conflict
+at the primary key `(session, seq)`. There is no other lock between them.
 
-An append whose connection dies raises `StoreUnavailable`, and whether it has landed is unknown:
-the server may have committed before its answer was lost. Whoever goes on reads the position first;
-a blind second try is refused with `PositionTaken` or `DuplicateIdempotencyKey` if the first has
-landed. The same store works again once the server is back.
+If the connection fails during an append, the store raises `StoreUnavailable`. It is unknown whether
+the append was committed, because the server may have committed before its answer was lost. Read the
+position before you continue. If the append was committed, a second attempt raises `PositionTaken`
+or `DuplicateIdempotencyKey`. The same store works again when the server is back.
 
-A reader holds no connection between two pages; a session that is deleted while it is read ends
-early.
+A reader holds no connection between two pages. If a session is deleted while it is read, the reader
+ends early.
 """
 
 from __future__ import annotations
@@ -52,19 +52,22 @@ from trimtab.stores.postgres.spending import PostgresSpendingLedger
 from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 MAX_APPEND_ATTEMPTS = 5
-"""Tries of an append that was refused for a reason which is gone when looked for."""
+"""Maximum attempts of an append that was refused for a reason that no longer exists."""
 MESSAGES_PER_INDEX_BATCH = 500
-"""Messages indexed at once."""
+"""Number of messages to index at once."""
 MAX_POSITION = 2**31 - 1
-"""Behind every position."""
+"""Larger than every position."""
 
 
 class PostgresStore:
-    """The `Store` for many processes. Made by `connect`, given back by `close`."""
+    """A store in PostgreSQL that many processes share. Open it with `connect` and close it with
+    `close`."""
 
     def __init__(self, connections: ConnectionPool) -> None:
         if isinstance(connections, str):
-            raise TypeError("a store is made from an address by `await PostgresStore.connect(url)`")
+            raise TypeError(
+                "use `await PostgresStore.connect(url)` to make a store from an address"
+            )
         self._connections = connections
         self._fetch = connections.fetch
 
@@ -74,20 +77,27 @@ class PostgresStore:
     ) -> PostgresStore:
         """Open a pool of connections to a migrated database.
 
-        `wait` is how many seconds a call waits for a connection before `StoreUnavailable`. A
-        database that was not migrated, or by a later release, is refused with
-        `DatabaseNotMigrated` or `DatabaseSchemaTooNew`.
+        Args:
+            conninfo: The address of the database: a URI, or `host=… dbname=…`.
+            min_size: Minimum number of connections.
+            max_size: Maximum number of connections.
+            wait: Seconds that a call waits for a connection before it fails.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached.
+            DatabaseNotMigrated: The tables are missing or older than this release.
+            DatabaseSchemaTooNew: A newer version of trimtab has migrated the database.
         """
         return cls(
             await ConnectionPool.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
         )
 
     def pool_usage(self) -> PoolUsage:
-        """Its connections at this moment."""
+        """Return the current state of its connections."""
         return self._connections.usage()
 
     def spending_ledger(self) -> PostgresSpendingLedger:
-        """What model calls have cost."""
+        """Return the ledger of the costs of model calls."""
         return PostgresSpendingLedger(self._connections)
 
     async def append(
@@ -117,9 +127,8 @@ class PostgresStore:
             if refused is not None:
                 raise refused
         raise StoreUnavailable(
-            f"session {session!r} refused an append at {events[0].seq} {MAX_APPEND_ATTEMPTS} "
-            "times and each "
-            "time had no reason when asked; try again"
+            f"session {session!r} refused an append at position {events[0].seq} "
+            f"{MAX_APPEND_ATTEMPTS} times, and the reason was gone each time; try again"
         )
 
     async def events(
@@ -211,7 +220,7 @@ class PostgresStore:
         ]
 
     async def release(self, session: str) -> None:
-        """Nothing is held: epochs say who owns a turn."""
+        """Do nothing: this store holds no lock. Epochs say who owns a turn."""
 
     async def close(self) -> None:
         await self._connections.close()

@@ -1,7 +1,8 @@
 """A strict Discord on a local port: its gateway and the part of its REST API that bots use.
 
-It numbers what it tells and tells it again to whoever resumes, refuses what Discord refuses, in its
-words, limits what is too much, and records what it received. Needs the extra `discord`.
+It numbers its events and sends them again to a client that resumes. It refuses what Discord
+refuses, with the same messages, enforces rate limits, and records all requests. Needs the extra
+`discord`.
 """
 
 from trimtab.testing.discord.interactions import SlashInteraction as SlashInteraction

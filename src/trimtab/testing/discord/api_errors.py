@@ -1,4 +1,4 @@
-"""What Discord's API says where it refuses."""
+"""The errors of Discord's API."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ class DiscordRefusal(Exception):
         self, status: int, code: int, message: str, *, errors: Mapping[str, Any] | None = None
     ) -> None:
         self.status = status
-        """Of the HTTP response."""
+        """The status of the HTTP response."""
         self.code = code
-        """Discord's own."""
+        """Discord's own code."""
         self.body: dict[str, Any] = {"message": message, "code": code}
-        """The response's."""
+        """The body of the response."""
         self.headers: dict[str, str] = {}
-        """The response's, beside the usual."""
+        """Additional headers of the response."""
         if errors is not None:
             self.body["errors"] = errors
         super().__init__(f"{status} {code}: {message}")
 
 
 def make_unauthorised_refusal() -> DiscordRefusal:
-    """The token is none."""
+    """Return an error for an invalid token."""
     return DiscordRefusal(401, 0, "401: Unauthorized")
 
 
 def make_unknown_refusal(resource: str) -> DiscordRefusal:
-    """There is no such thing, or the bot may not know of it."""
+    """Return an error for something that does not exist, or that the bot may not see."""
     codes = {"Channel": 10003, "Message": 10008, "Interaction": 10062, "Webhook": 10015}
     return DiscordRefusal(404, codes.get(resource, 0), f"Unknown {resource}")
 
 
 def make_missing_access_refusal() -> DiscordRefusal:
-    """The bot does not see the channel."""
+    """Return an error for a channel that the bot cannot see."""
     return DiscordRefusal(403, 50001, "Missing Access")
 
 
 def make_missing_permissions_refusal() -> DiscordRefusal:
-    """The bot sees the channel and may not do this there."""
+    """Return an error for an action that the bot may not do in a channel that it sees."""
     return DiscordRefusal(403, 50013, "Missing Permissions")
 
 
 def make_invalid_field_refusal(field: str, code: str, message: str) -> DiscordRefusal:
-    """A field of the body is wrong."""
+    """Return an error for an invalid field of the body."""
     errors = {field: {"_errors": [{"code": code, "message": message}]}}
     return DiscordRefusal(400, 50035, "Invalid Form Body", errors=errors)
 
 
 def make_rate_limit_refusal(retry_after_s: float, *, is_global: bool) -> DiscordRefusal:
-    """Too many requests; the client must wait."""
+    """Return an error for too many requests. The client must wait."""
     told = DiscordRefusal(429, 0, "You are being rate limited.")
     told.body = {
         "message": "You are being rate limited.",

@@ -1,4 +1,4 @@
-"""Discord's gateway: a websocket that tells what happens, and remembers what was told."""
+"""Discord's gateway: a websocket that sends events and remembers what it has sent."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ from trimtab.testing.discord.world import DiscordWorld, Payload
 ) = 0, 1, 2, 6, 7, 9, 10, 11
 """Operations that are answered."""
 IGNORED_OPS = (3, 4, 8)
-"""Operations that are right and of no consequence here: presence, voice, members."""
+"""Valid operations without an effect here: presence, voice, members."""
 MAX_PAYLOAD_BYTES = 4_096
-"""Bytes that a client may send in one piece."""
+"""Maximum size of a payload from a client, in bytes."""
 MAX_PAYLOADS_PER_MINUTE = 120
-"""Pieces that a client may send in a minute."""
+"""Maximum number of payloads from a client per minute."""
 
 
 class GatewayClosed(Exception):
-    """The connection is ended with a code."""
+    """The connection is closed with a code."""
 
     def __init__(self, code: int, reason: str) -> None:
         self.code = code
-        """Discord's own, from 4000 on."""
+        """Discord's own code, from 4000 on."""
         super().__init__(reason)
 
 
 @dataclass(slots=True, kw_only=True)
 class ResumableGatewaySession:
-    """A client's session: what it was told, by number, so that it can be told again."""
+    """The session of a client: the events that it got, by number, so that it can get them again."""
 
     id: str
-    """Known to the client."""
+    """The id, which the client knows."""
     intents: int
-    """What it wants to hear."""
+    """The events that the client wants."""
     sequence: int = 0
     """The number of the last event."""
     events: deque[Payload] = field(default_factory=deque[Payload])
     """The last events."""
     connection: GatewayConnection | None = None
-    """Who listens now."""
+    """The current connection."""
 
 
 class GatewayConnection:
@@ -75,19 +75,19 @@ class GatewayConnection:
         self._pack = _make_compressor(compression)
         self._gate = asyncio.Lock()
         self.closed_by_server = False
-        """Whether this side has ended it."""
+        """Whether the server has closed it."""
 
     async def close_with_code(self, code: int, reason: str = "") -> None:
-        """End it with a code."""
+        """Close the connection with a code."""
         self.closed_by_server = True
         await self.socket.close(code=code, message=reason.encode())
 
     async def send_payload(self, payload: Payload) -> None:
-        """Send one payload as the client asked for it."""
+        """Send one payload in the encoding that the client asked for."""
         await self.send_text(json.dumps(payload))
 
     async def send_text(self, text: str) -> None:
-        """Send whatever it is."""
+        """Send any text."""
         async with self._gate:
             if self.socket.closed:
                 return
@@ -123,15 +123,15 @@ class SimulatedGateway:
         self.options = options
         self.world = world
         self.address = ""
-        """Where it is found, for those who resume."""
+        """The address for clients that resume."""
         self.received: list[Payload] = []
-        """What clients have sent, heartbeats left out."""
+        """The payloads that clients have sent, except heartbeats."""
         self.close_codes: list[int] = []
-        """The codes with which connections were closed by this side."""
+        """The codes with which the server closed connections."""
         self.sessions: dict[str, ResumableGatewaySession] = {}
-        """By id."""
+        """Sessions by id."""
         self.identified: asyncio.Event = asyncio.Event()
-        """Set while somebody listens."""
+        """Set while a client is connected."""
 
     async def serve_websocket(self, request: web.Request) -> web.WebSocketResponse:
         """Serve one websocket until it ends."""
@@ -152,7 +152,7 @@ class SimulatedGateway:
         return socket
 
     async def dispatch_event(self, event: str, data: Any, *, required_intents: int = 0) -> None:
-        """Tell an event to all whose intents allow it, now or when they come back."""
+        """Send an event to all clients whose intents allow it, now or when they reconnect."""
         for session in list(self.sessions.values()):
             if required_intents and not session.intents & required_intents:
                 continue
@@ -165,7 +165,7 @@ class SimulatedGateway:
                 await session.connection.send_payload(payload)
 
     async def dispatch_message(self, event: str, message: Payload) -> None:
-        """Tell of a message, without its text where a client may not read it."""
+        """Send a message event, without the text if a client may not read it."""
         heard: Payload = self.world.to_gateway_message(message)
         direct = "guild_id" not in heard
         needs = INTENT_DIRECT_MESSAGES if direct else INTENT_GUILD_MESSAGES
@@ -177,7 +177,7 @@ class SimulatedGateway:
         await self.dispatch_event(event, heard, required_intents=needs)
 
     async def for_each_connection(self, action: Callable[[GatewayConnection], Any]) -> None:
-        """Do something to every connection."""
+        """Run a function for every connection."""
         for session in list(self.sessions.values()):
             if session.connection is not None:
                 await action(session.connection)
@@ -185,7 +185,8 @@ class SimulatedGateway:
     async def _receive_payloads(
         self, connection: GatewayConnection
     ) -> ResumableGatewaySession | None:
-        """Hear a client to its end; returns its session, if it began or resumed one."""
+        """Receive a client's payloads until the end. Return its session, if it began or resumed
+        one."""
         session: ResumableGatewaySession | None = None
         heard: deque[float] = deque(maxlen=MAX_PAYLOADS_PER_MINUTE)
         late = self.options.heartbeat * 1.5

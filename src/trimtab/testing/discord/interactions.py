@@ -1,4 +1,4 @@
-"""Slash commands: what a user has asked for, and whether it was answered in time."""
+"""Slash commands: what a user has requested, and whether it was answered in time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trimtab.testing.discord.request_bodies_and_faults import validate_message_b
 from trimtab.testing.discord.world import DiscordWorld, Payload
 
 EPHEMERAL_FLAG = 64
-"""The flag of a message that only the one who asked sees."""
+"""The flag of a message that only the user of the command sees."""
 RESPONSE_MESSAGE, RESPONSE_DEFERRED = 4, 5
-"""How an interaction is acknowledged: with a message, or with the promise of one."""
+"""How an interaction is acknowledged: with a message, or with a deferred message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,38 +27,38 @@ class SlashInteraction:
     """One use of a slash command."""
 
     id: int
-    """Its own."""
+    """The id of the interaction."""
     token: str
-    """What an answer must name."""
+    """The token that an answer must name."""
     channel: int
-    """Where."""
+    """The channel."""
     at: float
-    """When, in seconds since the epoch."""
+    """The time in seconds since the epoch."""
     payload: Payload
-    """What the gateway tells of it."""
+    """The payload of the gateway event."""
     acknowledged: int = 0
-    """How: `RESPONSE_MESSAGE` or `RESPONSE_DEFERRED`; 0 while it is not."""
+    """The kind of acknowledgement: `RESPONSE_MESSAGE` or `RESPONSE_DEFERRED`. 0 before it."""
     ephemeral: bool = False
-    """Whether only the one who asked sees the answer."""
+    """Whether only the user of the command sees the answer."""
     answer: Payload | None = None
     """The message that answers it."""
     followups: list[Payload] = field(default_factory=list[Payload])
-    """Messages behind it."""
+    """Further messages after the answer."""
 
 
 class InteractionRegistry:
-    """All of them, by token."""
+    """All interactions, by token."""
 
     def __init__(self, options: DiscordSimulatorOptions, world: DiscordWorld) -> None:
         self.options = options
         self.world = world
         self.all: dict[str, SlashInteraction] = {}
-        """By token."""
+        """Interactions by token."""
 
     def start_interaction(
         self, channel: int, user: Payload, name: str, options: Mapping[str, str], command_id: str
     ) -> SlashInteraction:
-        """Somebody uses a command."""
+        """Start an interaction: a user uses a command."""
         number, token = self.world.next_snowflake(), secrets.token_urlsafe(32)
         place = self.world.require_channel(channel)
         given = [{"name": key, "type": 3, "value": value} for key, value in options.items()]
@@ -89,7 +89,7 @@ class InteractionRegistry:
         return begun
 
     def acknowledge(self, interaction_id: int, token: str, body: Any) -> Payload:
-        """The first response, within three seconds."""
+        """Store the first response, which must arrive within three seconds."""
         found = self.all.get(token)
         if found is None or found.id != interaction_id:
             raise make_unknown_refusal("Interaction")
@@ -112,13 +112,13 @@ class InteractionRegistry:
         return {"interaction": {**answer, "response_message_loading": kind == RESPONSE_DEFERRED}}
 
     def edit_answer(self, token: str, body: Any) -> Payload:
-        """The promised message."""
+        """Store the deferred message."""
         found = self._require_open(token)
         found.answer = self._build_message(found, body)
         return found.answer
 
     def add_followup(self, token: str, body: Any) -> Payload:
-        """One more message."""
+        """Add one more message."""
         found = self._require_open(token)
         message = self._build_message(found, body)
         found.followups.append(message)

@@ -1,4 +1,4 @@
-"""Buckets of requests: so many in so many seconds, and what the headers say of them."""
+"""Rate limits: buckets of requests per time, and their headers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from trimtab.testing.discord.api_errors import make_rate_limit_refusal
 
 @dataclass(slots=True, kw_only=True)
 class RateLimitBucket:
-    """Requests of one kind to one place."""
+    """Requests of one kind to one target."""
 
     limit: int
-    """Requests in a window."""
+    """Maximum number of requests in a window."""
     seconds: float
-    """The window's length."""
+    """The length of the window in seconds."""
     used: int = 0
-    """Requests in this window."""
+    """Number of requests in this window."""
     resets_at: float = 0.0
-    """When it ends, by the limits' clock."""
+    """When the window ends, by the clock of the limits."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,15 +28,15 @@ class DiscordRateLimits:
     """All buckets."""
 
     clock: Callable[[], float]
-    """Seconds since the epoch."""
+    """A clock in seconds since the epoch."""
     refused_count: int = 0
-    """Requests that were too many."""
+    """Number of requests that were too many."""
     _buckets: dict[str, RateLimitBucket] = field(default_factory=dict[str, RateLimitBucket])
 
     def count_request(
         self, bucket_name: str, limit: tuple[int, float], *, is_global: bool = False
     ) -> None:
-        """Count one more request; one too many is refused."""
+        """Count one request. Raises a refusal if there are too many."""
         now = self.clock()
         bucket = self._buckets.get(bucket_name)
         if bucket is None or (bucket.limit, bucket.seconds) != limit:
@@ -51,7 +51,7 @@ class DiscordRateLimits:
         bucket.used += 1
 
     def build_headers(self, bucket_name: str) -> dict[str, str]:
-        """What a response says of its bucket."""
+        """Return the headers about the bucket."""
         bucket, now = self._buckets[bucket_name], self.clock()
         kind = bucket_name.partition(":")[0]
         return {

@@ -1,7 +1,4 @@
-"""What Discord accepts as a message, and whom it would call.
-
-What comes in by REST, how it is read, and how it is let fail.
-"""
+"""The rules for message bodies and mentions, the recorded requests, and faults to simulate."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from aiohttp import web
 from trimtab.testing.discord.api_errors import DiscordRefusal, make_invalid_field_refusal
 
 MAX_NONCE_CHARS = 25
-"""Characters that a nonce may have."""
+"""Maximum number of characters in a nonce."""
 _EVERYONE_PATTERN = re.compile(r"@(everyone|here)")
 _ROLE_PATTERN = re.compile(r"<@&(\d+)>")
 _USER_PATTERN = re.compile(r"<@!?(\d+)>")
@@ -24,7 +21,7 @@ _MENTION_TYPES = {"everyone", "roles", "users"}
 
 
 def validate_message_body(body: Any, max_chars: int) -> dict[str, Any]:
-    """The body of a message that may be posted; else the refusal."""
+    """Return the body of a valid message. Raises a refusal otherwise."""
     if not isinstance(body, dict):
         raise DiscordRefusal(400, 50109, "The request body contains invalid JSON.")
     told = cast("dict[str, Any]", body)
@@ -83,7 +80,8 @@ def _check_mentions(allowed: Any) -> None:
 
 
 def list_pinged_targets(body: Mapping[str, Any], replied_user_id: str | None) -> list[str]:
-    """Whom a message calls: `everyone`, `role 1`, `user 2`; all in it where nothing is said."""
+    """Return whom a message pings: `everyone`, `role 1`, `user 2`. By default every mention
+    counts."""
     content = str(body.get("content") or "")
     allowed = cast("dict[str, Any] | None", body.get("allowed_mentions"))
     parse = _MENTION_TYPES if allowed is None else set(cast("list[str]", allowed.get("parse", [])))
@@ -101,47 +99,47 @@ def list_pinged_targets(body: Mapping[str, Any], replied_user_id: str | None) ->
 
 
 MAX_UPLOAD_BYTES = 10_485_760
-"""Bytes that an uploaded file may have."""
+"""Maximum size of an uploaded file in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDiscordRequest:
-    """What came in, and what became of it."""
+    """A request and its outcome."""
 
     method: str
     """`GET`, `POST`, …"""
     path: str
-    """Behind the version: `/channels/1/messages`."""
+    """The path after the version: `/channels/1/messages`."""
     body: Any
-    """The parsed JSON; None where there was none."""
+    """The parsed JSON. None if there was none."""
     files: tuple[bytes, ...]
-    """What was uploaded with it."""
+    """The uploaded files."""
     status: int
-    """Of the response; 0 where the connection was cut."""
+    """The status of the response. 0 if the connection was cut."""
     pings: tuple[str, ...] = ()
-    """Whom a message called."""
+    """Whom the message pinged."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DiscordFault:
-    """What is to go wrong."""
+    """A fault to simulate."""
 
     method: str
-    """Of the requests it concerns."""
+    """The method of the requests that fail."""
     path: re.Pattern[str]
-    """Found in their paths."""
+    """The pattern that their paths contain."""
     refusal: DiscordRefusal | None
-    """What is answered; None where the connection is cut."""
+    """The error to answer with. If it is None, the connection is cut."""
     carries_out_first: bool
     """Whether the request is carried out nevertheless."""
     times_left: int
-    """Times that it happens."""
+    """How many more times it happens."""
     requests_before: int = 0
-    """Requests that pass before."""
+    """Number of requests that pass before it."""
 
 
 async def read_json_and_files(request: web.Request) -> tuple[Any, tuple[bytes, ...]]:
-    """The JSON of a request and the files that were uploaded with it, or the refusal."""
+    """Return the JSON of a request and its uploaded files. Raises a refusal if they are invalid."""
     if not request.content_type.startswith("multipart/"):
         return _parse_json(await request.read()), ()
     form = await request.post()

@@ -1,4 +1,4 @@
-"""Discord's REST API: what a bot needs of it, and what it refuses."""
+"""The part of Discord's REST API that a bot needs, and its errors."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class DiscordRestApi:
         self.interactions = InteractionRegistry(options, world)
         self.limits = DiscordRateLimits(clock=world.clock)
         self.requests: list[RecordedDiscordRequest] = []
-        """All that came."""
+        """All requests."""
         self.faults: list[DiscordFault] = []
-        """What is to go wrong, the first that matches."""
+        """The faults to simulate. The first that matches applies."""
         self.commands: list[Payload] = []
-        """The slash commands that are registered."""
+        """The registered slash commands."""
         self.address = ""
-        """Where this server is: `http://127.0.0.1:1`."""
+        """The address of this server: `http://127.0.0.1:1`."""
         self._nonces: dict[tuple[int, str], tuple[float, Payload]] = {}
 
     def build_routes(self) -> list[web.RouteDef]:
-        """What aiohttp is told."""
+        """Return the routes for aiohttp."""
         app, hook = "/applications/{app:\\d+}", "/webhooks/{app:\\d+}/{token}"
         place = "/channels/{channel:\\d+}"
         table: list[tuple[str, str, Handler]] = [
@@ -116,7 +116,7 @@ class DiscordRestApi:
         return answer
 
     def _admit(self, request: web.Request) -> None:
-        """Let a request in: who asks, and how often."""
+        """Check the token and the rate limits of a request."""
         self.limits.count_request("everything", self.options.everything, is_global=True)
         if name := self._bucket(request):
             self.limits.count_request(name, self.options.messages)

@@ -1,6 +1,6 @@
-"""A Discord of one's own: what users do in it, what goes wrong in it, and what a bot did.
+"""A simulated Discord: what users do in it, its faults, and what a bot did.
 
-The simulated Discord on a real socket, in the event loop of whoever asks.
+It is served on a real socket, in the event loop of the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from trimtab.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
 
 
 class DiscordSimulator:
-    """Users, servers and channels, a gateway and a REST API with one bot."""
+    """A simulated Discord with one bot, for tests: servers, users, a gateway and a REST API.
+
+    Serve it with `serve_simulated_discord`.
+    """
 
     def __init__(self, options: DiscordSimulatorOptions | None = None) -> None:
         self.options = options or DiscordSimulatorOptions()
@@ -37,14 +40,14 @@ class DiscordSimulator:
         self.gateway = SimulatedGateway(self.options, self.world)
         self.rest = DiscordRestApi(self.options, self.world, self.gateway)
         self.url = ""
-        """What a bot is told as the API's address; set when it is served."""
+        """The address of the API for a bot. It is set when the simulator is served."""
 
     def now(self) -> float:
-        """The time in here, in seconds since the epoch."""
+        """Return the simulated time in seconds since the epoch."""
         return time.time() + self._ahead
 
     def advance_clock(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the simulated time forward."""
         self._ahead += seconds
 
     @property
@@ -54,33 +57,33 @@ class DiscordSimulator:
 
     @property
     def requests(self) -> list[RecordedDiscordRequest]:
-        """All that came by REST."""
+        """All REST requests."""
         return self.rest.requests
 
     def add_user(self, name: str, *, bot: bool = False) -> Payload:
-        """Somebody new."""
+        """Add a user."""
         return self.world.make_user(name, bot=bot)
 
     def add_guild(self, name: str = "a server") -> int:
-        """A new server with the bot in it; before a bot connects."""
+        """Add a server with the bot in it. Call it before a bot connects."""
         return self.world.add_guild(name)
 
     def add_channel(self, guild: int, name: str = "general") -> int:
-        """A new channel of a server; before a bot connects."""
+        """Add a channel to a server. Call it before a bot connects."""
         return self.world.add_channel(guild, name)
 
     def open_direct_channel(self, user: Payload) -> int:
-        """The channel between the bot and somebody."""
+        """Return the direct channel between the bot and a user."""
         return self.world.open_direct_channel(user)
 
     def add_thread(self, parent: int, name: str, owner: Payload) -> int:
-        """A thread that somebody has opened; before a bot connects."""
+        """Add a thread of a user. Call it before a bot connects."""
         return int(self.world.add_thread(parent, name, owner)["id"])
 
     def add_attachment(
         self, name: str, data: bytes, media_type: str, *, size: int | None = None
     ) -> Payload:
-        """A file that can be attached to a message; `size` where it lies about its own."""
+        """Add a file that can be attached to a message. `size` makes it report a wrong size."""
         number = self.world.next_snowflake()
         path = f"{number}/{name}"
         self.world.files[path] = (data, media_type)
@@ -99,7 +102,7 @@ class DiscordSimulator:
         attachments: Sequence[Payload] = (),
         **more: Any,
     ) -> int:
-        """Somebody writes; with `mention` they name the bot first. Returns the message's id."""
+        """Post a message of a user and return its id. `mention` puts a mention of the bot first."""
         mentions = [self.bot] if mention else []
         text = f"<@{self.bot['id']}> {text}" if mention else text
         message = self.world.add_message(
@@ -115,22 +118,22 @@ class DiscordSimulator:
         return int(message["id"])
 
     async def edit_user_message(self, channel: int, message: int, text: str, **more: Any) -> None:
-        """Somebody writes it otherwise."""
+        """Change the text of a user's message."""
         found = self.world.messages[channel][message]
         found |= {"content": text, "edited_timestamp": self.world.format_now(), **more}
         await self.gateway.dispatch_message("MESSAGE_UPDATE", found)
 
     async def redeliver_message(self, channel: int, message: int) -> None:
-        """Tell of a message once more, under another number."""
+        """Send a message event again, with another number."""
         await self.gateway.dispatch_message("MESSAGE_CREATE", self.world.messages[channel][message])
 
     async def use_slash_command(
         self, channel: int, user: Payload, name: str, **options: str
     ) -> SlashInteraction:
-        """Somebody uses a slash command."""
+        """Use a slash command as a user."""
         known = [one for one in self.rest.commands if one["name"] == name]
         if not known:
-            raise ValueError(f"no command {name} is registered")
+            raise ValueError(f"the command {name} is not registered")
         begin = self.rest.interactions.start_interaction
         begun = begin(channel, user, name, options, str(known[0]["id"]))
         await self.dispatch_event("INTERACTION_CREATE", begun.payload)
@@ -149,7 +152,7 @@ class DiscordSimulator:
         await self.gateway.for_each_connection(send)
 
     async def drop_connections(self, code: int = 4000) -> None:
-        """Cut every connection with a code; sessions stay for a resume."""
+        """Close every connection with a code. The sessions can be resumed."""
 
         async def close(connection: GatewayConnection) -> None:
             await connection.close_with_code(code)
@@ -157,7 +160,7 @@ class DiscordSimulator:
         await self.gateway.for_each_connection(close)
 
     async def request_reconnect(self) -> None:
-        """Ask every client to connect anew and resume."""
+        """Ask every client to reconnect and resume."""
 
         async def ask(connection: GatewayConnection) -> None:
             await connection.send_payload({"op": OP_RECONNECT, "d": None})
@@ -165,7 +168,7 @@ class DiscordSimulator:
         await self.gateway.for_each_connection(ask)
 
     async def invalidate_sessions(self, *, resumable: bool = False) -> None:
-        """Tell every client that its session is invalid."""
+        """Send every client that its session is invalid."""
 
         async def tell(connection: GatewayConnection) -> None:
             await connection.send_payload({"op": OP_INVALID_SESSION, "d": resumable})
@@ -177,7 +180,7 @@ class DiscordSimulator:
                 self.gateway.sessions.pop(session.id, None)
 
     def forbid_permissions(self, channel: int, *permissions: str) -> None:
-        """Take rights in a channel from the bot: `view`, `send`, `threads`, `history`."""
+        """Remove the bot's permissions in a channel: `view`, `send`, `threads`, `history`."""
         self.world.forbidden[channel] = set(permissions)
 
     def fail_requests(
@@ -194,9 +197,14 @@ class DiscordSimulator:
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
     ) -> None:
-        """Let requests fail whose path has this pattern; without a status the line is cut.
+        """Let requests fail whose path contains this pattern.
 
-        With `behind` they are carried out first; `after` so many that pass.
+        Args:
+            path: A regular expression that is searched in their paths.
+            status: The status of the answer. 0 cuts the connection.
+            carries_out_first: Whether the request is carried out nevertheless.
+            times: How many requests fail.
+            requests_before: How many requests pass first.
         """
         refusal = DiscordRefusal(status, code, message) if status else None
         if refusal is not None:
@@ -214,17 +222,17 @@ class DiscordSimulator:
         )
 
     def list_posted_texts(self, channel: int) -> list[str]:
-        """What the bot has said in a channel, in order."""
+        """Return the texts that the bot has posted in a channel, in order."""
         mine = self.bot["id"]
         messages = self.world.messages.get(channel, {}).values()
         return [one["content"] for one in messages if one["author"]["id"] == mine]
 
     def posted_texts_by_channel(self) -> dict[int, list[str]]:
-        """What the bot has said, by channel; channels without a word are left out."""
+        """Return the texts that the bot has posted, by channel, without channels that have none."""
         return {one: said for one in self.world.messages if (said := self.list_posted_texts(one))}
 
     def list_threads(self, parent: int) -> list[int]:
-        """The threads of a channel."""
+        """Return the threads of a channel."""
         found = self.world.channels.values()
         mine = [
             one
@@ -234,7 +242,7 @@ class DiscordSimulator:
         return [int(one["id"]) for one in mine]
 
     def list_pings(self) -> list[str]:
-        """Whom the bot has called, in all that it posted."""
+        """Return everyone whom the bot has pinged in its messages."""
         return [one for request in self.requests for one in request.pings]
 
 
@@ -242,9 +250,14 @@ class DiscordSimulator:
 async def serve_simulated_discord(
     simulator: DiscordSimulator | None = None, **options: Any
 ) -> AsyncGenerator[DiscordSimulator]:
-    """Serve a Discord while the block lasts; options are those of `DiscordSimulatorOptions`.
+    """Serve a simulated Discord while the `async with` block lasts.
 
-    A bot finds it at the simulator's `url`.
+    Args:
+        simulator: The simulator to serve. By default a new one.
+        **options: Fields of `DiscordSimulatorOptions` for a new simulator.
+
+    Yields:
+        The simulator. A bot finds it at the simulator's `url`.
     """
     made = simulator or DiscordSimulator(DiscordSimulatorOptions(**options))
     app = web.Application(client_max_size=64 << 20)

@@ -1,4 +1,4 @@
-"""Who and what there is: users, servers, channels and messages, as Discord tells of them."""
+"""The users, servers, channels and messages of a simulated Discord, in Discord's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from trimtab.testing.discord.api_errors import make_unknown_refusal
 
 DISCORD_EPOCH_S = 1_420_070_400.0
-"""When Discord began to count, in seconds since the epoch."""
+"""The beginning of Discord's ids, in seconds since the epoch."""
 CHANNEL_TEXT, CHANNEL_DIRECT, CHANNEL_THREAD = 0, 1, 11
 """Kinds of channels."""
 MESSAGE_DEFAULT, MESSAGE_REPLY = 0, 19
@@ -21,7 +21,7 @@ Payload = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class DiscordWorld:
-    """What exists. Everything is kept as the payloads that are sent."""
+    """Everything that exists, stored as the payloads that are sent."""
 
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
@@ -30,31 +30,31 @@ class DiscordWorld:
     guilds: dict[int, Payload] = field(default_factory=dict[int, Payload])
     """Servers by id."""
     channels: dict[int, Payload] = field(default_factory=dict[int, Payload])
-    """Channels of servers, threads and direct ones by id."""
+    """Channels of servers, threads and direct channels, by id."""
     messages: dict[int, dict[int, Payload]] = field(default_factory=dict[int, dict[int, Payload]])
     """Messages by channel and id, in the order in which they were posted."""
     forbidden: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     """What the bot may not do in a channel: `view`, `send`, `threads`, `history`."""
     files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
-    """What is attached, by path, with its type."""
+    """Attached files by path, with their types."""
     _made: int = 0
 
     def __post_init__(self) -> None:
         self.bot = self.make_user("trimtab", bot=True)
 
     def next_snowflake(self) -> int:
-        """A new id: later ones are larger."""
+        """Return a new id. Later ids are larger."""
         self._made += 1
         milliseconds = int((self.clock() - DISCORD_EPOCH_S) * 1_000)
         return (milliseconds << 22) + self._made
 
     def make_user(self, name: str, *, bot: bool = False) -> Payload:
-        """Somebody new."""
+        """Create a user."""
         told = {"id": str(self.next_snowflake()), "username": name, "discriminator": "0"}
         return {**told, "global_name": None, "avatar": None, "bot": bot}
 
     def add_guild(self, name: str = "a server") -> int:
-        """A new server with the bot in it."""
+        """Add a server with the bot in it."""
         number = self.next_snowflake()
         role = {"id": str(number), "name": "@everyone", "permissions": "0", "position": 0}
         role |= {"color": 0, "hoist": False, "managed": False, "mentionable": False}
@@ -74,11 +74,11 @@ class DiscordWorld:
         return number
 
     def make_member(self, user: Payload) -> Payload:
-        """Somebody as a member of a server."""
+        """Return a user as a member of a server."""
         return {"user": user, **self.make_membership()}
 
     def make_membership(self) -> Payload:
-        """What a message says of its author as a member."""
+        """Return what a message contains about its author as a member."""
         return {
             "roles": [],
             "joined_at": self.format_now(),
@@ -88,7 +88,7 @@ class DiscordWorld:
         }
 
     def add_channel(self, guild: int, name: str = "general") -> int:
-        """A new channel of a server."""
+        """Add a channel to a server."""
         number = self.next_snowflake()
         self.channels[number] = {
             "id": str(number),
@@ -105,7 +105,7 @@ class DiscordWorld:
         return number
 
     def open_direct_channel(self, user: Payload) -> int:
-        """The channel between the bot and somebody."""
+        """Return the direct channel between the bot and a user."""
         for known in self.channels.values():
             if known["type"] == CHANNEL_DIRECT and known["recipients"][0]["id"] == user["id"]:
                 return int(known["id"])
@@ -123,7 +123,7 @@ class DiscordWorld:
     def add_thread(
         self, parent: int, name: str, owner: Payload, number: int | None = None
     ) -> Payload:
-        """A new thread; one that begins at a message has its id."""
+        """Add a thread. A thread that begins at a message has the id of the message."""
         number = number or self.next_snowflake()
         now = self.format_now()
         metadata = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": now}
@@ -153,7 +153,7 @@ class DiscordWorld:
         attachments: Sequence[Payload] = (),
         **more: Any,
     ) -> Payload:
-        """A new message, as a client hears of it."""
+        """Add a message and return it as a client gets it."""
         number, place = self.next_snowflake(), self.require_channel(channel)
         told: Payload = {
             "id": str(number),
@@ -181,20 +181,20 @@ class DiscordWorld:
         return told
 
     def to_gateway_message(self, message: Payload) -> Payload:
-        """A message as the gateway tells it: with the server it was said in."""
+        """Return a message as the gateway sends it, with its server."""
         guild = self.require_channel(int(message["channel_id"])).get("guild_id")
         told = message if guild is None else {**message, "guild_id": guild}
         return told if guild is None else {**told, "member": self.make_membership()}
 
     def require_channel(self, channel: int) -> Payload:
-        """A channel, or the refusal."""
+        """Return a channel. Raises a refusal if it does not exist or the bot cannot see it."""
         found = self.channels.get(channel)
         if found is None:
             raise make_unknown_refusal("Channel")
         return found
 
     def build_guild_payload(self, guild: int) -> Payload:
-        """A server as the gateway tells it, with its channels and threads."""
+        """Return a server as the gateway sends it, with its channels and threads."""
         mine = [one for one in self.channels.values() if one.get("guild_id") == str(guild)]
         threads = [one for one in mine if one["type"] == CHANNEL_THREAD]
         channels = [one for one in mine if one["type"] != CHANNEL_THREAD]
@@ -202,5 +202,5 @@ class DiscordWorld:
         return {**self.guilds[guild], "channels": channels, "threads": threads, **rest}
 
     def format_now(self) -> str:
-        """Now, as Discord writes it."""
+        """Return the current time in Discord's format."""
         return datetime.fromtimestamp(self.clock(), UTC).isoformat()

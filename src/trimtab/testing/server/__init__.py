@@ -1,7 +1,7 @@
 """A strict provider on a local port: Anthropic Messages, OpenAI Chat Completions and Responses.
 
-It counts with a real tokenizer, refuses what the real ones refuse, in their words, keeps a prompt
-cache, does what a script says and records what it received. Needs the extra `testing`.
+It counts with a real tokenizer and refuses what the real providers refuse, with the same messages.
+It keeps a prompt cache, follows a script and records the requests. Needs the extra `testing`.
 """
 
 from trimtab.testing.server.local_server import RemoteSimulator as RemoteSimulator

@@ -1,4 +1,4 @@
-"""`python -m trimtab.testing.server`: a strict provider to test against, on a local port."""
+"""`python -m trimtab.testing.server`: a strict simulated provider on a local port, for tests."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ def _parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         epilog=f"{script.__doc__}{HELP_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--window", type=int, help="tokens that every model takes")
-    parser.add_argument("--tokenizer", choices=TOKENIZERS, help="default: by model")
-    parser.add_argument("--heavier", type=float, default=1.0, help="1.3 counts 30 %% more")
-    parser.add_argument("--cache-minimum", type=int, help="tokens below which nothing is cached")
-    parser.add_argument("--truncates", action="store_true", help="silently, as Ollama does")
-    parser.add_argument("--template", choices=("open", "strict"), default="open")
-    parser.add_argument("--script", help="a JSON list of steps; see below")
-    parser.add_argument("--otherwise", help="a step, as JSON, for when none is left")
+    parser.add_argument("--port", type=int, default=0, help="Port. 0 takes a free one.")
+    parser.add_argument("--window", type=int, help="Window of every model in tokens.")
+    parser.add_argument("--tokenizer", choices=TOKENIZERS, help="Default: by model.")
+    parser.add_argument("--heavier", type=float, default=1.0, help="1.3 counts 30 %% more tokens.")
+    parser.add_argument("--cache-minimum", type=int, help="Minimum tokens of a cached prefix.")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=JSON", help="any other option"
+        "--truncates", action="store_true", help="Cut long input silently, as Ollama does."
+    )
+    parser.add_argument("--template", choices=("open", "strict"), default="open")
+    parser.add_argument("--script", help="Steps as a JSON list. See below.")
+    parser.add_argument("--otherwise", help="The step after the end of the script, as JSON.")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=JSON", help="Any other option."
     )
     return parser.parse_args(argv)
 
@@ -63,7 +65,7 @@ def _parse_json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ValueError(f"{option} is no JSON: {error}; a text needs quotes of its own") from None
+        raise ValueError(f"{option} is not JSON: {error}; put a text in double quotes") from None
 
 
 def _build_simulator(arguments: argparse.Namespace) -> ProviderSimulator:
@@ -75,7 +77,7 @@ def _build_simulator(arguments: argparse.Namespace) -> ProviderSimulator:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Serve until stopped; the first line printed is the address."""
+    """Serve until stopped. The first printed line is the address."""
     told = _parse_arguments(argv)
     if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
         _exit_with_error(f"{', '.join(missing)} not installed; run: pip install 'trimtab[testing]'")

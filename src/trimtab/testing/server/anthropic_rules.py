@@ -1,4 +1,4 @@
-"""What the Messages API refuses beyond a dialect's rules, and how it says that a window is full."""
+"""The rules of the Messages API beyond those of the dialect, and its errors for a full window."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trimtab.testing.signatures import find_signature_fault
 JsonObject = Mapping[str, Any]
 THINKING_BLOCK_TYPES = ("thinking", "redacted_thinking")
 _UNLIMITED_OUTPUT_TOKENS = 1 << 31
-"""An output above any thinking budget, where a request is only counted."""
+"""An output limit above any thinking budget, for requests that are only counted."""
 
 
 def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions) -> str:
-    """The API key, if it is let in."""
+    """Return the API key if it is accepted."""
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
     key = headers.get("x-api-key") or bearer
     if not key:
@@ -43,7 +43,7 @@ def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions)
 def validate_anthropic_request(
     request: JsonObject, options: ProviderSimulatorOptions, *, for_token_count: bool = False
 ) -> None:
-    """Refuse what breaks a rule, in the order in which the API finds it."""
+    """Refuse a request that breaks a rule, in the order in which the API finds it."""
     known = ANTHROPIC_COUNT_PARAMETERS if for_token_count else ANTHROPIC_PARAMETERS
     for name in request:
         if name not in known:
@@ -86,7 +86,7 @@ def _examine_message(index: int, message: JsonObject) -> None:
 
 
 def asks_for_thinking(request: JsonObject) -> bool:
-    """Whether the request asks for thinking."""
+    """Return whether the request asks for thinking."""
     config: JsonObject = request.get("thinking") or {}
     return config.get("type") in ("enabled", "adaptive")
 
@@ -125,7 +125,7 @@ def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) ->
 
 
 def iterate_thinking_blocks(request: JsonObject) -> Iterator[tuple[int, int, JsonObject]]:
-    """Thinking blocks with the places where they stand."""
+    """Yield thinking blocks with their positions."""
     for index, message in enumerate(list_array_objects(request.get("messages"))):
         if message.get("role") == "assistant":
             for number, block in enumerate(list_array_objects(message.get("content"))):
@@ -134,7 +134,7 @@ def iterate_thinking_blocks(request: JsonObject) -> Iterator[tuple[int, int, Jso
 
 
 def read_thinking_and_signature(block: JsonObject) -> tuple[str, str]:
-    """What a thinking block says and its seal."""
+    """Return the text and the signature of a thinking block."""
     if block["type"] == "thinking":
         return str(block.get("thinking")), str(block.get("signature"))
     mark, _, given = str(block.get("data")).partition(".")
@@ -142,7 +142,8 @@ def read_thinking_and_signature(block: JsonObject) -> tuple[str, str]:
 
 
 def find_signature_to_chain_from(request: JsonObject) -> str:
-    """The seal that the next thought goes on from: the open loop's last one, or none."""
+    """Return the signature that the next thought follows: the last one of the open loop, or
+    none."""
     messages = list_array_objects(request.get("messages"))
     if not messages or not list_array_objects(messages[-1].get("content")):
         return ""
@@ -156,7 +157,7 @@ def find_signature_to_chain_from(request: JsonObject) -> str:
 
 
 def _examine_marks(request: JsonObject) -> None:
-    """Their number is the dialect's to check; here their order and their form."""
+    """Check the order and the form of cache marks. The dialect checks their number."""
     blocks = [*list_array_objects(request.get("tools")), *list_array_objects(request.get("system"))]
     for message in request["messages"]:
         for block in list_array_objects(message.get("content")):
@@ -183,7 +184,7 @@ def _examine_marks(request: JsonObject) -> None:
 def compute_anthropic_limit_or_refuse(
     request: JsonObject, input_tokens: int, model_info: ModelInfo, options: ProviderSimulatorOptions
 ) -> int:
-    """Tokens that the reply may take, if the request fits."""
+    """Return the maximum number of tokens for the reply, if the request fits."""
     window, asked = model_info.context_window, int(request["max_tokens"])
     if input_tokens > model_info.input_limit:
         raise refused(
@@ -207,7 +208,7 @@ def compute_anthropic_limit_or_refuse(
 
 
 def writes_until_window_full(model: str, options: ProviderSimulatorOptions) -> bool:
-    """Whether the model writes until its window is full."""
+    """Return whether the model writes until its window is full."""
     if options.stops_at_window is not None:
         return options.stops_at_window
     version = parse_claude_version(model)
@@ -215,7 +216,7 @@ def writes_until_window_full(model: str, options: ProviderSimulatorOptions) -> b
 
 
 def choose_cut_stop_reason(request: JsonObject, output_limit: int) -> str:
-    """Why a reply ends that had no room."""
+    """Return the stop reason of a reply that had no space left."""
     return (
         "max_tokens" if output_limit == request["max_tokens"] else "model_context_window_exceeded"
     )

@@ -1,7 +1,7 @@
-"""How a provider explains that a request could not be read from its prompt cache.
+"""Explain why a request was not read from the prompt cache, as a provider does.
 
-It keeps what a request was made of under the id of its reply, and compares a later request that
-names that id: the first thing that differs is the reason.
+The provider keeps the blocks of a request under the id of its reply. It compares them with a later
+request that names that id. The first difference is the reason.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _OPENAI_SETTINGS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fingerprint:
     request: JsonObject
-    """Its parameters."""
+    """The parameters of the request."""
     blocks: tuple[RequestBlock, ...]
-    """As the cache sees them."""
+    """The blocks as the cache reads them."""
 
 
 class CacheDiagnoses:
-    """What requests were made of, by the id of their reply."""
+    """The blocks of earlier requests, by the id of their reply."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Fingerprint] = {}
@@ -45,7 +45,7 @@ class CacheDiagnoses:
         request: JsonObject,
         blocks: Sequence[RequestBlock],
     ) -> None:
-        """Put the diagnosis into a reply whose request asks for one, and remember the request."""
+        """Add the diagnosis to a reply if the request asks for one, and remember the request."""
         now = _Fingerprint(request=request, blocks=tuple(blocks))
         asked = dict_or_none(request.get("diagnostics"))
         if dialect == "anthropic" and asked is not None:
@@ -107,7 +107,7 @@ def _miss_at(reason: str, before: _Fingerprint, at: int) -> dict[str, Any]:
 
 
 def _find_divergence(before: _Fingerprint, now: _Fingerprint) -> int | None:
-    """The index of the first block of the earlier request that the later one has otherwise."""
+    """Return the index of the first block of the earlier request that differs in the later one."""
     for index, block in enumerate(before.blocks):
         other = now.blocks[index] if index < len(now.blocks) else None
         if other is None or (block.section, block.text) != (other.section, other.text):

@@ -1,6 +1,6 @@
-"""Endpoints by which a test in another process controls the simulator and sees what it got.
+"""The simulator over HTTP: three APIs, and endpoints to control it.
 
-The simulator behind HTTP: three APIs, and endpoints to control it.
+With the control endpoints, a test in another process controls the simulator and reads its records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OPTIONS = frozenset(field.name for field in fields(ProviderSimulatorOptions))
 
 
 def build_control_routes(simulator: ProviderSimulator) -> list[Route]:
-    """All below `/_control`."""
+    """Return the routes below `/_control`."""
     made = _Control(simulator)
     return [
         Route("/_control", made.state),
@@ -44,7 +44,7 @@ def build_control_routes(simulator: ProviderSimulator) -> list[Route]:
 
 
 def _report_caller_errors(endpoint: Endpoint) -> Endpoint:
-    """What the caller got wrong is said in the body."""
+    """Report the caller's mistakes in the body."""
 
     async def checked(request: Request) -> Response:
         try:
@@ -102,7 +102,7 @@ class _Control:
         told: dict[str, Any] = await request.json()
         if unknown := sorted(set(told) - _OPTIONS):
             raise ValueError(
-                f"no option {', '.join(unknown)}; known: {', '.join(sorted(_OPTIONS))}"
+                f"unknown option {', '.join(unknown)}; use {', '.join(sorted(_OPTIONS))}"
             )
         if "api_keys" in told:
             told["api_keys"] = tuple(told["api_keys"])
@@ -131,12 +131,12 @@ DIALECT_BY_COUNT_PATH = {
     "/v1/messages/count_tokens": "anthropic",
     "/v1/responses/input_tokens": "openai_responses",
 }
-"""Where a provider says how many tokens a request has. Chat Completions has no such place."""
+"""The endpoints that count the tokens of a request. Chat Completions has none."""
 
 
 class _SimulatedHttpResponse(Response):
-    """An outcome as it goes over the wire. Where it is to be cut, it ends without an end, and the
-    server closes the connection."""
+    """A response as it is sent. If it is to be cut, it is incomplete and the server closes the
+    connection."""
 
     def __init__(self, outcome: SimulatedResponse) -> None:
         streamed = outcome.events is not None
@@ -184,7 +184,7 @@ def _endpoint(
 
 
 def build_provider_app(simulator: ProviderSimulator) -> Starlette:
-    """An ASGI application around a simulator."""
+    """Return an ASGI application for a simulator."""
     apis = [
         Route(path, _endpoint(handle, dialect), methods=["POST"])
         for handle, paths in (

@@ -1,4 +1,4 @@
-"""What may stand in a request's body, by API."""
+"""The known parameters of a request's body, by API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator on a real socket: in a thread of this process, or in a process of its own."""
+"""Serve the simulator on a real socket: in a thread of this process, or in a separate process."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from trimtab.testing.server.simulator import ProviderSimulator
 if TYPE_CHECKING:
     import uvicorn
 
+MISSING_PACKAGE_NOTE = "The simulated servers need more packages: pip install 'trimtab[testing]'"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedSimulator:
-    """A simulator that listens in a thread."""
+    """A simulator that listens on a local port, in a thread."""
 
     url: str
-    """Where: `http://127.0.0.1:PORT`. What Anthropic's SDK takes as `base_url`."""
+    """The address, `http://127.0.0.1:PORT`. It is the `base_url` for Anthropic's SDK."""
     simulator: ProviderSimulator
     """The simulator itself: its script, records, cache, clock and options."""
 
     @property
     def openai_url(self) -> str:
-        """What OpenAI's SDK takes as `base_url`."""
+        """The `base_url` for OpenAI's SDK."""
         return f"{self.url}/v1"
 
 
@@ -41,13 +43,19 @@ class ServedSimulator:
 def serve_simulated_provider(
     simulator: ProviderSimulator | None = None, *, port: int = 0, **options: Any
 ) -> Generator[ServedSimulator]:
-    """Serve a simulator from a thread for as long as the block lasts.
+    """Serve a simulated provider from a thread while the `with` block lasts.
 
-    Options are those of `ProviderSimulatorOptions`; a port of 0 takes a free one.
+    Args:
+        simulator: The simulator to serve. By default a new one.
+        port: The port. 0 takes a free one.
+        **options: Fields of `ProviderSimulatorOptions` for a new simulator.
+
+    Yields:
+        The served simulator, with its address.
     """
     made = simulator or ProviderSimulator(ProviderSimulatorOptions(**options))
-    listener = open_local_socket(port)
     server = build_simulator_server(made)
+    listener = open_local_socket(port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     # It listens already: who connects before the thread runs waits in line.
     thread.start()
@@ -60,7 +68,7 @@ def serve_simulated_provider(
 
 
 def open_local_socket(port: int) -> socket.socket:
-    """A listening socket on this machine."""
+    """Return a listening socket on this machine."""
     # With the protocol named, asyncio sends small writes at once; else each waits for 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,16 +78,19 @@ def open_local_socket(port: int) -> socket.socket:
 
 
 def build_socket_url(listener: socket.socket) -> str:
-    """The URL of a listening socket."""
+    """Return the URL of a listening socket."""
     return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def build_simulator_server(simulator: ProviderSimulator) -> uvicorn.Server:
-    """A server that logs its own faults only and does not wait for clients that hang on."""
-    # Here, so that whoever lacks the extra gets as far as being told.
-    import uvicorn
+    """Return a server that logs only its own faults and does not wait for clients at the end."""
+    try:
+        import uvicorn
 
-    from trimtab.testing.server.http_app import build_provider_app
+        from trimtab.testing.server.http_app import build_provider_app
+    except ModuleNotFoundError as error:
+        error.add_note(MISSING_PACKAGE_NOTE)
+        raise
 
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
     config = uvicorn.Config(
@@ -94,7 +105,7 @@ def build_simulator_server(simulator: ProviderSimulator) -> uvicorn.Server:
 
 
 def _is_unexpected_log(record: logging.LogRecord) -> bool:
-    """A reply that ends without an end was meant to."""
+    """Ignore log records about incomplete replies, which are intended."""
     return "without completing response" not in record.getMessage()
 
 
@@ -103,21 +114,21 @@ class RemoteSimulator:
     """A simulator in another process, controlled over HTTP."""
 
     url: str
-    """Where it listens."""
+    """The address."""
     pid: int = 0
-    """Its process; 0 where somebody else has started it."""
+    """The id of its process. 0 if another program has started it."""
 
     @property
     def openai_url(self) -> str:
-        """What OpenAI's SDK takes as `base_url`."""
+        """The `base_url` for OpenAI's SDK."""
         return f"{self.url}/v1"
 
     def set_replies(self, replies: Sequence[Any] = (), **script_options: Any) -> None:
-        """Replace what is to come; see `SimulatorScript.set`."""
+        """Replace the script. See `SimulatorScript.set_replies`."""
         self.call_control("POST", "script", {"replies": list(replies), **script_options})
 
     def advance_clock(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the simulated time forward."""
         self.call_control("POST", "clock", {"advance": seconds})
 
     def configure(self, **changes: Any) -> None:
@@ -125,11 +136,11 @@ class RemoteSimulator:
         self.call_control("POST", "options", changes)
 
     def stats(self) -> dict[str, int]:
-        """How many requests came, and what became of them."""
+        """Return the number of requests, and their outcomes."""
         return self.call_control("GET", "")["stats"]
 
     def list_requests(self, after_number: int = 0) -> list[dict[str, Any]]:
-        """What was received; `RecordedRequest.to_json` says how."""
+        """Return the recorded requests in the form of `RecordedRequest.to_json`."""
         return self.call_control("GET", f"requests?since={after_number}")
 
     def reset(self) -> None:
@@ -137,7 +148,7 @@ class RemoteSimulator:
         self.call_control("POST", "reset", {})
 
     def call_control(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """One request to a control endpoint."""
+        """Send one request to a control endpoint."""
         place = urlsplit(self.url)
         connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
         try:
@@ -154,12 +165,12 @@ class RemoteSimulator:
 
 @contextmanager
 def spawn_simulated_provider(*, port: int = 0, **options: Any) -> Generator[RemoteSimulator]:
-    """Serve a simulator from a process of its own for as long as the block lasts."""
+    """Serve a simulator from a separate process while the `with` block lasts."""
     command = [sys.executable, "-m", "trimtab.testing.server", "--port", str(port)]
     known = {field.name for field in fields(ProviderSimulatorOptions)}
     for name, value in options.items():
         if name not in known:
-            raise TypeError(f"no option {name}; known: {', '.join(sorted(known))}")
+            raise TypeError(f"unknown option {name}; use {', '.join(sorted(known))}")
         if value is not None:
             command += ["--set", f"{name}={json.dumps(value)}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ourselves
@@ -167,7 +178,7 @@ def spawn_simulated_provider(*, port: int = 0, **options: Any) -> Generator[Remo
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             line = process.stdout.readline().strip()
             if not line.startswith("http"):
-                raise RuntimeError(f"the simulator did not start; it said {line!r}")
+                raise RuntimeError(f"the simulator did not start; its output: {line!r}")
             yield RemoteSimulator(url=line, pid=process.pid)
         finally:
             process.kill()

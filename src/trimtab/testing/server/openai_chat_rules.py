@@ -1,4 +1,4 @@
-"""What Chat Completions refuses beyond the dialect's rules, and how it tells a full window."""
+"""The rules of Chat Completions beyond the dialect's, and its errors for a full window."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def validate_chat_request(request: JsonObject, options: ProviderSimulatorOptions
 
 
 def _examine_template(messages: Sequence[JsonObject]) -> None:
-    """The rules that chat templates of open models raise as errors."""
+    """Check the rules that the chat templates of open models enforce."""
     roles = [str(message.get("role")) for message in messages]
     if roles[0] in ("system", "developer"):
         roles = roles[1:]
@@ -74,7 +74,7 @@ def compute_chat_limit_or_refuse(
     counter: RequestCounter,
     model_info: ModelInfo,
 ) -> int:
-    """Tokens that the reply may take, if the request fits."""
+    """Return the maximum number of tokens for the reply, if the request fits."""
     name = "max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"
     asked = request.get(name)
     check_requested_output(asked, name, request["model"])

@@ -1,4 +1,4 @@
-"""What Responses refuses beyond the dialect's rules, and what it keeps between calls."""
+"""The rules of Responses beyond the dialect's, and the state that it keeps between calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CONTENT_PART_TYPES = ("input_text", "input_image", "input_file")
 
 
 class StoredResponses:
-    """Responses that were to be stored, and which reasoning an item came from."""
+    """The stored responses, and the reasoning that belongs to each item."""
 
     def __init__(self) -> None:
         self.responses: dict[str, list[JsonObject]] = {}
@@ -42,7 +42,7 @@ class StoredResponses:
     def expand_request(
         self, request: JsonObject, *, for_token_count: bool = False
     ) -> dict[str, Any]:
-        """The request with all that came before it, as far as it refers to it."""
+        """Return the request with the earlier items that it refers to."""
         known = RESPONSES_COUNT_PARAMETERS if for_token_count else RESPONSES_PARAMETERS
         reject_unknown_parameters(request, known)
         given = request.get("input", [])
@@ -69,7 +69,7 @@ class StoredResponses:
         return self.items.get(str(item.get("id")), item) if _is_reference(item) else item
 
     def store_reply(self, full_request: JsonObject, reply: JsonObject) -> None:
-        """Remember a reply; its items only where the request asked to store them."""
+        """Remember a reply. Its items are kept only if the request asked to store them."""
         reasoning = ""
         for item in reply["output"]:
             if item["type"] == "reasoning":
@@ -92,7 +92,7 @@ def validate_responses_request(
     stored: StoredResponses,
     options: ProviderSimulatorOptions,
 ) -> None:
-    """Refuse what breaks a rule; `whole` has what the request refers to."""
+    """Refuse a request that breaks a rule. `full_request` includes what the request refers to."""
     checked = {key: value for key, value in full_request.items() if key != "previous_response_id"}
     _examine_items(full_request, stored, options)
     for wrong in get_dialect("openai_responses").find_request_errors(checked):
@@ -150,7 +150,7 @@ def _item_not_found(name: str) -> Exception:
 def compute_responses_limit_or_refuse(
     request: JsonObject, input_tokens: int, model_info: ModelInfo
 ) -> int:
-    """Tokens that the reply may take, if the request fits."""
+    """Return the maximum number of tokens for the reply, if the request fits."""
     asked = request.get("max_output_tokens")
     check_requested_output(asked, "max_output_tokens", request["model"], minimum=16)
     if (

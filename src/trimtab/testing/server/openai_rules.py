@@ -1,4 +1,4 @@
-"""What both of OpenAI's APIs refuse beyond a dialect's rules."""
+"""The rules of both of OpenAI's APIs beyond those of the dialects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONING_MODEL = re.compile(r"^(?:o\d|gpt-[5-9](?!.*chat))")
 
 
 def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions) -> str:
-    """The API key, if it is let in."""
+    """Return the API key if it is accepted."""
     key = headers.get("authorization", "").removeprefix("Bearer ").strip()
     if not key:
         raise refused(
@@ -40,7 +40,7 @@ def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions)
 
 
 def reject_unknown_parameters(request: JsonObject, known_names: frozenset[str]) -> None:
-    """Refuse what the API has never heard of."""
+    """Refuse parameters that the API does not know."""
     for name in request:
         if name not in known_names:
             raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
@@ -49,7 +49,7 @@ def reject_unknown_parameters(request: JsonObject, known_names: frozenset[str]) 
 
 
 def check_json_object_list(request: JsonObject, key: str) -> None:
-    """Refuse what is no list of objects."""
+    """Refuse anything except a list of objects."""
     given = request.get(key)
     if not isinstance(given, list):
         raise refused(
@@ -68,7 +68,7 @@ def check_json_object_list(request: JsonObject, key: str) -> None:
 def reject_bad_media_or_forbidden_text(
     request: JsonObject, dialect: str, options: ProviderSimulatorOptions
 ) -> None:
-    """Refuse pictures and documents that cannot be read, and what a policy forbids."""
+    """Refuse images and documents that cannot be read, and forbidden text."""
     if (media := find_media_error(request, dialect)) is not None:
         raise refused(media.message, param=media.param, code=media.code)
     said = request.get("messages", request.get("input"))
@@ -81,12 +81,12 @@ def reject_bad_media_or_forbidden_text(
 
 
 def is_openai_reasoning_model(model: str) -> bool:
-    """Whether the model reasons before it answers."""
+    """Return whether the model reasons before it answers."""
     return _REASONING_MODEL.match(model) is not None
 
 
 def supports_cache_breakpoints(model: str) -> bool:
-    """From GPT-5.6 on; others do not know the field."""
+    """Return whether the model knows the field, as GPT-5.6 and later do."""
     found = _GPT_VERSION.match(model)
     return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
 
@@ -94,7 +94,7 @@ def supports_cache_breakpoints(model: str) -> bool:
 def check_cache_breakpoints(
     request: JsonObject, key: str, content_key: str, part_types: Sequence[str]
 ) -> None:
-    """Breakpoints stand on content parts, and only where the model knows them."""
+    """Allow breakpoints only on content parts, and only if the model knows them."""
     for index, holder in enumerate(list_array_objects(request.get(key))):
         if "prompt_cache_breakpoint" in holder:
             name = f"{key}[{index}].prompt_cache_breakpoint"
@@ -120,7 +120,7 @@ def check_cache_breakpoints(
 def check_requested_output(
     requested_tokens: Any, parameter: str, model: str, minimum: int = 1
 ) -> None:
-    """Refuse an output that no call of the model may ask for."""
+    """Refuse an output limit that is too large for the model."""
     if requested_tokens is None:
         return
     if not isinstance(requested_tokens, int) or requested_tokens < minimum:
@@ -143,5 +143,5 @@ def check_requested_output(
 
 
 def sum_tool_definition_tokens(blocks: Sequence[RequestBlock], counter: RequestCounter) -> int:
-    """Tokens of the tools' definitions."""
+    """Return the number of tokens of the tools' definitions."""
     return counter.scale_tokens(sum(piece.tokens for piece in blocks if piece.section == "tools"))

@@ -1,4 +1,4 @@
-"""How a simulated provider is set up."""
+"""The options of a simulated provider."""
 
 from __future__ import annotations
 
@@ -15,44 +15,46 @@ TOKENIZERS = ("o200k_base", "cl100k_base", "estimate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSimulatorOptions:
-    """What holds for every request until it is changed."""
+    """Options of a simulated provider. They apply to every request until they are changed."""
 
     window: int | None = None
-    """Tokens that every model takes; None for what the catalog says of each."""
+    """The window of every model in tokens. If it is None, the catalog decides for each model."""
     tokenizer: str | Callable[[str], int] | None = None
-    """`o200k_base`, `cl100k_base`, `estimate` (Trimtab's own) or a function; None: by model."""
+    """`o200k_base`, `cl100k_base`, `estimate` (Trimtab's own) or a function. If it is None, the
+    model decides."""
     heavier: float = 1.0
-    """What each count is multiplied by: 1.3 counts 30 % more."""
+    """Factor for each count of tokens: 1.3 counts 30 % more."""
     api_keys: tuple[str, ...] = ()
-    """Keys that are let in; empty for all."""
+    """The accepted API keys. If it is empty, every key is accepted."""
     aws_secret_key: str = "simulated-secret"  # noqa: S105 - known to all, and to nothing else
-    """What requests to Bedrock must be signed with, by whatever access key."""
+    """The secret that requests to Bedrock must be signed with, for any access key."""
     cache_minimum: int | None = None
-    """Tokens below which no prefix is cached; None for what the catalog says of each model."""
+    """Minimum number of tokens of a cached prefix. If it is None, the catalog decides for each
+    model."""
     stops_at_window: bool | None = None
-    """Whether a reply is cut where the window ends, instead of a refusal when input and
-    `max_tokens` exceed it (Anthropic); None: from Claude 4.5 on."""
+    """Whether a reply is cut at the end of the window, instead of a refusal if input and
+    `max_tokens` exceed it (Anthropic). If it is None, this applies from Claude 4.5 on."""
     truncates: bool = False
     """Whether a chat request above the window is silently cut to half of it, as Ollama does."""
     template: ChatTemplateMode = "open"
-    """`strict` holds chat messages to one system message at the start and to roles that alternate,
-    as the templates of many open models do."""
+    """`strict` requires one system message at the start and alternating roles, as the chat
+    templates of many open models do."""
     forbidden: str = ""
-    """A request that holds this text is refused, as one that breaks a policy; empty for none."""
+    """A request that contains this text is refused, as if it broke a policy. Empty means none."""
     signatures: bool = True
     """Whether thinking that this server has not signed is refused."""
     thinks: bool = True
-    """Whether replies begin with thinking where the request or the model asks for it."""
+    """Whether replies begin with thinking if the request or the model asks for it."""
     max_body_bytes: int | None = None
-    """Bytes of a request that are taken; None for what each provider takes, such as 32,000,000 for
-    Anthropic."""
+    """Maximum size of a request in bytes. If it is None, each provider has its own limit, such as
+    32,000,000 for Anthropic."""
     keeps: bool = True
     """Whether request bodies are kept."""
     seed: str = ""
-    """Part of every id; empty for a random one."""
+    """Part of every id. Empty means a random one."""
 
     def resolve_model_info(self, model: str, dialect: str) -> ModelInfo:
-        """What is known of the model, with the options' own values put in."""
+        """Return what is known about the model, with the values of the options."""
         own: dict[str, Any] = {}
         if find_model_info(model) is None:
             style = "marks" if dialect == "anthropic" else "automatic"
@@ -66,7 +68,7 @@ class ProviderSimulatorOptions:
         return resolve_model_info(model, own)
 
     def get_token_counter(self, model: str) -> Callable[[str], int]:
-        """The tokenizer that a model's requests are counted with."""
+        """Return the tokenizer that counts a model's requests."""
         if callable(self.tokenizer):
             return self.tokenizer
         family = resolve_model_info(model).tokenizer
@@ -78,7 +80,7 @@ class ProviderSimulatorOptions:
 
 def _load_tokenizer(name: str) -> Callable[[str], int]:
     if name not in TOKENIZERS:
-        raise ValueError(f"no tokenizer is called {name!r}; choose one of {', '.join(TOKENIZERS)}")
+        raise ValueError(f"unknown tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}")
     # A tokenizer takes a second to load, and whoever brings a function needs none.
     import importlib
 

@@ -10,11 +10,11 @@ from trimtab.catalog import ModelInfo
 from trimtab.testing.request_counter import RequestBlock
 
 LOOK_BACK_BLOCKS = 20
-"""Blocks up to a mark in which Anthropic looks for what is stored."""
+"""Number of blocks before a mark in which Anthropic looks for a stored prefix."""
 MAX_WRITTEN_BREAKPOINTS = 4
-"""Breakpoints that one request writes."""
+"""Maximum number of breakpoints that one request writes."""
 _CHUNK_CHARS = 256
-"""Characters by which an automatic cache compares texts: it need not end with a block."""
+"""Number of characters by which an automatic cache compares texts. A prefix may end in a block."""
 _TTL_SECONDS = {"5m": 300.0, "1h": 3_600.0, "30m": 1_800.0, "12h": 43_200.0}
 _MAX_PREFIXES = 500_000
 _Key = tuple[str, bytes]
@@ -25,34 +25,34 @@ class SimulatedCacheUsage:
     """What a cache did for one request, in tokens."""
 
     read: int = 0
-    """Found in it."""
+    """Tokens read from the cache."""
     written: int = 0
-    """Put into it."""
+    """Tokens written to the cache."""
     hour_written: int = 0
-    """Put into it for an hour, included in `written`."""
+    """Tokens written to the cache for an hour, included in `written`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PrefixEnd:
-    """A place where a prefix ends."""
+    """A position at which a prefix ends."""
 
     digest: bytes
-    """Of all up to here."""
+    """The digest of everything up to here."""
     tokens: int
-    """Of all up to here."""
+    """The tokens of everything up to here."""
     mark: str | None
-    """How long to keep it, if at all."""
+    """How long to keep the prefix. None if it is not kept."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ServerPromptCache:
-    """All prefixes that are stored, with the time until which they are."""
+    """All stored prefixes, with the time until which they are stored."""
 
     _kept: dict[_Key, tuple[float, float]] = field(default_factory=dict[_Key, tuple[float, float]])
-    """Until when a prefix is stored, and for how many seconds a use prolongs it."""
+    """Until when a prefix is stored, and by how many seconds a use prolongs it."""
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget everything."""
         self._kept.clear()
 
     def record_request(
@@ -67,8 +67,8 @@ class ServerPromptCache:
         is_anthropic: bool,
         marks_end: bool,
     ) -> SimulatedCacheUsage:
-        """Look a request up and store it. `salt` is what invalidates messages but not the head;
-        `implicit` is whether the request's end is marked, asked for or not."""
+        """Look a request up and store it. `salt` is what invalidates messages but not the head.
+        `marks_end` says whether the request's end counts as marked."""
         if model_info.cache_style == "none":
             return SimulatedCacheUsage()
         if len(self._kept) > _MAX_PREFIXES:
@@ -85,7 +85,8 @@ class ServerPromptCache:
         return self._kept.get(key, (-1.0, 0.0))[0] >= now
 
     def _keep(self, key: _Key, now: float, life: float) -> None:
-        """A use prolongs. A short mark does not take an hour away from what is stored for one."""
+        """Prolong a stored prefix. A short mark does not shorten a prefix that is stored for an
+        hour."""
         if self._holds(key, now):
             life = max(life, self._kept[key][1])
         self._kept[key] = (now + life, life)
@@ -146,7 +147,7 @@ class ServerPromptCache:
 def _prefix_ends(
     blocks: Iterable[RequestBlock], salt: str, scale_tokens: Callable[[int], int], *, chunk: int
 ) -> Iterable[_PrefixEnd]:
-    """Where prefixes end: behind each block, and with a chunk size inside of texts, too."""
+    """Return the ends of prefixes: after each block, and with a chunk size also inside of texts."""
     whole = hashlib.blake2b(digest_size=16)
     before, salted = 0, False
     for piece in blocks:

@@ -1,4 +1,4 @@
-"""Errors as providers put them: the same words, statuses and bodies."""
+"""Errors of real providers: the same texts, statuses and bodies."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _MAX_CONTEXT_TEXT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderErrorTemplate:
-    """An error to be returned. Its words may hold {limit}, {input}, {requested}, {total}."""
+    """An error to return. Its text may contain {limit}, {input}, {requested}, {total}."""
 
     kind: FailureKind
-    """What it means."""
+    """The kind of failure."""
     status: int = 400
-    """Of the HTTP response."""
+    """The status of the HTTP response."""
     message: str = ""
-    """The provider's words."""
+    """The provider's message."""
     type: str | None = None
-    """The error's type, where it is not the status's usual one."""
+    """The error's type, if it is not the usual one for the status."""
     code: str | int | None = None
     """The error's code, in OpenAI's form."""
     body: Mapping[str, Any] | str | None = None
-    """A body in no API's usual form; a text is sent as it is."""
+    """A body in an unusual form. A text is sent unchanged."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Sent along."""
+    """Additional headers."""
 
     def build_body(self, dialect: str, numbers: Mapping[str, int]) -> dict[str, Any] | str:
-        """The body that an endpoint of a dialect returns."""
+        """Return the body that an endpoint of a dialect sends."""
         if isinstance(self.body, str):
             return _fill_numbers(self.body, numbers)
         if self.body is not None:
@@ -216,7 +216,7 @@ OVERFLOW_FAULTS: Mapping[str, ProviderErrorTemplate] = {
     "cerebras_400": _overflow_fault("", 400, body=""),
     "cerebras_413": _overflow_fault("", 413, body=""),
 }
-"""Too long, as each provider says it."""
+"""Errors for a request that is too long, in each provider's words."""
 
 OTHER_FAULTS: Mapping[str, ProviderErrorTemplate] = {
     "rate_limit": ProviderErrorTemplate(
@@ -314,7 +314,7 @@ OTHER_FAULTS: Mapping[str, ProviderErrorTemplate] = {
         "previous message.",
     ),
 }
-"""Not overflow, whatever words they contain."""
+"""Errors that are not an overflow, although some contain similar words."""
 
 PROVIDER_FAULTS: Mapping[str, ProviderErrorTemplate] = {**OVERFLOW_FAULTS, **OTHER_FAULTS}
 """Every fault that a script can name."""

@@ -1,4 +1,4 @@
-"""What the server received, byte for byte, and what became of it."""
+"""The requests that the server received, byte for byte, and their outcomes."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ RequestFate = Literal["answered", "violation", "overflow", "auth", "fault"]
 
 @dataclass(slots=True, kw_only=True)
 class RecordedRequest:
-    """One request."""
+    """One request that a simulator has recorded."""
 
     number: int
-    """Counted from 1."""
+    """The number of the request, from 1."""
     dialect: str
-    """Of the endpoint."""
+    """The dialect of the endpoint."""
     key: str
-    """The API key it came with."""
+    """The API key of the request."""
     raw: bytes
-    """The body as it came; empty where bodies are not kept."""
+    """The body as received. Empty if bodies are not kept."""
     fate: RequestFate = "answered"
-    """What became of it."""
+    """The outcome."""
     status: int = 200
-    """Of the HTTP response."""
+    """The status of the HTTP response."""
     tokens: int = 0
-    """Input as it was counted, whatever was reported; 0 where it did not come to that."""
+    """The counted input tokens, regardless of what was reported. 0 if they were not counted."""
     message: str = ""
-    """The error's words."""
+    """The message of the error."""
     reply: Mapping[str, Any] | None = None
-    """The whole reply, also where it was streamed."""
+    """The whole reply, also if it was streamed."""
 
     @property
     def body(self) -> Any:
-        """The body, parsed."""
+        """The parsed body."""
         return json.loads(self.raw) if self.raw else None
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON; the body is parsed."""
+        """Return everything as JSON, with the parsed body."""
         names = ("number", "dialect", "key", "fate", "status", "tokens", "message", "reply")
         try:
             body = self.body
@@ -53,26 +53,26 @@ class RequestLog:
     """All requests since the last reset."""
 
     requests: list[RecordedRequest] = field(default_factory=list[RecordedRequest])
-    """In the order in which they came."""
+    """The requests in the order in which they arrived."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
-    """How many had each fate."""
+    """Number of requests by outcome."""
     total: int = 0
-    """How many there were, forgotten ones included."""
+    """Total number of requests, including forgotten ones."""
 
     def start_record(self, dialect: str, raw: bytes) -> RecordedRequest:
-        """A record of a request that has just come."""
+        """Return a record of a request that has just arrived."""
         self.total += 1
         record = RecordedRequest(number=self.total, dialect=dialect, key="", raw=raw)
         self.requests.append(record)
         return record
 
     def finish_record(self, record: RecordedRequest) -> None:
-        """Count what became of a request."""
+        """Count the outcome of a request."""
         self.counts[record.fate] = self.counts.get(record.fate, 0) + 1
 
     def stats(self) -> dict[str, int]:
-        """Requests by what became of them. `refused` is what the server did not take by itself:
-        violations, overflows and keys; faults were asked for."""
+        """Return the number of requests by outcome. `refused` counts what the server itself
+        refused: violations, overflows and keys. Faults from the script are not included."""
         counts = self.counts
         known = {name: counts.get(name, 0) for name in ("answered", "overflow", "auth", "fault")}
         violations = counts.get("violation", 0)
@@ -85,6 +85,6 @@ class RequestLog:
         }
 
     def clear(self) -> None:
-        """Forget all requests and counts; numbers go on."""
+        """Forget all requests and counts. The numbering continues."""
         self.requests.clear()
         self.counts.clear()

@@ -1,7 +1,4 @@
-"""What goes back for one request.
-
-Refusals in the words and bodies of the provider that makes them.
-"""
+"""The response to one request, and errors in the words and bodies of each provider."""
 
 from __future__ import annotations
 
@@ -14,31 +11,31 @@ from trimtab.testing.request_counter import dump_compact_json
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedResponse:
-    """A response to be sent, whole or as a stream of events."""
+    """A response to send, whole or as a stream of events."""
 
     status: int = 200
-    """Of the HTTP response."""
+    """The status of the HTTP response."""
     body: Mapping[str, Any] | str = ""
-    """JSON, or a text that is sent as it is; of no use where there are events."""
+    """JSON, or a text that is sent unchanged. It is ignored if there are events."""
     events: Iterable[Mapping[str, Any]] | None = None
-    """What is streamed; None for a whole body."""
+    """The events to stream. None for a whole body."""
     has_event_names: bool = True
     """Whether events are sent with their names, and without a `[DONE]` at the end."""
     frame_event: Callable[[Mapping[str, Any]], bytes] | None = None
-    """How an event is written; None for server-sent events."""
+    """How an event is written. None for server-sent events."""
     media_type: str = "text/event-stream"
-    """What a stream is declared to be."""
+    """The declared media type of a stream."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Sent along."""
+    """Additional headers."""
     cut: int | None = None
-    """Events, or bytes of the body, behind which the connection breaks."""
+    """Number of events, or bytes of the body, after which the connection breaks."""
     delay: float = 0.0
     """Seconds before anything is sent."""
     pace: float = 0.0
     """Seconds before each event."""
 
     def stream_chunks(self) -> Iterable[bytes]:
-        """The stream's events as they are written on the wire, up to the cut."""
+        """Yield the stream's events as they are sent, up to the cut."""
         for number, event in enumerate(self.events or ()):
             if number == self.cut:
                 return
@@ -51,7 +48,7 @@ class SimulatedResponse:
             yield b"data: [DONE]\n\n"
 
     def body_bytes(self) -> bytes:
-        """The body's bytes, all of them."""
+        """Return all bytes of the body."""
         text = self.body if isinstance(self.body, str) else dump_compact_json(self.body)
         return text.encode("utf-8", "surrogatepass")
 
@@ -71,7 +68,7 @@ _ANTHROPIC_ERROR_TYPES = {
 
 
 class ProviderRefusal(Exception):
-    """A request that the provider does not take."""
+    """A request that the provider refuses."""
 
     def __init__(
         self,
@@ -89,7 +86,7 @@ class ProviderRefusal(Exception):
 def build_anthropic_error_body(
     status: int, message: str, error_type: str | None = None
 ) -> dict[str, Any]:
-    """An error of the Messages API."""
+    """Build an error of the Messages API."""
     error = {
         "type": error_type or _ANTHROPIC_ERROR_TYPES.get(status, "api_error"),
         "message": message,
@@ -105,7 +102,7 @@ def build_openai_error_body(
     param: str | None = None,
     code: str | int | None = None,
 ) -> dict[str, Any]:
-    """An error of the Chat Completions and Responses APIs."""
+    """Build an error of the Chat Completions and Responses APIs."""
     usual = "server_error" if status >= 500 else "invalid_request_error"
     error = {"message": message, "type": error_type or usual, "param": param, "code": code}
     return {"error": error}

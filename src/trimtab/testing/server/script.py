@@ -1,13 +1,21 @@
-"""What the simulated model does next: a script of steps, by key, by header or by the user's word.
+"""The script of a simulated model: its next steps, by API key, by header or by user message.
 
-A step is JSON: a text, or an object with any of
-`text` (a text, or how many words), `calls` (how many parallel calls, or a list of
-`{"name": …, "arguments": …}`), `tool` (the one to call), `thinking` (a text, or false for none),
-`redacted`, `stop`, `fault` with `limit`, `input` and `requested`, `retry_after`, `in_stream` (so
-many events before the fault), `cut` (so many events, or bytes of an unstreamed body, before the
-connection breaks), `delay` and `pace` (seconds before the reply and before each event), `truncate`
-(tokens of input that are reported at most). A plan, `{"tool_calls": 5, "parallel": 2, "then": …}`,
-stands for so many steps with calls and those that follow; `repeat` puts one there several times.
+A step is JSON: a text, or an object with any of these fields:
+
+- `text`: the text, or the number of words
+- `calls`: the number of parallel calls, or a list of `{"name": …, "arguments": …}`
+- `tool`: the tool to call
+- `thinking`: a text, or false for none
+- `redacted`, `stop`: whether the thinking is hidden, and the stop reason
+- `fault`: the name of an error, with `limit`, `input` and `requested` for its numbers
+- `retry_after`: seconds for the header of an error
+- `in_stream`: the number of events before the fault
+- `cut`: the number of events, or bytes without a stream, before the connection breaks
+- `delay` and `pace`: seconds before the reply and before each event
+- `truncate`: the maximum number of input tokens to report
+
+A plan, `{"tool_calls": 5, "parallel": 2, "then": …}`, is that many steps with calls and then the
+steps of `then`. `repeat` repeats a step several times.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from trimtab.testing.request_counter import list_array_objects
 from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
 
 SCRIPT_PREFIX = "simulate:"
-"""Begins a user's message that says what its turn is to be, JSON behind it on the same line."""
+"""Prefix of a user message that contains the script of its turn, as JSON on the same line."""
 _MAX_TURN_SCRIPTS = 1_000
 
 
@@ -32,37 +40,37 @@ class ScriptStep:
     """One reply, or one failure."""
 
     text: str | int | None = None
-    """What is said, or how many words; None for a few words where there are no calls."""
+    """The text, or the number of words. None means a few words if there are no calls."""
     calls: int | tuple[ScriptedCall, ...] = 0
-    """How many of the caller's tools are called in parallel, or just these."""
+    """How many of the caller's tools are called in parallel, or the calls themselves."""
     tool: str | None = None
-    """The one to call; None for each in turn."""
+    """The tool to call. None means each in turn."""
     thinking: str | bool | None = None
-    """The thought; None for one where thinking is asked for."""
+    """The thought. None means one if the request asks for thinking."""
     redacted: bool = False
     """Whether the thought is hidden."""
     stop: str | None = None
-    """The reason to stop that is told."""
+    """The reported stop reason."""
     fault: str | None = None
     """The error's name in `PROVIDER_FAULTS`."""
     limit: int | None = None
-    """The window that the error tells; None for the true one."""
+    """The window in the error's message. None for the true one."""
     input: int | None = None
-    """The input that the error tells; None for the true one."""
+    """The input in the error's message. None for the true one."""
     requested: int | None = None
-    """The output asked for that the error tells; None for the true one."""
+    """The requested output in the error's message. None for the true one."""
     retry_after: float | None = None
-    """Seconds, in a header."""
+    """Seconds for the `retry-after` header."""
     in_stream: int | None = None
-    """Events that a stream gets to before the error, which it then carries itself."""
+    """Number of events before the error, which is then sent inside of the stream."""
     cut: int | None = None
-    """Events, or bytes where there is no stream, before the connection breaks."""
+    """Number of events, or bytes without a stream, before the connection breaks."""
     delay: float = 0.0
     """Seconds before anything is sent."""
     pace: float = 0.0
     """Seconds before each event."""
     truncate: int | None = None
-    """Tokens of input that are reported at most, the rest having been cut off in silence."""
+    """Maximum number of input tokens to report, as if the rest had been cut silently."""
 
 
 _STEP_KEYS = frozenset(field.name for field in fields(ScriptStep))
@@ -70,24 +78,24 @@ _PLAN_KEYS = frozenset({"tool_calls", "parallel", "then"})
 
 
 def parse_script_steps(value: Any) -> list[ScriptStep]:
-    """The steps that JSON stands for."""
+    """Return the steps that the JSON describes."""
     if isinstance(value, str | int):
         return [ScriptStep(text=value)]
     if isinstance(value, list):
         return [step for each in cast("list[Any]", value) for step in parse_script_steps(each)]
     if not isinstance(value, Mapping):
-        raise ValueError(f"a step is a text, an object or a list of them, not {value!r}")  # noqa: TRY004 - the caller's JSON
+        raise ValueError(f"a step must be a text, an object or a list of them, not {value!r}")  # noqa: TRY004 - the caller's JSON
     told = dict(cast("Mapping[str, Any]", value))
     times = int(told.pop("repeat", 1))
     if "then" in told or "tool_calls" in told:
         return _parse_plan(told) * times
     if unknown := sorted(set(told) - _STEP_KEYS):
         raise ValueError(
-            f"a step has no {', '.join(unknown)}; it has {', '.join(sorted(_STEP_KEYS))}"
+            f"unknown in a step: {', '.join(unknown)}; use {', '.join(sorted(_STEP_KEYS))}"
         )
     if "fault" in told and told["fault"] not in PROVIDER_FAULTS:
         raise ValueError(
-            f"no fault is called {told['fault']!r}; there are {', '.join(PROVIDER_FAULTS)}"
+            f"unknown fault {told['fault']!r}; the faults are {', '.join(PROVIDER_FAULTS)}"
         )
     told["calls"] = _parse_calls(told.get("calls", 0))
     if told.get("tool") and not told["calls"]:
@@ -96,20 +104,20 @@ def parse_script_steps(value: Any) -> list[ScriptStep]:
 
 
 def _parse_calls(value: Any) -> int | tuple[ScriptedCall, ...]:
-    """How many, or which."""
+    """Return the number of calls, or the calls themselves."""
     if isinstance(value, int):
         return value
     try:
         return tuple(ScriptedCall(**call) for call in value)
     except TypeError:
         why = 'a number, or a list of {"name": …, "arguments": {…}}'
-        raise ValueError(f"a step's calls are {why}, not {value!r}") from None
+        raise ValueError(f"a step's calls must be {why}, not {value!r}") from None
 
 
 def _require_list(value: Any) -> list[Any]:
-    """A list of steps: a text or an object would be taken apart into letters or names."""
+    """Return a list of steps. A text or an object would be split into characters or names."""
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
-        raise ValueError(f"a script is a list of steps, not {value!r}; write [ … ] around it")  # noqa: TRY004 - the caller's JSON
+        raise ValueError(f"a script must be a list of steps, not {value!r}; write [ … ] around it")  # noqa: TRY004 - the caller's JSON
     return list(cast("Sequence[Any]", value))
 
 
@@ -118,7 +126,7 @@ def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
     then = plan.pop("then", None)
     if unknown := sorted(set(plan) - _STEP_KEYS):
         raise ValueError(
-            f"a plan has no {', '.join(unknown)}; it has {', '.join(sorted(_PLAN_KEYS))}"
+            f"unknown in a plan: {', '.join(unknown)}; use {', '.join(sorted(_PLAN_KEYS))}"
         )
     return [ScriptStep(**plan, calls=parallel)] * rounds + (
         [] if then is None else parse_script_steps(then)
@@ -128,11 +136,11 @@ def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
 @dataclass(slots=True, kw_only=True)
 class _StepQueue:
     steps: deque[ScriptStep] = field(default_factory=deque[ScriptStep])
-    """What is still to come."""
+    """The steps that are left."""
     repeats: bool = False
-    """Whether a step goes to the end once it was taken."""
+    """Whether a used step goes to the end of the queue."""
     otherwise: ScriptStep = field(default_factory=ScriptStep)
-    """What is done when nothing is left."""
+    """The step after the end of the script."""
 
     def take(self) -> ScriptStep:
         if not self.steps:
@@ -144,7 +152,7 @@ class _StepQueue:
 
 
 class SimulatorScript:
-    """All that is to come, for each key and for all."""
+    """All steps that are left, for each API key and for all."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _StepQueue] = {"": _StepQueue()}
@@ -158,25 +166,25 @@ class SimulatorScript:
         repeat: bool = False,
         otherwise: Any = None,
     ) -> None:
-        """Replace what is to come, for one API key or for all that have nothing of their own."""
+        """Replace the script of one API key, or of all keys without their own script."""
         queue = _StepQueue(steps=deque(parse_script_steps(_require_list(replies))), repeats=repeat)
         if otherwise is not None:
             queue.otherwise = parse_script_steps(otherwise)[0]
         self._queues[key] = queue
 
     def add_replies(self, replies: Sequence[Any], *, key: str = "") -> None:
-        """Append to what is to come."""
+        """Append steps."""
         self._queues.setdefault(key, _StepQueue()).steps.extend(
             parse_script_steps(_require_list(replies))
         )
 
     def steps_left(self, key: str = "") -> int:
-        """How many steps are to come."""
+        """Return the number of steps that are left."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue.steps)
 
     def take_step(self, key: str, header: str | None, user_text: str) -> ScriptStep:
-        """The next step: of the request's header, its newest user message, or a queue."""
+        """Return the next step: from the request's header, its newest user message, or a queue."""
         if header:
             return parse_script_steps(json.loads(header))[0]
         if user_text.startswith(SCRIPT_PREFIX):
@@ -184,7 +192,7 @@ class SimulatorScript:
         return self._queues.get(key, self._queues[""]).take()
 
     def _take_turn_step(self, key: str, user_text: str) -> ScriptStep:
-        """A turn's steps are taken one by one for as long as its message is the newest."""
+        """Return a turn's next step. Its steps are used as long as its message is the newest."""
         line = user_text.split("\n", 1)[0]
         turn = (key, line)
         if not self._turns.get(turn):
@@ -196,7 +204,7 @@ class SimulatorScript:
 
 
 def find_newest_user_text(request: Mapping[str, Any]) -> str:
-    """What the user said last, in any dialect; empty where nobody did."""
+    """Return the text of the newest user message, in any dialect. Empty if there is none."""
     given = request.get("messages", request.get("input"))
     if isinstance(given, str):
         return given

@@ -1,4 +1,5 @@
-"""What a step has the model say: words, calls in the caller's tools, thoughts; cut to its room."""
+"""Make the reply of a step: words, calls of the caller's tools, thoughts, cut to the output
+limit."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ _FILLER_WORDS = _FILLER_SENTENCE.split()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredReply:
-    """An answer with its size."""
+    """A reply with its size."""
 
     reply: ScriptedReply
-    """What is said."""
+    """The reply."""
     tokens: int
-    """Of all of it."""
+    """The tokens of the whole reply."""
     thinking_tokens: int
-    """Of the thinking, included in `tokens`."""
+    """The tokens of the thinking, included in `tokens`."""
 
 
 def generate_reply(
@@ -40,7 +41,7 @@ def generate_reply(
     max_tokens: int,
     cut_stop_reason: str,
 ) -> MeasuredReply:
-    """The answer that a step stands for, as far as it fits into the room."""
+    """Return the reply that a step describes, as far as it fits the output limit."""
     calls = _build_calls(step, request, seed)
     thinking = _build_thinking(step, seed, thinks=thinks)
     text = _build_text(step, seed, has_calls=bool(calls))
@@ -86,7 +87,7 @@ def _build_text(step: ScriptStep, seed: int, *, has_calls: bool) -> str:
 
 
 def generate_words(count: int, seed: int) -> str:
-    """So many words, led by the number so that no two replies are the same."""
+    """Return this many words. They begin with a number, so that no two replies are the same."""
     said = [_FILLER_WORDS[(seed + index) % len(_FILLER_WORDS)] for index in range(count - 1)]
     return " ".join([f"#{seed}", *said]) if count else ""
 

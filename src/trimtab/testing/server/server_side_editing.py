@@ -1,8 +1,8 @@
-"""What a provider edits in a request itself, where its parameters ask for it.
+"""Edits that a provider makes in a request itself, if its parameters ask for them.
 
 Anthropic clears old tool results (`clear_tool_uses_20250919`) and compacts (`compact_20260112`),
-each under its beta; OpenAI compacts (`context_management`) and drops items from the start
-(`truncation: "auto"`). What stands before a compaction that comes back is not read again.
+each under its beta. OpenAI compacts (`context_management`) and drops items from the start
+(`truncation: "auto"`). Items before a compaction that the caller sends back are not read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.testing.server.responses import make_anthropic_refusal, make_openai
 CLEAR_TOOL_USES = "clear_tool_uses_20250919"
 CLEAR_THINKING = "clear_thinking_20251015"
 COMPACT = "compact_20260112"
-COMPACTION_SUMMARY = "What was said so far, told briefly."
+COMPACTION_SUMMARY = "A short summary of the conversation."
 _BETA_BY_EDIT = {
     CLEAR_TOOL_USES: "context-management-2025-06-27",
     CLEAR_THINKING: "context-management-2025-06-27",
@@ -37,11 +37,11 @@ class EditedRequest:
     """A request as the model reads it."""
 
     request: JsonObject
-    """With the server's edits made."""
+    """The request with the server's edits."""
     applied_edits: tuple[JsonObject, ...] | None = None
-    """What Anthropic tells of them; None where none were asked for."""
+    """Anthropic's report of the edits. None if the request did not ask for edits."""
     compacted_tokens: int = 0
-    """Tokens that were read for a compaction; 0 where none was made."""
+    """Tokens that were read for a compaction. 0 if there was none."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _AnthropicEditor:
         return self.counter.total_tokens(self.counter.split_blocks(self.request, "anthropic"))
 
     def clear_tool_uses(self, edit: JsonObject) -> None:
-        """Replace the oldest results, above the trigger, by a placeholder."""
+        """Replace the oldest results by a placeholder, above the trigger."""
         before = self.tokens()
         trigger = _read_threshold(edit.get("trigger"), _DEFAULT_CLEAR_TRIGGER_TOKENS)
         if before <= trigger:
@@ -77,7 +77,7 @@ class _AnthropicEditor:
             self.applied.append({"type": CLEAR_TOOL_USES, **told})
 
     def compact(self, edit: JsonObject) -> None:
-        """Let a summary stand for all but the newest message, above the trigger."""
+        """Replace everything except the newest message by a summary, above the trigger."""
         before = self.tokens()
         trigger = _read_threshold(edit.get("trigger"), _DEFAULT_COMPACT_TRIGGER_TOKENS)
         if trigger < _MIN_COMPACT_TRIGGER_TOKENS:
@@ -92,7 +92,7 @@ class _AnthropicEditor:
 def edit_anthropic_request(
     request: JsonObject, headers: Mapping[str, str], counter: RequestCounter
 ) -> EditedRequest:
-    """The request as the model reads it; refused where an edit's beta is not asked for."""
+    """Return the request as the model reads it. Refuse an edit whose beta is not requested."""
     managed = dict_or_none(request.get("context_management"))
     copied = {**request, "messages": _copy_messages_from_compaction(request["messages"])}
     if request.get("context_management") is None:
@@ -124,7 +124,7 @@ def edit_anthropic_request(
 def edit_responses_request(
     full_request: JsonObject, counter: RequestCounter, *, input_limit: int
 ) -> EditedRequest:
-    """The request as the model reads it."""
+    """Return the request as the model reads it."""
     items = list_array_objects(full_request["input"])
     starts = [index for index, item in enumerate(items) if item.get("type") == "compaction"]
     request = {**full_request, "input": items[starts[-1] :] if starts else items}
@@ -155,7 +155,7 @@ def _count_responses(request: JsonObject, counter: RequestCounter) -> int:
 
 
 def _copy_messages_from_compaction(messages: Any) -> list[dict[str, Any]]:
-    """The messages from the last compaction on, as copies."""
+    """Return copies of the messages from the last compaction on."""
     copied = [
         {**each, "content": list(each["content"])}
         if isinstance(each.get("content"), list)

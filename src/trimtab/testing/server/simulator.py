@@ -1,4 +1,4 @@
-"""The simulated provider itself: a request's bytes in, what goes back out, no sockets."""
+"""The simulated provider itself, without sockets: bytes of a request in, a response out."""
 
 from __future__ import annotations
 
@@ -48,37 +48,37 @@ MAX_BODY_BYTES = {
     "bedrock_converse": 20_000_000,
     "vertex": 30_000_000,
 }
-"""By API or cloud: bytes of a body that are taken."""
+"""Maximum size of a body in bytes, by API or cloud."""
 MAX_OTHER_BODY_BYTES = 512_000_000
-"""The same for all others: OpenAI names this limit, and has a lower one for pictures."""
+"""The same for all others. OpenAI documents this limit, and a lower one for images."""
 STEP_HEADER = "x-simulate"
-"""A request's own step, as JSON."""
+"""The header with a request's own step, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AcceptedRequest:
-    """A request that was taken."""
+    """A request that was accepted."""
 
     dialect: str
-    """Of the endpoint."""
+    """The dialect of the endpoint."""
     request: Mapping[str, Any]
-    """As it came."""
+    """The request as received."""
     full_request: Mapping[str, Any]
-    """With what it refers to."""
+    """The request with what it refers to."""
     key: str
     """The API key."""
     blocks: list[RequestBlock]
-    """Its blocks."""
+    """The blocks of the request."""
     counter: RequestCounter
-    """What they were counted with."""
+    """The counter for the blocks."""
     model_info: ModelInfo
-    """What is known of the model."""
+    """What is known about the model."""
     input_tokens: int
-    """Its input."""
+    """The number of input tokens."""
     output_limit: int
-    """Tokens that the reply may take."""
+    """Maximum number of tokens for the reply."""
     edited: EditedRequest
-    """With the provider's own edits made."""
+    """The request with the provider's own edits."""
 
     @property
     def requested_output(self) -> int:
@@ -86,7 +86,14 @@ class _AcceptedRequest:
 
 
 class ProviderSimulator:
-    """One provider with three APIs. Everything is done at once and in order."""
+    """A simulated provider with three APIs, for tests. Requests are handled one after the other.
+
+    Serve it with `serve_simulated_provider`.
+
+    Args:
+        options: The options. By default those of `ProviderSimulatorOptions`.
+        clock: The clock in seconds since the epoch, for caches.
+    """
 
     def __init__(
         self,
@@ -102,36 +109,36 @@ class ProviderSimulator:
         self._kept = openai_responses_rules_and_state.StoredResponses()
         self._diagnoses = CacheDiagnoses()
         self.script = SimulatorScript()
-        """What the model does next."""
+        """The next steps of the model."""
         self.records = RequestLog()
-        """What was received."""
+        """The received requests."""
         self.cache = ServerPromptCache()
-        """Prefixes that are stored."""
+        """The stored prefixes."""
 
     @property
     def options(self) -> ProviderSimulatorOptions:
-        """How it is set up now."""
+        """The current options."""
         return self._options
 
     def configure(self, **changes: Any) -> None:
-        """Change options for all requests to come."""
+        """Change options for all further requests."""
         self._options = replace(self._options, **changes)
         self._counters.clear()
 
     def now(self) -> float:
-        """The time by which caches live."""
+        """Return the simulated time, which decides when caches expire."""
         return self._clock() + self._ahead
 
     def advance_clock(self, seconds: float) -> None:
-        """Let time pass."""
+        """Move the simulated time forward."""
         self._ahead += seconds
 
     def stats(self) -> dict[str, int]:
-        """How many requests came, and what became of them."""
+        """Return the number of requests, and their outcomes."""
         return self.records.stats()
 
     def reset(self) -> None:
-        """Forget requests, counts, scripts and caches; options and ids go on."""
+        """Forget requests, counts, scripts and caches. Options and ids continue."""
         self.records.clear()
         self.cache.clear()
         self.script = SimulatorScript()
@@ -141,11 +148,11 @@ class ProviderSimulator:
     def handle_request(
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
-        """What goes back for a request of a dialect."""
+        """Return the response to a request of a dialect."""
         return self._handle(dialect, headers, raw_body, None)
 
     def handle_cloud_request(self, cloud: Cloud) -> SimulatedResponse:
-        """What goes back for a request at a cloud's address."""
+        """Return the response to a request at a cloud's address."""
         http = cloud.http
         return cloud.wrap_response(self._handle(cloud.dialect, http.headers, http.body, cloud))
 
@@ -171,7 +178,7 @@ class ProviderSimulator:
     def handle_count_request(
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
-        """The provider's own count of a request; it is not recorded."""
+        """Return the provider's own count of a request. It is not recorded."""
         own = anthropic_rules if dialect == "anthropic" else openai_rules
         try:
             own.check_api_key(headers, self._options)
@@ -383,7 +390,7 @@ class ProviderSimulator:
     def _build_stream_fault(
         self, accepted: _AcceptedRequest, step: ScriptStep, body: Mapping[str, Any]
     ) -> SimulatedResponse:
-        """The first events of a reply, and then the error as this API streams it."""
+        """Return the first events of a reply, and then the error as this API streams it."""
         spoken = generate_reply(
             replace(step, fault=None),
             accepted.request,
@@ -408,7 +415,7 @@ class ProviderSimulator:
     def _build_refusal(
         self, dialect: str, raw_body: bytes, refusal: ProviderRefusal
     ) -> SimulatedResponse:
-        """Responses tells a stream that its input is too long inside of the stream."""
+        """Build the refusal. Responses sends a window error of a stream inside of the stream."""
         if refusal.cause == "overflow" and refusal.status != 413 and dialect == "openai_responses":
             request = self._parse_body(raw_body, dialect)
             if request.get("stream"):

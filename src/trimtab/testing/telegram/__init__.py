@@ -1,7 +1,7 @@
-"""A strict Bot API on a local port, for tests of bots: no Telegram, no token, no network.
+"""A strict Bot API on a local port for tests of bots: no Telegram, no token, no network.
 
-It refuses what the real one refuses, in its words, keeps chats and their messages, hands updates
-out or pushes them to a webhook, and records what it was asked to do. Needs the extra `testing`.
+It refuses what the real API refuses, with the same messages. It keeps chats and their messages,
+delivers updates or pushes them to a webhook, and records all calls. Needs the extra `testing`.
 """
 
 from trimtab.testing.telegram.api_errors import TelegramRefusal as TelegramRefusal

@@ -1,4 +1,4 @@
-"""What the Bot API refuses, in its own words."""
+"""The errors of the Bot API, with the original texts."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ class TelegramRefusal(Exception):
         self.code = code
         """The HTTP status and `error_code`."""
         self.description = description
-        """What it says."""
+        """The text of the error."""
         self.parameters = dict(parameters or {})
         """`retry_after` or `migrate_to_chat_id`."""
         super().__init__(description)
 
     def to_json(self) -> dict[str, Any]:
-        """As it goes over the wire."""
+        """Return the error as JSON."""
         told = {"ok": False, "error_code": self.code, "description": self.description}
         return {**told, "parameters": self.parameters} if self.parameters else told
 
 
 def make_bad_request_refusal(reason: str, **parameters: Any) -> TelegramRefusal:
-    """A request that makes no sense."""
+    """Return an error for an invalid request."""
     return TelegramRefusal(code=400, description=f"Bad Request: {reason}", parameters=parameters)
 
 
 def make_forbidden_refusal(reason: str) -> TelegramRefusal:
-    """Something that the bot may not do."""
+    """Return an error for an action that the bot may not do."""
     return TelegramRefusal(code=403, description=f"Forbidden: {reason}")
 
 
 def make_conflict_refusal(reason: str) -> TelegramRefusal:
-    """Two who want the same."""
+    """Return an error for two conflicting clients."""
     return TelegramRefusal(code=409, description=f"Conflict: {reason}")
 
 
 def make_flood_refusal(retry_after_s: int) -> TelegramRefusal:
-    """Too much in too short a time."""
+    """Return an error for too many requests."""
     told = f"Too Many Requests: retry after {retry_after_s}"
     return TelegramRefusal(code=429, description=told, parameters={"retry_after": retry_after_s})
 

@@ -31,9 +31,9 @@ CHAT_ACTIONS = frozenset(
     }
 )
 MAX_FILE_BYTES = 20 * 1024 * 1024
-"""Bytes of a file that bots may fetch."""
+"""Maximum size of a file that bots may download, in bytes."""
 IMAGE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
-"""How pictures begin."""
+"""The first bytes of images."""
 
 
 def get_me(simulator: TelegramSimulator, params: MethodParams) -> Any:

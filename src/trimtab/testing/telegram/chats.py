@@ -1,4 +1,4 @@
-"""The people and chats of a local Bot API, and what stands in them."""
+"""The users and chats of a local Bot API, and their messages."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ class TelegramChat:
     """A chat that the bot is in, or was."""
 
     id: int
-    """Below 0 for groups."""
+    """The id, negative for groups."""
     type: str
     """`private`, `group`, `supergroup` or `channel`."""
     title: str
-    """A person's first name, or a group's title."""
+    """The user's first name, or the group's title."""
     username: str | None = None
-    """Without the `@`."""
+    """The user name without the `@`."""
     blocked: bool = False
-    """Whether the person has blocked the bot, or the group has thrown it out."""
+    """Whether the user has blocked the bot, or the group has removed it."""
     moved_to: int | None = None
-    """The supergroup that it has become."""
+    """The supergroup that the group has become."""
     topics: set[int] = field(default_factory=set[int])
-    """Topics that there are."""
+    """The topics of the group."""
     messages: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
-    """What stands in it, by message id: as the API shows it."""
+    """The messages by id, as the API shows them."""
     last_message_id: int = 0
-    """The newest message's id."""
+    """The id of the newest message."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the chat as the API shows it."""
         told: dict[str, Any] = {"id": self.id, "type": self.type}
         told["first_name" if self.type == "private" else "title"] = self.title
         if self.username is not None:
@@ -40,7 +40,7 @@ class TelegramChat:
         return told
 
     def next_message_id(self) -> int:
-        """The id of a new message."""
+        """Return the id of a new message."""
         self.last_message_id += 1
         return self.last_message_id
 
@@ -48,7 +48,7 @@ class TelegramChat:
 def make_telegram_user(
     user_id: int, first_name: str, username: str | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """A person as the API shows them."""
+    """Return a user as the API shows it."""
     told: dict[str, Any] = {"id": user_id, "is_bot": False, "first_name": first_name}
     if username is not None:
         told["username"] = username
@@ -56,7 +56,7 @@ def make_telegram_user(
 
 
 def find_commands_and_mentions(text: str) -> list[dict[str, Any]]:
-    """What Telegram finds in a text by itself: commands and names."""
+    """Return the entities that Telegram finds in a text by itself: commands and names."""
     import re
 
     found: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The Bot API behind HTTP."""
+"""The Bot API over HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trimtab.testing.telegram.simulator import TelegramSimulator, looks_like_bot
 
 
 class _CutResponse(Response):
-    """An answer that ends without an end: the server closes the connection."""
+    """An incomplete answer: the server closes the connection before the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
@@ -36,7 +36,7 @@ class _CutResponse(Response):
 
 
 def build_bot_api_app(simulator: TelegramSimulator) -> Starlette:
-    """An ASGI application around a Bot API."""
+    """Return an ASGI application for a Bot API."""
 
     async def method(request: Request) -> Response:
         try:
@@ -82,7 +82,7 @@ def _check_token(simulator: TelegramSimulator, token: str) -> None:
 
 
 async def _read_params(request: Request) -> Mapping[str, Any]:
-    """The parameters, in whichever of the four ways they are given."""
+    """Return the parameters, from any of the four ways to send them."""
     found: dict[str, Any] = dict(request.query_params)
     raw, kind = await request.body(), request.headers.get("content-type", "")
     if kind.startswith("application/json"):

@@ -1,4 +1,4 @@
-"""A Bot API on a real socket, in a thread of this process."""
+"""Serve a Bot API on a real socket, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -12,31 +12,47 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from trimtab.testing.server.local_server import build_socket_url, open_local_socket
+from trimtab.testing.server.local_server import (
+    MISSING_PACKAGE_NOTE,
+    build_socket_url,
+    open_local_socket,
+)
 from trimtab.testing.telegram.simulator import TelegramSimulator, WebhookTarget
 
 PUSH_INTERVAL_S = 0.02
-"""Seconds between two looks for updates to be pushed."""
+"""Seconds between two checks for updates to push."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTelegramSimulator:
-    """A Bot API that listens."""
+    """A Bot API that listens on a local port."""
 
     url: str
-    """Where: what `telegram.api` is set to."""
+    """The address, for `telegram.api`."""
     simulator: TelegramSimulator
-    """What it knows."""
+    """The simulator: its chats, updates and recorded calls."""
 
 
 @contextmanager
 def serve_simulated_telegram(
     simulator: TelegramSimulator | None = None, *, port: int = 0
 ) -> Generator[ServedTelegramSimulator]:
-    """Serve a Bot API from a thread while the block lasts; a port of 0 takes a free one."""
-    import uvicorn
+    """Serve a Bot API from a thread while the `with` block lasts.
 
-    from trimtab.testing.telegram.http_app import build_bot_api_app
+    Args:
+        simulator: The simulator to serve. By default a new one.
+        port: The port. 0 takes a free one.
+
+    Yields:
+        The served simulator, with its address.
+    """
+    try:
+        import uvicorn
+
+        from trimtab.testing.telegram.http_app import build_bot_api_app
+    except ModuleNotFoundError as error:
+        error.add_note(MISSING_PACKAGE_NOTE)
+        raise
 
     made = simulator or TelegramSimulator()
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
@@ -66,7 +82,7 @@ def serve_simulated_telegram(
 
 
 def _push_updates(simulator: TelegramSimulator, ended: threading.Event) -> None:
-    """Post updates to the webhook in order, each until it was taken."""
+    """Post updates to the webhook in order, and repeat each until it is accepted."""
     while not ended.wait(PUSH_INTERVAL_S):
         for update in simulator.list_pending_updates():
             hook = simulator.webhook
@@ -91,5 +107,5 @@ def _post_update(webhook: WebhookTarget, update: dict[str, Any]) -> bool:
 
 
 def _is_unexpected_log(record: logging.LogRecord) -> bool:
-    """A reply that ends without an end was meant to."""
+    """Ignore log records about incomplete replies, which are intended."""
     return "without completing response" not in record.getMessage()

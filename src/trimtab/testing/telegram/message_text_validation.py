@@ -1,4 +1,4 @@
-"""What a message may say: its length, its entities, its markup."""
+"""The rules for the text of a message: its length, its entities, its markup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from trimtab.testing.telegram.api_errors import make_bad_request_refusal
 
 MAX_TEXT_UNITS = {"text": 4_096, "caption": 1_024}
-"""UTF-16 units."""
+"""Maximum length in UTF-16 units."""
 ENTITY_TYPES = frozenset({
     "mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bold",
     "italic", "underline", "strikethrough", "spoiler", "blockquote", "expandable_blockquote",
@@ -28,7 +28,7 @@ _MARKDOWN_RESERVED = re.compile(r"(?<!\\)[>#+=|{}.!-]")
 def validate_message_text(
     params: Mapping[str, Any], field_name: str
 ) -> tuple[str, list[dict[str, Any]]]:
-    """The text and its entities, or a refusal."""
+    """Return the text and its entities, or raise a refusal."""
     text = str(params.get(field_name) or "")
     entities = _parse_entities(
         params.get("entities" if field_name == "text" else f"{field_name}_entities")
@@ -102,7 +102,7 @@ def _check_entity(entity: Mapping[str, Any], text: str, size: int) -> None:
 
 
 def _splits(raw: bytes, unit: int) -> bool:
-    """Whether a character of two units has its second one there."""
+    """Return whether the position is in the middle of a character of two units."""
     second = raw[2 * unit : 2 * unit + 2]
     return len(second) == 2 and 0xDC00 <= int.from_bytes(second, "little") <= 0xDFFF
 

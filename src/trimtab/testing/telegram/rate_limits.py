@@ -1,4 +1,4 @@
-"""How fast a bot may speak."""
+"""How many messages a bot may send in a time."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trimtab.testing.telegram.api_errors import make_flood_refusal
 
 @dataclass(slots=True, kw_only=True)
 class TelegramRateLimits:
-    """Messages and edits in a time; those that are too many are refused and count all the same."""
+    """Limits for messages and edits. Refused ones also count."""
 
     per_chat: int | None = None
-    """In a second, in one chat; None for no limit."""
+    """Maximum per second in one chat. None means no limit."""
     per_group: int | None = None
-    """In a minute, in one group."""
+    """Maximum per minute in one group."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds."""
+    """A clock in seconds."""
     _seen: dict[tuple[int, float], deque[float]] = field(
         default_factory=dict[tuple[int, float], deque[float]]
     )
 
     def count_message(self, chat_id: int) -> None:
-        """Count one; raises a refusal with `retry_after`."""
+        """Count one message. Raises a refusal with `retry_after` if there are too many."""
         rules = [(self.per_chat, 1.0), (self.per_group if chat_id < 0 else None, 60.0)]
         now = self.clock()
         for most, span in rules:

@@ -1,4 +1,4 @@
-"""A Bot API of one bot: its chats, the updates that wait, what it was asked to do."""
+"""The Bot API of one bot: its chats, the pending updates and the recorded calls."""
 
 from __future__ import annotations
 
@@ -33,63 +33,66 @@ class RecordedBotCall:
     """One call of a method."""
 
     method: str
-    """Its name."""
+    """The name of the method."""
     params: Mapping[str, Any]
-    """Its parameters; files as bytes."""
+    """The parameters. Files are bytes."""
     at: float
-    """When, in seconds since the epoch."""
+    """The time of the call in seconds since the epoch."""
     refusal_reason: str | None
-    """Why, in the API's words; None where it was done."""
+    """Why the call was refused, in the API's words. None if it was carried out."""
     result: Any = None
-    """What it was answered."""
+    """The result of the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTimeTelegramFault:
-    """Something that goes wrong once."""
+    """A fault that happens once."""
 
     refusal: TelegramRefusal | None = None
-    """What is said; None for a connection that ends without an answer."""
+    """The error to answer with. If it is None, the connection ends without an answer."""
     carried_out: bool = False
-    """Whether it was done nevertheless."""
+    """Whether the call is carried out nevertheless."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WebhookTarget:
-    """Where updates are pushed to."""
+    """The address that updates are pushed to."""
 
     url: str
     """The bot's address."""
     secret: str | None
-    """What is said there."""
+    """The secret that is sent along."""
 
 
 @dataclass(slots=True)
 class TelegramSimulator:
-    """All that the server knows. Safe to be used from any thread."""
+    """A simulated Bot API with one bot, for tests. All methods are safe to call from any thread.
+
+    Serve it with `serve_simulated_telegram`.
+    """
 
     token: str = TEST_BOT_TOKEN
-    """The bot's."""
+    """The bot's token."""
     name: str = "helper_bot"
     """The bot's user name."""
     limits: TelegramRateLimits = field(default_factory=TelegramRateLimits)
-    """How fast it may speak."""
+    """How many messages the bot may send in a time."""
     local: bool = True
-    """Whether webhooks may be `http`, as with a Bot API server of one's own."""
+    """Whether webhooks may be `http`, as with your own Bot API server."""
     chats: dict[int, TelegramChat] = field(default_factory=dict[int, TelegramChat])
-    """By id."""
+    """Chats by id."""
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    """By file id."""
+    """Files by file id."""
     recorded_calls: list[RecordedBotCall] = field(default_factory=list[RecordedBotCall])
-    """All calls but those of `getUpdates`."""
+    """All calls except those of `getUpdates`."""
     webhook: WebhookTarget | None = None
-    """Where updates are pushed to; None where they are asked for."""
+    """The address that updates are pushed to. None if the bot polls."""
     commands: list[Any] = field(default_factory=list[Any])
-    """Those that the bot has told."""
+    """The commands that the bot has registered."""
     poll_count: int = 0
-    """Calls of `getUpdates`."""
+    """Number of calls of `getUpdates`."""
     conflict_count: int = 0
-    """Of them those that another one has ended."""
+    """Number of these calls that another call has ended."""
     _updates: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
     _troubles: dict[str, deque[OneTimeTelegramFault | None]] = field(
         default_factory=dict[str, deque[OneTimeTelegramFault | None]]
@@ -100,15 +103,16 @@ class TelegramSimulator:
 
     @property
     def id(self) -> int:
-        """The bot's."""
+        """The bot's id."""
         return int(self.token.partition(":")[0])
 
     def make_bot_user(self) -> dict[str, Any]:
-        """The bot as the API shows it."""
+        """Return the bot as the API shows it."""
         return make_telegram_user(self.id, "Helper", self.name, is_bot=True)
 
     def get_or_add_chat(self, chat_id: int, title: str = "", **fields: Any) -> TelegramChat:
-        """A chat, made where there is none: a person's, or a group's where the id is below 0."""
+        """Return a chat, and create it if it does not exist: a group if the id is negative,
+        otherwise a private chat."""
         with self._lock:
             if chat_id not in self.chats:
                 kind = fields.pop("type", "private" if chat_id > 0 else "supergroup")
@@ -125,7 +129,8 @@ class TelegramSimulator:
         author: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> int:
-        """Somebody writes in a chat; returns the message's id. `own` are fields of the message."""
+        """Post a message of a user in a chat and return its id. `fields` are added to the
+        message."""
         with self._lock:
             chat = self.get_or_add_chat(chat_id)
             sender = author or make_telegram_user(chat_id if chat_id > 0 else 42, "Ada", "ada")
@@ -143,7 +148,7 @@ class TelegramSimulator:
             return message["message_id"]
 
     def edit_user_message(self, chat_id: int, message_id: int, text: str) -> None:
-        """Somebody changes what they have said."""
+        """Change the text of a user's message."""
         with self._lock:
             kept = self.get_or_add_chat(chat_id).messages[message_id]
             kept |= {
@@ -154,7 +159,7 @@ class TelegramSimulator:
             self.push_update({"edited_message": kept})
 
     def push_update(self, update: Mapping[str, Any], *, update_id: int | None = None) -> int:
-        """An update of any kind, well formed or not; returns its number."""
+        """Add an update of any kind, valid or not, and return its number."""
         with self._lock:
             if update_id is None:
                 self._number += 1
@@ -163,22 +168,22 @@ class TelegramSimulator:
             return update_id
 
     def redeliver_updates(self, updates: Sequence[Mapping[str, Any]]) -> None:
-        """Hand out updates again that were confirmed."""
+        """Deliver updates again that were already confirmed."""
         with self._lock:
             self._updates.extendleft(dict(one) for one in reversed(updates))
 
     def list_pending_updates(self) -> list[dict[str, Any]]:
-        """Updates that nobody has confirmed."""
+        """Return the updates that were not confirmed yet."""
         with self._lock:
             return list(self._updates)
 
     def fail_calls(self, method: str, *faults: OneTimeTelegramFault | None) -> None:
-        """Let the next calls of a method go wrong; None lets one pass."""
+        """Let the next calls of a method fail. None lets one call pass."""
         with self._lock:
             self._troubles.setdefault(method, deque()).extend(faults)
 
     def list_calls(self, *methods: str, only_done: bool = True) -> list[RecordedBotCall]:
-        """Calls of these methods, those that were done or all."""
+        """Return the calls of these methods: only those that were carried out, or all."""
         with self._lock:
             return [
                 one
@@ -187,7 +192,7 @@ class TelegramSimulator:
             ]
 
     def list_bot_texts(self, chat_id: int) -> list[str]:
-        """What the bot's messages in a chat say now, in order."""
+        """Return the current texts of the bot's messages in a chat, in order."""
         with self._lock:
             found = self.get_or_add_chat(chat_id).messages
             mine = [found[n] for n in sorted(found) if found[n]["from"]["id"] == self.id]
@@ -199,7 +204,8 @@ class TelegramSimulator:
         params: Mapping[str, Any],
         run: Callable[[TelegramSimulator, Mapping[str, Any]], Any] | None,
     ) -> tuple[Any, OneTimeTelegramFault | None]:
-        """Do what a method says; raises a refusal. With it, what goes wrong with the answer."""
+        """Carry out a method and return its answer with the fault to apply to it. Raises a
+        refusal."""
         with self._lock:
             queue = self._troubles.get(method)
             trouble = queue.popleft() if queue else None
@@ -228,8 +234,8 @@ class TelegramSimulator:
     async def get_updates(
         self, params: Mapping[str, Any], is_gone: Callable[[], Awaitable[bool]]
     ) -> list[dict[str, Any]]:
-        """What `getUpdates` answers, at the latest after its timeout, or when whoever asked is
-        `gone`."""
+        """Return the answer of `getUpdates`, at the latest after its timeout or when the client is
+        gone."""
         with self._lock:
             self.poll_count += 1
             if self.webhook is not None:
@@ -250,7 +256,7 @@ class TelegramSimulator:
             await asyncio.sleep(0.01)
 
     def confirm_update(self, update_id: int) -> None:
-        """An update has arrived at the webhook."""
+        """Remove an update that has arrived at the webhook."""
         with self._lock:
             kept = [one for one in self._updates if one["update_id"] != update_id]
             self._updates = deque(kept)
@@ -269,5 +275,5 @@ def _read_update_id(update: Mapping[str, Any]) -> float:
 
 
 def looks_like_bot_token(token: str) -> bool:
-    """Whether something looks like a token."""
+    """Return whether a text looks like a bot token."""
     return re.fullmatch(r"\d+:[A-Za-z0-9_-]{30,}", token) is not None

@@ -1,4 +1,4 @@
-"""Answers as each API puts them on the wire, whole and as a stream's events."""
+"""Replies as each API sends them, whole and as the events of a stream."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from trimtab.testing.replies import ReplyMetadata, ScriptedReply
 
 
 class ReplyWireFormat(Protocol):
-    """How one API replies; implementations are modules of functions."""
+    """How one API replies. The implementations are modules of functions."""
 
     def build_reply_body(
         self, scripted_reply: ScriptedReply, metadata: ReplyMetadata
     ) -> dict[str, Any]:
-        """The whole body of an unstreamed reply."""
+        """Return the whole body of a reply without a stream."""
         ...
 
     def stream_reply_events(
         self, body: Mapping[str, Any], request: Mapping[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        """The events that stream the same reply to a request."""
+        """Yield the events that stream the same reply."""
         ...
 
 
 def get_wire_format(dialect: str) -> ReplyWireFormat:
-    """The wire of that dialect."""
+    """Return the wire format of a dialect."""
     match dialect:
         case "anthropic":
             from trimtab.testing.wire_formats import anthropic
@@ -41,6 +41,5 @@ def get_wire_format(dialect: str) -> ReplyWireFormat:
             return openai_responses
         case _:
             raise ValueError(
-                f"no dialect is called {dialect!r}; choose anthropic, openai_chat or "
-                "openai_responses"
+                f"unknown dialect {dialect!r}; choose anthropic, openai_chat or openai_responses"
             )

@@ -16,7 +16,7 @@ _JsonObject = Mapping[str, Any]
 def build_reply_body(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if metadata.compacted_tokens:
-        content.append({"type": "compaction", "content": "What was said so far, told briefly."})
+        content.append({"type": "compaction", "content": "A short summary of the conversation."})
     if scripted_reply.thinking is not None:
         content.append(_thinking(scripted_reply, metadata))
     if scripted_reply.text:
@@ -57,7 +57,7 @@ def _call(call: ScriptedCall, metadata: ReplyMetadata) -> dict[str, Any]:
 
 
 def _usage(metadata: ReplyMetadata) -> dict[str, Any]:
-    """Anthropic's `input_tokens` leaves what was read from and written to the cache out."""
+    """Return the usage. Anthropic's `input_tokens` does not include cache reads and writes."""
     usage = metadata.usage
     figures: dict[str, Any] = {
         "input_tokens": usage.input - usage.cache_read - usage.cache_write,

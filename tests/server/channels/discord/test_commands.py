@@ -45,7 +45,7 @@ def test_the_same_verbs_as_elsewhere_are_registered_for_servers_and_direct_messa
             assert {tuple(one["contexts"]) for one in found.values()} == {(0, 1)}
             ann = house.discord.add_user("Ann")
             text = await told(house.discord, house.discord.open_direct_channel(ann), ann, "help")
-            assert "/why HANDLE – why a message is shown or hidden" in text
+            assert "/why HANDLE – why a message such as m12 is shown or hidden" in text
 
     asyncio.run(run())
 
@@ -56,7 +56,7 @@ def test_context_is_a_picture_with_its_words_in_columns():
             discord = house.discord
             ann = discord.add_user("Ann")
             channel = discord.open_direct_channel(ann)
-            assert await told(discord, channel, ann, "context") == "Nothing was said here yet."
+            assert await told(discord, channel, ann, "context") == "There are no messages here yet."
             await house.heard(channel, ann)
             text = await told(discord, channel, ann, "context")
             assert text.startswith("```\n")
@@ -95,7 +95,7 @@ def test_compact_makes_the_context_smaller_and_why_tells_of_it():
             channel = discord.open_direct_channel(ann)
             await house.heard(channel, ann)
             text = await told(discord, channel, ann, "compact")
-            assert text == "There is nothing to make smaller: the newest messages always stay."
+            assert text == "There is nothing to compact: the newest messages always stay."
             for number in range(1, 10):
                 await discord.post_user_message(channel, ann, f"{number} " + "many words " * 50)
                 await house.posted(channel, number + 1)
@@ -137,8 +137,8 @@ def test_reset_begins_anew_and_the_log_keeps_what_was_said():
             await house.heard(channel, ann)
             text = await told(discord, channel, ann, "reset")
             assert text == (
-                "This is a new conversation: I no longer see the 2 messages before. They stay in "
-                "the log."
+                "This is a new conversation: I no longer see the 2 earlier messages. The log still "
+                "has them."
             )
             await discord.post_user_message(channel, ann, "New.")
             assert (await house.posted(channel, 2))[1] == "You said: New."
@@ -178,7 +178,7 @@ def test_stop_ends_the_turn_and_its_tool_at_once():
             assert await told(discord, channel, ann, "stop") == chat_commands.NOT_RUNNING_TEXT
             await discord.post_user_message(channel, ann, "Begin.")
             await waiting.begun.wait()
-            assert await told(discord, channel, ann, "stop") == "I stop."
+            assert await told(discord, channel, ann, "stop") == "I'm stopping."
             async with asyncio.timeout(1):
                 await house.served.turns.wait_until_idle()
             assert len(house.served.provider.requests) == 1

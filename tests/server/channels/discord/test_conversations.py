@@ -128,7 +128,7 @@ def test_nobody_is_answered_who_is_not_allowed_and_the_log_tells_who(caplog):
                     await discord.post_user_message(hers, eve, "Hello?")
                     await discord.post_user_message(channel, eve, "Hello?", mention=True)
                     await house.heard(discord.open_direct_channel(ann), ann)
-                    await until(lambda: caplog.text.count(f"not answered: user {eve['id']}") == 2)
+                    await until(lambda: caplog.text.count(f"not answer user {eve['id']}") == 2)
                     assert set(discord.posted_texts_by_channel()) == {
                         discord.open_direct_channel(ann)
                     }
@@ -258,12 +258,12 @@ def test_files_become_parts_and_what_cannot_be_taken_is_told():
                 "[file (d.png, image/png): it has 2,000 bytes, and at most 1,000 are taken]",
                 "[file (e.png, image/png): it has 2,000 bytes, and at most 1,000 are taken]",
                 "[file (f.png, image/png): it could not be fetched]",
-                "[file (g.png, image/png): nobody can draw it: it is cut off after 20 bytes]",
+                "[file (g.png, image/png): it cannot be decoded: it is cut off after 20 bytes]",
             ]
             told = next(text for text in posted if text != "I see.").splitlines()
             assert len(told) == 5
             assert told[-1] == (
-                "I cannot take the file (g.png, image/png): nobody can draw it: it is cut off "
+                "I cannot accept the file (g.png, image/png): it cannot be decoded: it is cut off "
                 "after 20 bytes."
             )
 

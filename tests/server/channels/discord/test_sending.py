@@ -173,7 +173,7 @@ def test_what_discord_will_never_take_is_kept_for_the_operator():
             with pytest.raises(Undeliverable, match="Unknown Channel"):
                 await house.door.deliver(reply_to(house, 99))
             nowhere = ReplyRoute(channel="discord", address={"chat": 1})
-            with pytest.raises(Undeliverable, match="no channel of Discord"):
+            with pytest.raises(Undeliverable, match="invalid Discord channel"):
                 await house.door.deliver(replace(reply_to(house, 99), route=nowhere))
 
     asyncio.run(run())

@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_ends_nothing(file, cap
         for _ in range(3):
             last_use.record("web")
             last_use.save({"web"})
-    assert caplog.text.count("when keys were last used is not kept") == 1
+    assert caplog.text.count("the last use of keys is not stored") == 1
     assert not [path for path in file.parent.iterdir() if path.name.startswith(".")]
 
 

@@ -69,7 +69,7 @@ async def test_an_expired_key_has_a_pace_of_its_own(tmp_path):
             for _ in range(compute_request_burst(60)):
                 # Who has it still learns why it is refused, whatever others guess.
                 answer = await http.get("/v1/agents")
-                assert "the key old expired" in problem(answer, 401, "unauthorized")["detail"]
+                assert "key old expired" in problem(answer, 401, "unauthorized")["detail"]
             problem(await http.get("/v1/agents"), 429, "too-many-requests")
         async with served.http("gone") as http:
             problem(await http.get("/v1/agents"), 401, "unauthorized")
@@ -88,7 +88,7 @@ async def test_a_refusal_for_the_pace_of_a_key_says_how_large_a_burst_may_be(tmp
         assert 20 <= len(answers) - 1 <= 20 + refilled + 1
         told = problem(answers[-1], 429, "too-many-requests")
         assert (told["requests_per_minute"], told["burst"]) == (120, 20)
-        assert "120 requests in a minute, and 20 at once" in told["detail"]
+        assert "120 requests a minute, 20 at once" in told["detail"]
         # What the key may not do, and what is not there, counts as well.
         problem(await http.get("/nowhere"), 429, "too-many-requests")
 

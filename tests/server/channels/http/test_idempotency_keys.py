@@ -49,7 +49,7 @@ async def refuse(http: Any, text: str, key: str = "k1") -> None:
     for accept in ("application/json", "text/event-stream"):
         headers = {"Idempotency-Key": key, "Accept": accept}
         told = problem(await http.post(MESSAGES, json={"text": text}, headers=headers), 422, KIND)
-        assert f"another message has the key {key} already" in told["detail"]
+        assert f"another message already has the key {key}" in told["detail"]
 
 
 async def run_turn(served: House) -> None:

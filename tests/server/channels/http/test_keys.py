@@ -52,7 +52,8 @@ async def test_a_key_opens_its_agents_and_no_others(tmp_path):
             assert await narrow.session("other", "one").ask("Hi.") == "Hello."
             foreign = await http.get("/v1/agents/helper/sessions/one")
             unknown = await http.get("/v1/agents/nobody/sessions/one")
-            problem(foreign, 404, "not-found")
+            told = problem(foreign, 404, "not-found")
+            assert told["detail"] == "agent helper does not exist, or this key cannot use it"
             assert foreign.text.replace("helper", "nobody") == unknown.text
         async with served.client("web") as web:
             assert [each.name async for each in web.list_sessions("other")] == ["one"]
@@ -156,7 +157,7 @@ async def test_a_key_that_has_expired_is_refused_and_whoever_has_it_is_told(tmp_
             assert (await http.get("/v1/agents")).status_code == 200
         async with served.http("old") as http:
             answer = await http.get("/v1/agents")
-            assert "the key old expired at " in problem(answer, 401, "unauthorized")["detail"]
+            assert "key old expired at " in problem(answer, 401, "unauthorized")["detail"]
             assert 'error="invalid_token"' in answer.headers["www-authenticate"]
         async with served.http() as http:
             # One digit off: nothing says how near it is, nor that such a key was there.
@@ -233,7 +234,7 @@ async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
                 sent = {"text": "Hello."} if method == "POST" else None
                 answer = await http.request(method, path, headers={"Accept": accept}, json=sent)
                 told = problem(answer, 403, "forbidden")
-                assert "the key ops reads /metrics and nothing else" in told["detail"], path
+                assert "key ops can only read /metrics" in told["detail"], path
         problem(await http.get("/nowhere"), 403, "forbidden")
         assert (await http.get("/metrics")).status_code == 200
         for path in ("/healthz", "/readyz", "/openapi.json"):
@@ -255,7 +256,7 @@ async def test_a_key_for_metrics_of_an_earlier_version_is_narrowed_and_the_log_s
         async with house(keys=file, written=True) as served, served.http() as http:
             headers = {"Authorization": f"Bearer {text}"}
             problem(await http.get("/v1/agents", headers=headers), 403, "forbidden")
-    assert "the key prometheus reads /metrics and nothing else" in caplog.text
+    assert "key prometheus can only read /metrics" in caplog.text
     caplog.clear()
     file.write_text(json.dumps({"v": 1, "keys": [kept]}))
     async with house(keys=file, written=True):

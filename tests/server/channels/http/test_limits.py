@@ -78,7 +78,7 @@ async def test_each_key_has_a_pace_of_its_own(tmp_path):
         answers = [await slow.get("/v1/agents") for _ in range(11)]
         assert [each.status_code for each in answers] == [200] * 10 + [429]
         told = problem(answers[-1], 429, "too-many-requests")
-        assert "the key slow may make 1 requests in a minute" in told["detail"]
+        assert "rate limit of key slow exceeded: 1 requests a minute" in told["detail"]
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert (await fast.get("/v1/agents")).status_code == 200
         assert (await slow.get("/healthz")).status_code == 200

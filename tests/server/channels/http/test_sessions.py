@@ -29,7 +29,7 @@ async def test_a_session_is_begun_under_a_name_or_one_that_is_made():
         assert made.status_code == 201
         assert made.headers["location"] == f"/v1/agents/helper/sessions/{made.json()['name']}"
         again = await http.post("/v1/agents/helper/sessions", json={"name": "one"})
-        assert "has a session one already" in problem(again, 409, "conflict")["detail"]
+        assert "already has a session one" in problem(again, 409, "conflict")["detail"]
 
 
 async def test_sessions_are_listed_by_agent_in_pages():
@@ -61,6 +61,19 @@ async def test_what_is_no_name_is_no_session(name):
         with pytest.raises(ApiError) as refused:
             await client.session("helper", name).send("Hi.")
         assert refused.value.status == 404
+        told = (
+            "a name is 1 to 128 letters, digits and `_ . : @ + = -`; the first is a letter, "
+            "a digit or `_`"
+        )
+        if name != "..":  # the client shortens the path by it
+            assert refused.value.detail.endswith(told)
         with pytest.raises(ApiError) as refused:
             await client.create_session("helper", name)
         assert (refused.value.status, refused.value.errors[0]["field"]) == (422, "name")
+
+
+async def test_an_agent_that_is_not_served_is_told_with_where_the_agents_are_listed():
+    async with house() as served, served.http() as http:
+        told = problem(await http.get("/v1/agents/helpr/sessions"), 404, "not-found")
+        assert told["detail"] == "agent helpr does not exist"
+        assert told["help"] == "`GET /v1/agents` lists the agents that you can use."

@@ -127,7 +127,7 @@ async def test_what_is_no_place_is_refused(place):
     async with house("One.") as served, served.http() as http:
         await served.session().ask("First.")
         answer = await http.get(EVENTS, params={"after": place})
-        assert "take an id of an event" in problem(answer, 422, "invalid-request")["detail"]
+        assert "must be an event id" in problem(answer, 422, "invalid-request")["detail"]
 
 
 def test_a_place_is_read_as_it_is_written():
@@ -248,7 +248,7 @@ async def test_a_stream_that_does_nothing_but_end_is_given_up(monkeypatch):
     monkeypatch.setattr(following_module.SessionEventStream, "iterate_frames", run)
     async with house("One.") as served, served.client(reconnect_timeout=0.1) as client:
         async with asyncio.timeout(PATIENCE):
-            with pytest.raises(ServerUnreachable, match="ends the stream before its last event"):
+            with pytest.raises(ServerUnreachable, match="ended the stream before its last event"):
                 await client.session("helper", "one").ask("First.")
 
 

@@ -43,7 +43,7 @@ def test_undo_takes_back_the_last_message_and_what_followed_it(served):
             for _ in range(3):
                 served.simulator.post_user_message(ADA, "/undo")
             await until(
-                lambda: "Nothing was said here yet." in served.simulator.list_bot_texts(ADA)
+                lambda: "There are no messages here yet." in served.simulator.list_bot_texts(ADA)
             )
 
     asyncio.run(run())
@@ -56,8 +56,8 @@ def test_reset_begins_anew_and_keeps_the_log(served):
             await bot.settled()
             served.simulator.post_user_message(ADA, "/reset")
             told = (
-                "This is a new conversation: I no longer see the 2 messages before. They stay in "
-                "the log."
+                "This is a new conversation: I no longer see the 2 earlier messages. The log still "
+                "has them."
             )
             await until(lambda: told in served.simulator.list_bot_texts(ADA))
             served.simulator.post_user_message(ADA, "What do you know?")
@@ -161,9 +161,7 @@ def test_compact_says_that_there_is_nothing_to_do(served):
         async with running(served):
             served.simulator.post_user_message(ADA, "/compact")
             await until(lambda: served.simulator.list_bot_texts(ADA))
-            assert served.simulator.list_bot_texts(ADA)[0].startswith(
-                "There is nothing to make smaller"
-            )
+            assert served.simulator.list_bot_texts(ADA)[0].startswith("There is nothing to compact")
 
     asyncio.run(run())
 
@@ -178,9 +176,9 @@ def test_why_says_what_became_of_a_message(served):
                 served.simulator.post_user_message(ADA, asked)
                 await until(lambda n=before: len(served.simulator.list_bot_texts(ADA)) > n)
             told = served.simulator.list_bot_texts(ADA)[1:]
-            assert told[0].startswith("m2 is in the context, in full.\nIt says:\n")
+            assert told[0].startswith("m2 is in the context, in full.\nText:\n")
             assert told[0].endswith("The code is 1234.")
-            assert told[1].startswith("Name a handle: /why m12")
+            assert told[1].startswith("Add a handle, such as /why m12")
             assert "999" in told[2]
             assert len(told) == 4
 
@@ -203,7 +201,7 @@ def test_stop_ends_the_turn_and_its_tool_at_once(served):
             served.simulator.post_user_message(ADA, "Begin.")
             await asyncio.wait_for(began.wait(), 10)
             served.simulator.post_user_message(ADA, "/stop")
-            await until(lambda: "I stop." in served.simulator.list_bot_texts(ADA))
+            await until(lambda: "I'm stopping." in served.simulator.list_bot_texts(ADA))
             async with asyncio.timeout(1):
                 await bot.settled()
             assert len(bot.provider.requests) == 1

@@ -51,10 +51,10 @@ def test_of_a_picture_that_cannot_be_sent_its_sender_and_the_model_are_told(serv
                 ADA, caption="Look.", document={**own, "file_name": "a.png"}
             )
             await bot.settled()
-            why = "nobody can draw it: it is cut off after 20 bytes"
+            why = "it cannot be decoded: it is cut off after 20 bytes"
             sentence = f"[document (a.png, image/png): {why}]"
             assert (await bot.said())[0].parts == (Text(text="Look."), Text(text=sentence))
-            told = f"I cannot take the document (a.png, image/png): {why}."
+            told = f"I cannot accept the document (a.png, image/png): {why}."
             await until(lambda: told in served.simulator.list_bot_texts(ADA))
             # A JPEG that is called a PNG is taken, as what it is.
             served.simulator.post_user_message(ADA, document={**own, "file_id": "named"})
@@ -79,8 +79,8 @@ def test_a_picture_that_the_provider_does_not_take_is_told_and_the_chat_goes_on(
             await bot.settled()
             assert served.simulator.list_bot_texts(ADA) == [
                 (
-                    "The model's provider did not take this: “Could not process image”. I leave it "
-                    "out from your next message on; say it in another way, or send another file."
+                    "The model provider rejected this: “Could not process image”. I will ignore it "
+                    "from your next message on. Please say it in another way, or send another file."
                 )
             ]
             served.simulator.post_user_message(ADA, "Hello?")

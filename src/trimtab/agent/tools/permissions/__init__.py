@@ -1,1 +1,1 @@
-"""What a tool may do without asking."""
+"""Which calls of a tool may run without approval."""

@@ -1,4 +1,7 @@
-"""All that a line of shell may run, as far as can be told: for patterns that must not be missed."""
+"""All commands that a shell line may run, as far as it can be known.
+
+The patterns of `deny` and `ask` are matched against all of them, so that none is missed.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ stdbuf strace su sudo systemd-run tar taskset tclsh tcsh time timeout tmux tox t
 unshare uv uvx valgrind vi view vim watch xargs xvfb-run yarn zsh
 """
 COMMAND_RUNNERS = frozenset(_COMMAND_RUNNER_TEXT.split())
-"""Programs that run what they are given."""
+"""Programs that run other commands."""
 _GIT_RUNNER_TEXT = """
 -c --config-env --exec-path bisect config difftool filter-branch for-each-repo hook mergetool rebase
 submodule
 """
 _GIT_RUNNER_WORDS = frozenset(_GIT_RUNNER_TEXT.split())
-"""What makes git a runner."""
+"""Words that make git run other commands."""
 _LOADER_PREFIXES = ("ld-linux", "ld-musl", "ld.so")
-"""How the programs begin by which the system starts others."""
+"""Prefixes of the names of dynamic loaders, which start other programs."""
 _COMMAND_OPTION_TEXT = """
 -exec -execdir -ok -okdir --exec -x --extcmd -e --rsh -c --command --pre -I -P -O -S
 --compress-program --use-compress-program --to-command --run -TT --upload-pack --receive-pack
@@ -48,13 +51,13 @@ _OPTIONS_BEFORE_COMMAND = frozenset(_COMMAND_OPTION_TEXT.split())
 _COMMAND_BOUNDARY = re.compile(r"[;&|\n(){}<>`]+|\$(?=\()")
 _WORD_BOUNDARY = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
 _EXPANSION = re.compile(r"[*?\[$`]")
-"""What another shell puts words in place of."""
+"""Characters that another shell would expand."""
 _MAX_NESTED_WORDS = 50
-"""Words of a command that are looked at after another program."""
+"""Maximum number of words of a command to check after another program."""
 
 
 def find_restricting_pattern(patterns: Sequence[str], line: str) -> str | None:
-    """The first pattern of `deny` or `ask` that means the line, or any part of it."""
+    """Return the first pattern of `deny` or `ask` that matches the line, or any part of it."""
     forms = {pattern: _pattern_forms(pattern) for pattern in patterns}
     # Most patterns name a program, and a long line is full of words that are none of them.
     named = {form.partition(" ")[0] for each in forms.values() for form in each}
@@ -71,14 +74,14 @@ def find_restricting_pattern(patterns: Sequence[str], line: str) -> str | None:
 
 
 def _pattern_forms(pattern: str) -> tuple[str, ...]:
-    """Whoever denies `rm *` or `rm` means it with any words after it, and with none."""
+    """Return the forms of a pattern: `rm *` and `rm` both match with and without further words."""
     said = pattern.casefold().strip()
     bare = said.rstrip("* ")
     return (said, bare, f"{bare} *") if bare else (said,)
 
 
 def is_unambiguous_line(line: str) -> bool:
-    """Whether it can be told what the line runs, as far as the line itself says it."""
+    """Return whether the line itself shows everything that it runs."""
     try:
         commands = parse_shell_line(line)
     except AmbiguousShellLine:
@@ -97,7 +100,7 @@ def is_unambiguous_line(line: str) -> bool:
 
 
 def may_run_other_commands(command_words: CommandWords) -> bool:
-    """Whether its arguments may be commands."""
+    """Return whether the arguments may be commands."""
     program = strip_program_path(command_words[0]).casefold()
     # `python3.12` is `python3`.
     return (
@@ -109,7 +112,7 @@ def may_run_other_commands(command_words: CommandWords) -> bool:
 
 
 def iterate_all_conceivable_commands(shell_line: str) -> Iterator[str]:
-    """Each command that may be meant, as its words without quotes."""
+    """Yield each command that the line may contain, as its words without quotes."""
     yield shell_line
     yield " ".join(shell_line.split())
     try:
@@ -128,7 +131,7 @@ def iterate_all_conceivable_commands(shell_line: str) -> Iterator[str]:
 
 
 def _possible_commands_of(words: CommandWords, *, harmless: bool) -> Iterator[str]:
-    """A command, and what it may run in its turn."""
+    """Yield a command, and the commands that it may run."""
     yield from _command_spellings(words)
     if harmless:
         return
@@ -146,7 +149,8 @@ def _possible_commands_of(words: CommandWords, *, harmless: bool) -> Iterator[st
 
 
 def _after_options(words: CommandWords) -> Iterator[int]:
-    """Where the first word may be that is no option and no option's value: `git -C . push`."""
+    """Yield the possible positions of the first word after the options and their values, as in `git
+    -C . push`."""
     place = 1
     while place < len(words) and words[place].startswith("-"):
         place += 1
@@ -158,8 +162,8 @@ def _after_options(words: CommandWords) -> Iterator[int]:
 
 
 def _commands_inside_text(text: str, program: str = "") -> Iterator[str]:
-    """Each word of a text may be a program, or a command of the one that is named: quotes, and all
-    that stands between commands, are cut, or are nothing, as inside of a word."""
+    """Yield every possible command in a text. Each word may be a program, or a subcommand of
+    `program`. Quotes and separators are tried both as boundaries and as removed."""
     flat = re.sub(r"\\\n|[\\'\"]", "", text)
     for form in (text,) if flat == text else (text, flat):
         words = [word for word in _WORD_BOUNDARY.split(form) if word]
@@ -178,7 +182,8 @@ def _commands_inside_text(text: str, program: str = "") -> Iterator[str]:
 
 
 def _command_spellings(words: CommandWords) -> Iterator[str]:
-    """A command by the path and by the name of its program, with its first options and without."""
+    """Yield a command with the path and with the name of its program, with and without its first
+    options."""
     if not words or not words[0]:
         return
     for place in (1, *_after_options(words)):
@@ -191,7 +196,8 @@ def _command_spellings(words: CommandWords) -> Iterator[str]:
 
 
 def _split_crudely(line: str) -> Iterator[CommandWords]:
-    """A line that is not understood: cut at all that could begin a command, quotes or not."""
+    """Split a line that is not understood at everything that could begin a command, ignoring
+    quotes."""
     flat = re.sub(r"\\\n|\$(?=['\"])|[\\'\"]", "", line)
     for piece in _COMMAND_BOUNDARY.split(flat):
         words = piece.split()

@@ -1,4 +1,4 @@
-"""Whether a command is known to only read, and only in the folder that it runs in."""
+"""Check whether a command is known to only read, and only in the folder that it runs in."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from trimtab.agent.tools.permissions.read_only_programs import (
 from trimtab.agent.tools.permissions.shell_parser import GLOB_CHARACTERS, ShellCommand, ShellWord
 
 MAX_REASON_CHARS = 200
-"""Characters of a reason that are told."""
+"""Maximum number of characters of a reason."""
 
 
 def explain_not_read_only(command: ShellCommand, *, after_cd: bool = False) -> str | None:
-    """Why the command is not known to be harmless; None if it is.
+    """Return why the command is not known to be harmless. None if it is harmless.
 
-    `moved` says that a `cd` stands before it in the line.
+    `after_cd` says that there is a `cd` before it in the line.
     """
     texts = command.texts
     head = find_read_only_program_words(texts)
     if head is None:
         name = " ".join(texts[:2]) if texts[0] in PARTLY_KNOWN_PROGRAMS else texts[0]
-        return f"{name} is not known to only read"
+        return f"{name} is not known to be read-only"
     if after_cd and head[0] == "git":
-        return "after a cd, git may meet the settings of another repository"
+        return "after a cd, git may read the settings of another repository"
     found = next(_reasons_to_doubt(READ_ONLY_USAGES[head], head, command.words[len(head) :]), None)
     # A word may be as long as the model likes.
     return found and found[:MAX_REASON_CHARS]
 
 
 def find_read_only_program_words(command_words: Sequence[str]) -> tuple[str, ...] | None:
-    """The words that name a known program: `ls`, `git diff`; None if none is known."""
+    """Return the words that name a known program: `ls`, `git diff`. None if the program is
+    unknown."""
     found = (tuple(command_words[:size]) for size in (3, 2, 1))
     return next((head for head in found if head in READ_ONLY_USAGES), None)
 
 
 def strip_git_pager_option(command: ShellCommand) -> ShellCommand:
-    """`git --no-pager log` is `git log`: here nothing is ever shown page by page."""
+    """Return `git --no-pager log` as `git log`, because no pager is ever used here."""
     texts = command.texts
     if texts[0] != "git" or texts[1:2] not in (("--no-pager",), ("-P",)):
         return command
@@ -48,7 +49,7 @@ def strip_git_pager_option(command: ShellCommand) -> ShellCommand:
 
 
 def may_lead_outside_folder(text: str) -> bool:
-    """Whether it could be a path that leads out of the folder, by itself or as a part."""
+    """Return whether a text could be, or contain, a path that leads out of the folder."""
     # To git, `:(top)` is the folder that its repository begins in.
     return re.match(r":\([^)]*top", text) is not None or any(
         piece.startswith(("/", "~")) or ".." in piece.split("/")
@@ -57,7 +58,7 @@ def may_lead_outside_folder(text: str) -> bool:
 
 
 def may_expand_to_parent(pattern: str) -> bool:
-    """Whether the shell could put `..` in place of a part of it: `.*`, `.?`."""
+    """Return whether the shell could expand a part of it to `..`, as with `.*` and `.?`."""
     return any(
         part.startswith(".") and any(each in part for each in GLOB_CHARACTERS)
         for part in pattern.split("/")
@@ -80,7 +81,7 @@ def _reasons_to_doubt(
                 yield f"{word.text} looks like an option"
             value = _read_option_value(program, word.text)
             if value is None:
-                yield f"{word.text} of {name} is not known to only read"
+                yield f"{name} with {word.text} is not known to be read-only"
             elif value == VALUE_IN_NEXT_WORD:
                 given = next(left, ShellWord(text="-"))
                 yield from _doubts_about_expansion(program, given, ended=False)
@@ -98,7 +99,7 @@ def _reasons_to_doubt(
 def _doubts_about_expansion(
     program: ReadOnlyUsage, word: ShellWord, *, ended: bool
 ) -> Iterator[str]:
-    """What only the shell knows, which puts other words in place of this one."""
+    """Yield the problems that depend on how the shell expands this word."""
     if word.has_variable:
         yield f"{word.text} holds a variable"
     if not word.has_glob:
@@ -108,7 +109,7 @@ def _doubts_about_expansion(
     begun = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
     is_open = not begun or (begun.startswith("-") and "=" not in begun)
     if is_open and not (harmless or ended):
-        yield f"{word.text} could stand for a file whose name is an option; ./{word.text} could not"
+        yield f"{word.text} could expand to a file whose name is an option; ./{word.text} could not"
     if may_expand_to_parent(word.text):
         yield f"{word.text} could lead out of the folder"
 
@@ -122,26 +123,26 @@ def _doubts_about_operands(
         yield f"{name} may write to {operands[-1].text}"
     for place, word in enumerate(operands):
         if program.max_operands is not None and word.has_glob:
-            yield f"{word.text} could stand for several files, of which {name} may write one"
+            yield f"{word.text} could expand to several files, and {name} may write to one of them"
         if program.forbidden and program.forbidden.search(word.text):
-            yield f"{word.text} of {name} is not known to only read"
+            yield f"{name} with {word.text} is not known to be read-only"
         if place == 0 and program.first_operand:
             if not program.first_operand.fullmatch(word.text):
-                yield f"{word.text} is more than {name} is known to only read with"
+                yield f"{name} with {word.text} is not known to be read-only"
             continue
         if program.operand and not program.operand.fullmatch(word.text):
-            yield f"{word.text} is more than {name} is known to only read with"
+            yield f"{name} with {word.text} is not known to be read-only"
         is_path = not (program.operands_are_texts or (place == 0 and program.searches and searches))
         if (is_path or word.has_glob) and may_lead_outside_folder(word.text):
             yield f"{word.text} is outside of the folder"
 
 
 VALUE_IN_NEXT_WORD = "\0"
-"""That an option's value is the next word: no word holds this character."""
+"""Means that an option's value is the next word. No word contains this character."""
 
 
 def _read_option_value(program: ReadOnlyUsage, text: str) -> str | None:
-    """The value that an option has, empty for none; None if the option is not known."""
+    """Return the value of an option, empty if it has none. None if the option is unknown."""
     if program.forbidden and program.forbidden.search(text):
         return None
     if program.other_options and program.other_options.fullmatch(text):
@@ -161,7 +162,7 @@ def _read_option_value(program: ReadOnlyUsage, text: str) -> str | None:
 
 
 def _gives_pattern(text: str) -> bool:
-    """Whether it is `-e`, `-f` or a long form of one, abbreviated or not; or needs no pattern."""
+    """Return whether it is `-e`, `-f` or a long form of one, or an option that needs no pattern."""
     if text.startswith("--"):
         option = text[2:].partition("=")[0]
         return any(long.startswith(option) for long in ("regexp", "file", "files"))

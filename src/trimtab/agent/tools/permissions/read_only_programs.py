@@ -1,8 +1,9 @@
 """Programs that are known to only read, with the options that they may be called with.
 
-What is not listed here is not known: a program, an option, an abbreviation of one. So a program
-that is new, or an option that writes or runs something, need not be thought of to be asked about.
-Whoever adds a line here vouches that no system has a program of that name that, so called, writes a
+A program, an option or an abbreviation that is not listed here is unknown, so a call with it needs
+approval. New programs, and options that write or run something, are therefore covered.
+
+Add a line only if this holds on every system: no program of that name, called that way, writes a
 file, runs another program or reads what its operands do not name.
 """
 
@@ -16,34 +17,35 @@ OptionNames = frozenset[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOnlyUsage:
-    """How a program may be called without anybody being asked."""
+    """How a program may be called without approval."""
 
     flags: str = ""
-    """Short options without a value; digits may follow one."""
+    """Short options without a value. Digits may follow one."""
     valued_flags: str = ""
     """Short options with a value, in the same word or in the next."""
     long_options: OptionNames = frozenset()
-    """Long options, spelt out, with or without a value."""
+    """Long options, written in full, with or without a value."""
     other_options: re.Pattern[str] | None = None
-    """What else may begin with a dash: `-5`, or the tests of `find`."""
+    """Other words that may begin with a dash: `-5`, or the tests of `find`."""
     any_option: bool = False
-    """Whether no option of it, in any system, writes a file or runs a program."""
+    """Whether no option of the program writes a file or runs a program on any system."""
     min_operands: int = 0
-    """Operands that it needs: without them it would do something else."""
+    """Number of operands that it needs. With fewer, it would do something else."""
     max_operands: int | None = None
-    """Operands that it takes before it does something else; None for any number."""
+    """Maximum number of operands. With more, it would do something else. None means any number."""
     operand: re.Pattern[str] | None = None
-    """What each operand must look like."""
+    """The form that each operand must have."""
     first_operand: re.Pattern[str] | None = None
-    """What the first operand must look like, which is no path."""
+    """The form that the first operand must have. It is not a path."""
     searches: bool = False
-    """Whether the first operand is a pattern, unless an option gives one, and so no path."""
+    """Whether the first operand is a pattern and not a path, unless an option gives the pattern."""
     operands_are_texts: bool = False
-    """Whether its operands are texts, and no paths."""
+    """Whether the operands are texts and not paths."""
     forbidden: re.Pattern[str] | None = None
-    """What no word of it may hold."""
+    """The form that no word may contain."""
     runs_code: bool = False
-    """Whether it runs code of the folder: only a pattern that names it allows it."""
+    """Whether it runs code from the folder. Only a pattern that names the program then allows
+    it."""
 
 
 def _words(text: str) -> OptionNames:
@@ -277,6 +279,6 @@ READ_ONLY_USAGES: dict[tuple[str, ...], ReadOnlyUsage] = {
     ("python", "-m", "pytest"): _PYTEST,
     ("python3", "-m", "pytest"): _PYTEST,
 }
-"""By the words that name a program."""
+"""The allowed usages, by the words that name a program."""
 PARTLY_KNOWN_PROGRAMS = frozenset(head[0] for head in READ_ONLY_USAGES if len(head) > 1)
-"""Programs of which some commands are known, and others are not."""
+"""Programs of which only some commands are known."""

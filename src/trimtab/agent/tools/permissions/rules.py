@@ -1,4 +1,4 @@
-"""Which calls of a tool may run, which are asked about, and which never run."""
+"""Decide which calls of a tool run, which need approval, and which never run."""
 
 from __future__ import annotations
 
@@ -33,63 +33,64 @@ from trimtab.session.tools import CheckPermission, ToolError, ToolInvocation
 log = logging.getLogger("trimtab.agent")
 
 ApprovalAnswer = Literal["yes", "always", "no", "nobody"]
-"""`always` holds for the same call of the same tool until the process ends; `nobody` is no, for
-there is nobody to ask."""
+"""`always` applies to the same call of the same tool until the process ends. `nobody` means no,
+because nobody is available to approve the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that waits for somebody to allow it."""
+    """A call that waits for approval."""
 
     tool: str
     """The tool's name."""
     text: str
-    """What patterns are matched against, and what a person should read: a shell's command, else the
-    arguments."""
+    """The text that patterns are matched against and that a person should read: the command of a
+    shell, otherwise the arguments."""
     arguments: Mapping[str, Any]
-    """All that the model gave."""
+    """All arguments that the model wrote."""
     why: str = ""
-    """Why a pattern that seems to allow it does not; empty where there is nothing to say."""
+    """Why a pattern that seems to allow the call does not. Empty if there is no such pattern."""
 
 
 ApprovalCallback = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer]]
-"""Whoever may allow a call. Two questions may be open at a time."""
+"""Approves or declines a call. Two requests may be open at the same time."""
 
 
 async def decline_unattended(request: ApprovalRequest) -> ApprovalAnswer:
-    """Nobody is there to ask: the call does not run."""
+    """Decline the call, because nobody is there to approve it."""
     del request
     return "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionRules:
-    """What a tool's block says about its calls."""
+    """The permissions that a tool's block sets for its calls."""
 
     default: Permission
-    """What holds where no pattern matches."""
+    """The permission if no pattern matches."""
     allow: tuple[str, ...] = ()
-    """Patterns of calls that run without asking."""
+    """Patterns of calls that run without approval."""
     ask: tuple[str, ...] = ()
-    """Patterns of calls that are asked about, even where `allow` matches."""
+    """Patterns of calls that need approval, even if `allow` matches."""
     deny: tuple[str, ...] = ()
     """Patterns of calls that never run."""
     is_shell: bool = False
-    """Whether a call is a line of shell, of which each command counts."""
+    """Whether a call is a shell line, whose commands are checked one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionDecision:
     permission: Permission
-    """What holds for the call."""
+    """The permission for the call."""
     pattern: str | None = None
-    """The pattern that says so."""
+    """The pattern that decided."""
     why: str = ""
-    """Why a pattern of `allow` that matches does not allow it; empty where none does."""
+    """Why a matching pattern of `allow` does not allow the call. Empty if there is no such
+    pattern."""
 
 
 def build_permission_rules(spec: CommonToolSpec) -> PermissionRules:
-    """The block's rules. What its user did not write is asked about, unless the block says else."""
+    """Return the rules of a block. A tool that the user did not write needs approval by default."""
     kind: Permission = "ask" if isinstance(spec, ShellToolSpec | McpToolSpec) else "allow"
     return PermissionRules(
         default=spec.permission or kind,
@@ -101,7 +102,7 @@ def build_permission_rules(spec: CommonToolSpec) -> PermissionRules:
 
 
 def decide_permission(rules: PermissionRules, call_text: str) -> PermissionDecision:
-    """`deny` before `ask` before `allow` before the default."""
+    """Decide about a call: `deny` before `ask` before `allow` before the default."""
     first = find_restricting_pattern if rules.is_shell else _find_matching_pattern
     if pattern := first(rules.deny, call_text):
         return PermissionDecision(permission="deny", pattern=pattern)
@@ -122,7 +123,8 @@ def decide_permission(rules: PermissionRules, call_text: str) -> PermissionDecis
 
 
 def format_arguments_for_patterns(arguments: Mapping[str, Any]) -> str:
-    """Arguments as patterns see them: `city=Oslo days=3`, by name, texts with blanks in quotes."""
+    """Format arguments for patterns: `city=Oslo days=3`, sorted by name, texts with spaces in
+    quotes."""
     return " ".join(
         f"{name}={_format_argument_value(arguments[name])}" for name in sorted(arguments)
     )
@@ -130,17 +132,17 @@ def format_arguments_for_patterns(arguments: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class PermissionGate:
-    """Who is asked, and what has been allowed for good."""
+    """Asks for approval, and remembers what was always allowed."""
 
     approve: ApprovalCallback
-    """Whoever may allow a call."""
+    """Approves or declines a call."""
     always_allowed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """By tool and text, the calls that are not asked about again."""
+    """The calls that need no further approval, by tool and text."""
 
     def make_permission_check(
         self, rules: PermissionRules, describe_call: Callable[[ToolInvocation], str]
     ) -> CheckPermission:
-        """What a tool asks before it runs."""
+        """Return the check that a tool makes before it runs."""
 
         async def permit(asked: ToolInvocation) -> str | None:
             try:
@@ -186,7 +188,7 @@ def _explain_unattended(tool: str, verdict: PermissionDecision) -> str:
     if verdict.pattern:
         change = f"the pattern {verdict.pattern!r} under `ask` of {tool} would have to go"
     return (
-        f"[not run: {tool} asks before it does this, and nobody can be asked here. The user you "
+        f"[not run: {tool} needs approval for this, and nobody can approve it here. The user you "
         "talk to cannot allow it. Do not try to reach the same in another way; go on without it, "
         f"and say what has to change in agent.yaml: {change}.]"
     )
@@ -201,7 +203,7 @@ def _explain_denied(tool: str, pattern: str | None) -> str:
 
 
 def _decide_text(patterns: Sequence[str], text: str) -> PermissionDecision:
-    """Whether a pattern allows a call that is no line of shell."""
+    """Decide whether a pattern allows a call that is not a shell line."""
     found = _find_matching_pattern(patterns, text)
     return PermissionDecision(permission="allow" if found else "ask", pattern=found)
 
@@ -211,7 +213,7 @@ def _find_matching_pattern(patterns: Sequence[str], text: str) -> str | None:
 
 
 def _decide_shell_line(patterns: Sequence[str], line: str) -> PermissionDecision:
-    """Whether patterns allow all commands of a line; of several patterns the last is named."""
+    """Decide whether patterns allow all commands of a line. Of several patterns, name the last."""
     if has_no_wildcards(line) and line in patterns:
         return PermissionDecision(permission="allow", pattern=line)
     asks = PermissionDecision(permission="ask")

@@ -1,7 +1,7 @@
-"""Which commands a line of shell runs, read with suspicion.
+"""Find the commands that a shell line runs, conservatively.
 
-This is no shell. It knows the plain part of the language: words, quotes, and what stands between
-two commands. Whatever else it meets makes the line one that nobody can be sure of.
+This is not a shell. It knows the simple part of the language: words, quotes, and the separators
+between commands. Everything else makes the line ambiguous.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ _SHELL_KEYWORD_TEXT = (
     "! [[ case do done elif else esac fi for function if in select then until while { }"
 )
 SHELL_KEYWORDS = frozenset(_SHELL_KEYWORD_TEXT.split())
-"""Words that make more of a line than commands."""
+"""Words that make a line more than a list of commands."""
 GLOB_CHARACTERS = "*?["
-"""What the shell, and a pattern, put other characters in place of."""
+"""Characters that the shell, and a pattern, expand."""
 
 _BLANK = re.compile(r"[ \t]+")
 _CONTINUATION = re.compile(r"\\\n")
-"""The shell takes it away, so the letters around it are one word."""
+"""The shell removes it, so that the characters around it form one word."""
 _SEPARATOR = re.compile(r"&&|\|\||\|&|[;|\n]|&(?![>&])")
 _REDIRECTION = re.compile(
     r"(?:\d?>>?|&>>?)[ \t]*/dev/null(?=[ \t\n;&|]|$)|\d?>&[12](?=[ \t\n;|]|$)"
 )
-"""Those that write nowhere: `2>&1`, `>/dev/null`."""
+"""Redirections that write nowhere: `2>&1`, `>/dev/null`."""
 _PLAIN = re.compile(r"[^\s\\'\"`$;&|<>(){}#\x00-\x1f\x7f]+|(?<=[^\s;&|])#")
 _ESCAPED = re.compile(r"\\([^\n\x00-\x1f])")
 _SINGLE = re.compile(r"'([^'\x00-\x08\x0b-\x1f]*)'")
@@ -33,13 +33,13 @@ _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?0-9])")
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Characters that count as printable, and that nobody sees."""
+"""Characters that count as printable but are invisible."""
 ASSIGNMENT_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=")
-"""How a word begins that sets a variable."""
+"""The beginning of a word that sets a variable."""
 
 
 class AmbiguousShellLine(ValueError):
-    """A line that is not understood for certain."""
+    """It is not certain what the line runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class ShellWord:
     text: str
     """The word without its quotes."""
     has_glob: bool = False
-    """Whether the shell puts the names of files in its place."""
+    """Whether the shell replaces it by the names of files."""
     has_variable: bool = False
-    """Whether the shell puts the value of a variable into it."""
+    """Whether the shell inserts the value of a variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class ShellCommand:
     """A program with its arguments."""
 
     words: tuple[ShellWord, ...]
-    """The program first; there is at least one."""
+    """The program and its arguments, at least one word."""
     reads_pipe: bool = False
-    """Whether it reads what another command prints."""
+    """Whether it reads the output of another command."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class ShellCommand:
 
 
 def parse_shell_line(line: str) -> list[ShellCommand]:
-    """The commands that the line runs; raises Unsure."""
+    """Return the commands that the line runs. Raises `AmbiguousShellLine`."""
     commands: list[ShellCommand] = []
     words: list[ShellWord] = []
     at, piped = 0, False
@@ -95,7 +95,7 @@ def parse_shell_line(line: str) -> list[ShellCommand]:
 
 
 def _parse_word(line: str, at: int, *, first: bool) -> tuple[ShellWord, int]:
-    """The word that begins here, and where it ends."""
+    """Return the word that begins here, and where it ends."""
     begun, pieces, glob, variable = at, list[str](), False, False
     while at < len(line) and not (_BLANK.match(line, at) or _SEPARATOR.match(line, at)):
         if found := _PLAIN.match(line, at):
@@ -136,5 +136,5 @@ def _can_name_program(word: ShellWord) -> bool:
 
 
 def strip_program_path(program: str) -> str:
-    """A program's name without its path."""
+    """Return a program's name without its path."""
     return program.rstrip("/").rpartition("/")[2] or program

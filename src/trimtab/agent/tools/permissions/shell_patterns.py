@@ -1,4 +1,4 @@
-"""What a pattern for a shell says of a command, word by word."""
+"""Match the pattern of a shell with a command, word by word."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _NAME_WITH_STAR = re.compile(r"[\w-]*[^\W_]\*")
 """A name with a `*` directly after it: `git diff*`."""
 _PROGRAM_WITH_STAR = re.compile(r"[^*?\[]*[^\W_]\*")
 _STAR_MATCH = re.compile(r"[\w.%+/-]*")
-"""What a `*` inside a word stands for if the program is not known."""
+"""The characters that a `*` inside a word matches if the program is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellPattern:
-    """A pattern, read."""
+    """A parsed pattern."""
 
     words: tuple[str, ...]
-    """Each stands for one word of a command; a `*` in it stays in that word."""
+    """Each matches one word of a command. A `*` in it matches only within that word."""
     allows_more_words: bool
     """Whether further words may follow."""
 
     def matches(self, command_words: tuple[str, ...]) -> bool:
-        """Whether the words are those of the pattern."""
+        """Return whether the words match the pattern."""
         enough = (
             len(command_words) >= len(self.words)
             if self.allows_more_words
@@ -43,7 +43,8 @@ class ShellPattern:
 
 @cache
 def parse_shell_pattern(text: str) -> ShellPattern:
-    """A `*` at the end, alone or directly after a name, stands for any further words, or none."""
+    """Parse a pattern. A `*` at the end, alone or directly after a name, matches any further words,
+    or none."""
     words = text.split()
     last = words[-1] if words else ""
     # A program may have a path: `./build.sh*`.
@@ -55,7 +56,7 @@ def parse_shell_pattern(text: str) -> ShellPattern:
 
 
 def has_no_wildcards(text: str) -> bool:
-    """Whether nothing in it stands for something else."""
+    """Return whether the pattern contains no wildcards."""
     return not any(each in text for each in GLOB_CHARACTERS)
 
 
@@ -66,10 +67,11 @@ def explain_why_match_is_insufficient(
     *,
     after_cd: bool,
 ) -> str | None:
-    """Why a pattern that matches does not allow the command; None if it does.
+    """Return why a pattern that matches does not allow the command. None if it does.
 
-    `doubt` says why the command is not known to be harmless, and `moved` that a `cd` stands before
-    it. A command that is not known to be harmless is allowed only if each of its words is spelt.
+    `not_read_only_reason` says why the command is not known to be harmless, and `after_cd` that
+    there is a `cd` before it. A command that is not known to be harmless is allowed only if the
+    pattern spells each of its words.
     """
     if not_read_only_reason is None:
         return _explain_unnamed_runner(matching_pattern, command)
@@ -81,22 +83,25 @@ def explain_why_match_is_insufficient(
     ):
         return not_read_only_reason
     if command.reads_pipe:
-        return f"{not_read_only_reason}, and what is piped into it is not part of the pattern"
+        return f"{not_read_only_reason}, and the pattern does not cover the input from the pipe"
     if after_cd:
-        return f"{not_read_only_reason}, and a cd stands before it"
+        return f"{not_read_only_reason}, and there is a cd before it"
     return None
 
 
 def _explain_unnamed_runner(pattern: ShellPattern, command: ShellCommand) -> str | None:
-    """What runs code is not meant by `*`: a pattern has to name it."""
+    """Return a reason if the pattern does not name a program that runs code. `*` does not cover
+    it."""
     head = find_read_only_program_words(command.texts) or ()
     if head and READ_ONLY_USAGES[head].runs_code and pattern.words[: len(head)] != head:
-        return f"{' '.join(head)} runs code of the folder, so a pattern has to name it"
+        program = " ".join(head)
+        return f"{program} runs code from the folder, so the pattern must begin with {program}"
     return None
 
 
 def _spells_word(pattern_word: str, word: ShellWord) -> bool:
-    """Whether a pattern's word spells a word: all of it, or all but a part of a path or value."""
+    """Return whether a pattern's word spells a word: completely, or except for a part of a path or
+    value."""
     if word.has_variable:
         return False
     if has_no_wildcards(pattern_word):

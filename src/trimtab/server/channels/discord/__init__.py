@@ -1,4 +1,4 @@
-"""Discord as a way to talk to an agent. Needs the extra `discord`."""
+"""The channel for Discord. Needs the extra `discord`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ def create_discord_channel(
     *,
     timing: DiscordTiming | None = None,
 ) -> Channel:
-    """Return the channel of one bot on Discord. Raises `ImportError` without discord.py."""
+    """Return the channel of one Discord bot. Raises `ImportError` if discord.py is missing."""
     try:
         with warnings.catch_warnings():
-            # discord.py's part for voice, which nothing here uses, loads what Python is to drop.
+            # discord.py's voice support, which is not used here, loads modules that Python will
+            # remove.
             warnings.filterwarnings("ignore", "'audioop'", DeprecationWarning)
             from trimtab.server.channels.discord.channel import DiscordChannel
     except ImportError as error:
-        raise ImportError("Discord needs its library: pip install 'trimtab[discord]'") from error
+        raise ImportError(
+            "Discord needs another package: pip install 'trimtab[discord]'"
+        ) from error
     return DiscordChannel(service, agent_name, config, timing or DiscordTiming())

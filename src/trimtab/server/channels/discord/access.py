@@ -1,4 +1,4 @@
-"""Who is answered: ids of users, channels and servers, allowed and denied."""
+"""Decide which Discord users get an answer, by ids of users, channels and servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trimtab.server.channels.access_list import is_allowed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordMessageOrigin:
-    """Somebody, and where they speak."""
+    """A user, and the channel in which they write."""
 
     user_id: int
     """Who."""
     channel_id: int
-    """The channel, the thread or the direct one."""
+    """The channel, thread or direct channel."""
     parent_channel_id: int | None = None
-    """The channel that a thread belongs to."""
+    """The channel to which a thread belongs."""
     guild_id: int | None = None
-    """The server; None in direct messages."""
+    """The server. None in direct messages."""
 
     def __str__(self) -> str:
         place = f"channel {self.channel_id}"
@@ -29,7 +29,7 @@ class DiscordMessageOrigin:
 
 
 def is_discord_origin_allowed(config: DiscordSpec, origin: DiscordMessageOrigin) -> bool:
-    """Whether they are answered: by themselves, or by where they speak, and not denied by any."""
+    """Whether the user, channel or server is allowed, and none of them is denied."""
     ids = (origin.user_id, origin.channel_id, origin.parent_channel_id, origin.guild_id)
     known = {str(one) for one in ids if one is not None}
     return is_allowed(config, known)

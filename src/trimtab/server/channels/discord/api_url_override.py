@@ -1,7 +1,7 @@
-"""Leads discord.py to the address that `agent.yaml` names.
+"""Make discord.py use the API address in `agent.yaml`.
 
-The library has the address in a class, for all clients of a process. Here it is one client's own,
-so that nothing else in the process is moved.
+The library stores the address in a class, for all clients of a process. Here it belongs to one
+client, so nothing else in the process is affected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def redirect_discord_route(route: Route, api_url: str) -> Route:
-    """A route at another address."""
+    """Return the route at another address."""
     if route.url.startswith(Route.BASE):
         route.url = api_url + route.url.removeprefix(Route.BASE)
     return route
 
 
 class DiscordHttpClient(HTTPClient):
-    """Requests and the websocket, at the API's address."""
+    """Sends requests and opens the websocket at the API's address."""
 
     def __init__(
         self, library_client: HTTPClient, api_url: str, *, max_rate_limit_wait_s: float
@@ -38,24 +38,24 @@ class DiscordHttpClient(HTTPClient):
             http_trace=library_client.http_trace,
         )
         self.api_url = api_url.rstrip("/")
-        # The library allows no less than 30 s here, for fear of bots that hammer on. What is
-        # refused is put off by as long as Discord says, so we can wait elsewhere.
+        # The library allows no less than 30 s here, to stop bots that retry too fast. A refused
+        # request is postponed for as long as Discord says, so the wait happens elsewhere.
         self.max_ratelimit_timeout = max_rate_limit_wait_s
 
     async def request(self, route: Route, **request_options: Any) -> Any:
-        """One request."""
+        """Send one request."""
         try:
             return await super().request(
                 redirect_discord_route(route, self.api_url), **request_options
             )
         except asyncio.CancelledError:
-            # Who is broken off while Discord wants no requests at all would let the library hold
-            # back all others for ever.
+            # If a request is cancelled during a global rate limit, the library would block all
+            # others forever.
             self._global_over.set()
             raise
 
     async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
-        """The gateway: the public one only where the API is the public one."""
+        """Connect to the gateway. The public gateway is used only with the public API."""
         public = str(DiscordWebSocket.DEFAULT_GATEWAY)
         if url.startswith(public) and self.api_url != Route.BASE:
             gateway = await self.request(Route("GET", "/gateway/bot"))
@@ -64,7 +64,7 @@ class DiscordHttpClient(HTTPClient):
 
 
 class RedirectedWebhookAdapter(AsyncWebhookAdapter):
-    """Answers to slash commands, at the API's address."""
+    """Sends answers to slash commands to the API's address."""
 
     def __init__(self, api_url: str) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class RedirectedWebhookAdapter(AsyncWebhookAdapter):
     async def request(
         self, route: Route, session: aiohttp.ClientSession, **request_options: Any
     ) -> Any:
-        """One request."""
+        """Send one request."""
         return await super().request(
             redirect_discord_route(route, self._api_url), session, **request_options
         )

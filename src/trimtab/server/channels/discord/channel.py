@@ -1,4 +1,4 @@
-"""The channel of a Discord bot: one connection after another, until it is closed."""
+"""The channel of a Discord bot. It reconnects until it is closed."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.service import AgentService
 
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds that messages that have come in have to reach the queue before the channel closes."""
+"""Seconds for received messages to reach the queue before the channel closes."""
 FATAL_CLOSE_CODES = (4004, 4010, 4011, 4012, 4013)
-"""Codes of Discord after which another attempt would end in the same."""
+"""Discord close codes after which another attempt would fail in the same way."""
 
 log = logging.getLogger("trimtab.discord")
 
 
 class DiscordChannel:
-    """One bot."""
+    """The channel of one bot."""
 
     def __init__(
         self, service: AgentService, agent_name: str, config: DiscordSpec, timing: DiscordTiming
@@ -50,16 +50,16 @@ class DiscordChannel:
 
     @property
     def name(self) -> str:
-        """What its routes are called."""
+        """The channel name in its routes."""
         return "discord"
 
     @property
     def routes(self) -> Sequence[Any]:
-        """None: Discord is listened to, it does not call."""
+        """No routes, because Discord does not call this server."""
         return ()
 
     async def run(self) -> None:
-        """Take in what comes, until cancelled. Raises `DiscordLoginRefused`."""
+        """Receive messages until cancelled. Raises `DiscordLoginRefused`."""
         loop = asyncio.get_running_loop()
         first_s, max_s = self._timing.first_reconnect_wait_s, self._timing.max_retry_wait_s
         failures = 0
@@ -70,46 +70,46 @@ class DiscordChannel:
             await asyncio.sleep(compute_backoff_s(failures, first_s=first_s, max_s=max_s))
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Send one reply; raises as `delivery.DeliverReply` says."""
+        """Send one reply. Raises the errors of `delivery.DeliverReply`."""
         if matches_access_list(self._config.deny, {str(reply.route.address.get("channel"))}):
             raise Undeliverable("the channel is in discord.deny")
         await self._reply_sender.send_reply(reply)
         self._typing_indicator.on_reply_sent(reply.session)
 
     async def close(self) -> None:
-        """Keep what has come in, and leave."""
+        """Store the received messages, and disconnect."""
         await self._intake.wait_until_idle(CLOSE_TIMEOUT_S)
         await self._typing_indicator.close()
         await self._disconnect()
 
     async def _run_connection(self) -> None:
-        """One client, until it can go on no more."""
+        """Run one client until its connection fails for good."""
         self._bot = bot = DiscordBot(self._intake, api_url=self._config.api, timing=self._timing)
         try:
             await bot.start(self._config.token)
         except discord.LoginFailure:
             raise DiscordLoginRefused(
-                "Discord does not accept the token; copy it anew from the developer portal, "
+                "Discord does not accept the token; copy a new one from the developer portal, "
                 "Bot, Reset Token"
             ) from None
         except discord.PrivilegedIntentsRequired:
             raise DiscordLoginRefused(
-                "the bot may not read messages; switch on Message Content Intent in the developer "
+                "the bot may not read messages; enable Message Content Intent in the developer "
                 "portal, Bot, Privileged Gateway Intents"
             ) from None
         except discord.ConnectionClosed as closed:
             if closed.code in FATAL_CLOSE_CODES:
                 raise DiscordLoginRefused(
-                    f"Discord ended the connection with code {closed.code}; look whether the "
-                    "token is the newest one"
+                    f"Discord closed the connection with code {closed.code}; check that the token "
+                    "is the newest one"
                 ) from None
-            log.warning("the connection to Discord ended: %s", closed)
+            log.warning("Discord closed the connection: %s", closed)
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             log.warning("Discord cannot be reached: %r", error)
         except Exception:
-            # What Discord sent could not even be taken apart. A new session begins, and what was
-            # said meanwhile is looked up.
-            log.exception("the connection to Discord broke")
+            # The library could not parse what Discord sent. The next connection fetches missed
+            # messages.
+            log.exception("connection to Discord failed")
         finally:
             await self._disconnect()
 

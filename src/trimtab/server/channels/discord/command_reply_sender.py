@@ -1,4 +1,4 @@
-"""Sends what does not go through the outbox: answers to slash commands, notices about files."""
+"""Send messages outside the outbox: answers to slash commands, and notices about files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab.server.channels.discord.gateway_client import DiscordBot
 from trimtab.server.channels.discord.message_splitting import split_discord_message
 
 MAX_ALT_TEXT_CHARS = 1_024
-"""Characters that may tell of a picture to those who do not see it."""
+"""Maximum number of characters of a picture's alternative text."""
 
 log = logging.getLogger("trimtab.discord")
 
@@ -21,7 +21,7 @@ log = logging.getLogger("trimtab.discord")
 async def send_slash_command_reply(
     interaction: discord.Interaction[DiscordBot], reply: CommandReply
 ) -> None:
-    """Tell it; if that fails the person asks again."""
+    """Send the answer to a slash command. If it fails, the user can send the command again."""
     safe = reply.text.replace("```", "'''")
     first, *more = split_discord_message(
         f"```\n{safe}\n```" if reply.monospace else reply.text
@@ -31,16 +31,16 @@ async def send_slash_command_reply(
         for text in more:
             await interaction.followup.send(text, ephemeral=True)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning("the reply to a command could not be sent: %r", error)
+        log.warning("sending the reply to a command failed: %r", error)
 
 
 async def send_channel_notice(bot: DiscordBot, channel_id: int, text: str) -> None:
-    """Say something in a channel; if it does not arrive, the model says it as well."""
+    """Send a notice to a channel. If it fails, the model still mentions the refused file."""
     try:
         for piece in split_discord_message(text):
             await bot.get_partial_messageable(channel_id).send(piece)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning("what was said of a file did not go out: %r", error)
+        log.warning("sending the notice about a file failed: %r", error)
 
 
 async def _send_first_piece(
@@ -52,7 +52,7 @@ async def _send_first_piece(
         try:
             await interaction.edit_original_response(content=text, attachments=[drawn])
         except discord.HTTPException as error:
-            log.warning("the image of the context could not be sent: %s", error)
+            log.warning("sending the context image failed: %s", error)
         else:
             return
     await interaction.edit_original_response(content=text)

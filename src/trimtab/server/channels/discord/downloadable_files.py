@@ -1,4 +1,4 @@
-"""Files that come with a message from Discord."""
+"""Files that come with a Discord message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import discord
 from trimtab.server.channels.chat_files import FetchableChatFile, FileFetchFailed
 
 MAX_FILES_PER_MESSAGE = 10
-"""Files of one message that are taken; Discord sends no more."""
+"""Maximum number of files of one message. Discord sends no more."""
 FETCH_TIMEOUT_S = 30.0
 """Seconds that fetching a file may take."""
 
@@ -31,7 +31,7 @@ def _build_chat_file(attachment: discord.Attachment) -> FetchableChatFile:
             async with asyncio.timeout(FETCH_TIMEOUT_S):
                 return await attachment.read()
         except FETCH_ERRORS as error:
-            log.warning("a file could not be fetched: %s", type(error).__name__)
+            log.warning("fetching a file failed: %s", type(error).__name__)
             raise FileFetchFailed from error
 
     return FetchableChatFile(

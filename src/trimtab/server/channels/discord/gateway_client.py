@@ -1,4 +1,4 @@
-"""discord.py's client: passes on what the gateway says, and goes on after what it cannot read."""
+"""The discord.py client: forwards gateway events, and continues after unreadable ones."""
 
 from __future__ import annotations
 
@@ -23,36 +23,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trimtab.discord")
 
-# Nothing is ever said by voice, so nobody needs to hear at each start that it cannot be.
+# Voice is never used, so disable the library's warnings about it at each start.
 discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
 
 
 class DiscordEventHandler(Protocol):
-    """What is called for each event."""
+    """Handles the events of the gateway."""
 
     def pause_until_caught_up(self, bot: DiscordBot) -> None:
-        """A session begins: what comes now waits until `missed` has looked for what came before."""
+        """Let new messages wait until `catch_up` has fetched the missed ones. A session begins
+        now."""
         ...
 
     async def catch_up(self, bot: DiscordBot) -> None:
-        """All servers are known: look for what came while nobody listened."""
+        """Fetch the messages that were missed. All servers are known now."""
         ...
 
     async def handle_message(
         self, bot: DiscordBot, message: discord.Message, *, edited: bool = False
     ) -> None:
-        """Somebody has written, or written otherwise."""
+        """Handle a new or edited message."""
         ...
 
     async def handle_command(
         self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
     ) -> None:
-        """Somebody has used a slash command."""
+        """Handle a slash command."""
         ...
 
 
 def build_discord_intents() -> discord.Intents:
-    """What the bot hears: servers, messages and what they say."""
+    """Return the events that the bot receives: servers, messages and their content."""
     wanted = discord.Intents.none()
     wanted.guilds = wanted.guild_messages = wanted.dm_messages = True
     wanted.message_content = True
@@ -60,18 +61,18 @@ def build_discord_intents() -> discord.Intents:
 
 
 class DiscordBot(discord.Client):
-    """One connection to Discord, and those that follow it."""
+    """One connection to Discord, and its reconnections."""
 
     def __init__(
         self, event_handler: DiscordEventHandler, *, api_url: str, timing: DiscordTiming
     ) -> None:
-        # Read by `_get_state`, which the library calls in its own beginning.
+        # `_get_state` reads these, and the library calls it in its constructor.
         self._api_url = api_url
         self._timing = timing
         super().__init__(
             intents=build_discord_intents(),
             allowed_mentions=discord.AllowedMentions.none(),
-            # What was said is in the log; nothing is looked up here.
+            # The log has the messages, so no cache is needed here.
             max_messages=None,
             member_cache_flags=discord.MemberCacheFlags.none(),
             chunk_guilds_at_startup=False,
@@ -94,57 +95,57 @@ class DiscordBot(discord.Client):
         return state
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
-        """Called by the library for all that happens."""
-        # What comes while the connection is given up is looked up by the next one.
+        """Dispatch an event. The library calls this for every event."""
+        # The next connection fetches what arrives while this one closes.
         if not self.is_closed():
             super().dispatch(event, *args, **kwargs)
 
     async def setup_hook(self) -> None:
-        """Called by the library when the token was accepted."""
+        """Register the slash commands. The library calls this after the login."""
         self.logged_in = True
         try:
             await self.tree.sync()
         except discord.DiscordException as error:
-            log.warning("slash commands could not be registered: %s", error)
+            log.warning("registering slash commands failed: %s", error)
 
     async def before_identify_hook(self, shard_id: int | None, *, initial: bool = False) -> None:
-        """Called by the library before a session is begun."""
+        """Wait before a new session. The library calls this."""
         del shard_id
         if not initial:
             await asyncio.sleep(self._timing.identify_interval_s)
 
     async def on_connect(self) -> None:
-        """A session begins."""
+        """Handle the start of a session."""
         self._event_handler.pause_until_caught_up(self)
 
     async def on_ready(self) -> None:
-        """All servers are known."""
+        """Handle the event that all servers are known."""
         await self._event_handler.catch_up(self)
 
     async def on_message(self, message: discord.Message) -> None:
-        """Somebody has written."""
+        """Handle a new message."""
         await self._event_handler.handle_message(self, message)
 
     async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """Somebody has edited a message; also called if Discord has only added a preview."""
+        """Handle an edited message. Discord also sends this if it only added a preview."""
         if payload.message.edited_at is not None:
             await self._event_handler.handle_message(self, payload.message, edited=True)
 
     async def on_error(self, event_method: str, /, *args: object, **kwargs: object) -> None:
-        """Called by the library where one of the above fails."""
+        """Log the failure of an event handler. The library calls this."""
         del args, kwargs
         log.error("%s failed", event_method, exc_info=True)  # noqa: LOG014 - called in a handler
 
     async def _run_slash_command(
         self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
     ) -> None:
-        # Of this task alone: other clients of the process answer where they did.
+        # Only for this task: other clients of the process keep their own adapter.
         async_context.set(self._interaction_adapter)
         await self._event_handler.handle_command(interaction, command, argument)
 
 
 class SlashCommandTree(app_commands.CommandTree[DiscordBot]):
-    """Slash commands; one that cannot be read is passed over."""
+    """The slash commands. An unreadable one is skipped."""
 
     async def _call(self, interaction: discord.Interaction[DiscordBot]) -> None:
         try:
@@ -155,27 +156,27 @@ class SlashCommandTree(app_commands.CommandTree[DiscordBot]):
     async def on_error(
         self, interaction: discord.Interaction[DiscordBot], error: app_commands.AppCommandError, /
     ) -> None:
-        """Called by the library where a command fails."""
+        """Log the failure of a command. The library calls this."""
         del interaction
         _log_command_error(error)
 
 
 def _log_command_error(error: Exception) -> None:
-    log.warning("a command could not be read: %r", error)
+    log.warning("unreadable slash command: %r", error)
 
 
 GatewayEventParser = Callable[[Any], None]
 
 
 def skip_unreadable_gateway_events(parsers: dict[str, GatewayEventParser]) -> None:
-    """Let an event that the library cannot read be passed over, and not end the connection."""
+    """Skip events that the library cannot read, so that they do not end the connection."""
 
     def guarded(event: str, parse: GatewayEventParser) -> GatewayEventParser:
         def attempt(data: Any) -> None:
             try:
                 parse(data)
             except Exception as error:  # noqa: BLE001 - whatever Discord sends, the bot goes on
-                log.warning("an event %s could not be read: %r", event, error)
+                log.warning("unreadable event %s: %r", event, error)
 
         return attempt
 
@@ -191,7 +192,7 @@ def _build_slash_command(
     async def plain(interaction: discord.Interaction[DiscordBot]) -> None:
         await handler(interaction, name, "")
 
-    @app_commands.describe(handle="A message by its number, such as m12, or a placeholder's handle")
+    @app_commands.describe(handle="A message number such as m12, or the handle in a placeholder")
     async def with_handle(interaction: discord.Interaction[DiscordBot], handle: str) -> None:
         await handler(interaction, name, str(handle))
 

@@ -1,4 +1,4 @@
-"""What was said in Discord, as the text that the agent reads."""
+"""Build the text that the agent reads from a Discord message."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from trimtab.server.channels.inbound_text import (
 from trimtab.text.utf8 import replace_lone_surrogates
 
 EMPTY_MESSAGE_TEXT = "[a message without words]"
-"""Stands for a message that only names the bot."""
+"""Replaces a message that only mentions the bot."""
 USER_MESSAGE_TYPES = (discord.MessageType.default, discord.MessageType.reply)
-"""Kinds of messages that somebody has written."""
+"""Types of messages that a user wrote."""
 
 
 def is_discord_snowflake(value: int) -> bool:
-    """Whether Discord could have given it: it counts in 64 bits."""
+    """Whether Discord could have assigned this id, which has 64 bits."""
     return 0 < value < 1 << 63
 
 
 def is_direct_message(message: discord.Message) -> bool:
-    """Whether it was said to the bot alone."""
+    """Whether it was sent to the bot alone."""
     return isinstance(message.channel, discord.DMChannel)
 
 
 def is_written_by_person(message: discord.Message) -> bool:
-    """Whether a person wrote it: two bots that answer each other would not end."""
+    """Whether a person wrote it. Two bots that answer each other would never stop."""
     author = message.author
     if not all(map(is_discord_snowflake, (message.id, message.channel.id, author.id))):
         return False
@@ -41,7 +41,7 @@ def is_written_by_person(message: discord.Message) -> bool:
 
 
 def is_addressed_to_discord_bot(message: discord.Message, bot_user_id: int) -> bool:
-    """Whether a message is meant for the bot: it is named, or replied to."""
+    """Whether a message mentions the bot or replies to it."""
     if any(user.id == bot_user_id for user in message.mentions):
         return True
     replied = _find_replied_message(message)
@@ -51,7 +51,7 @@ def is_addressed_to_discord_bot(message: discord.Message, bot_user_id: int) -> b
 def format_discord_message_for_agent(
     message: discord.Message, bot_user_id: int, *, edited: bool = False
 ) -> str:
-    """What is said to the agent; in a server with the name of who says it."""
+    """Return the text for the agent. In a server, it includes the sender's name."""
     lines = [text] if (text := _readable_text(message, bot_user_id)) else []
     lines += [f"[sticker: {collapse_whitespace(sticker.name)}]" for sticker in message.stickers]
     if message.poll is not None:
@@ -69,7 +69,7 @@ def format_discord_message_for_agent(
 
 
 def build_thread_title(message: discord.Message, bot_user_id: int) -> str:
-    """What a thread that begins with it is called: its first words."""
+    """Return the title of a thread that begins with this message: its first words."""
     words = collapse_whitespace(_readable_text(message, bot_user_id))
     short = words if len(words) <= 80 else f"{words[:79]}…"
     return short or f"With {_sender_name(message.author)}"[:80]
@@ -80,7 +80,7 @@ def _sender_name(user: discord.abc.User) -> str:
 
 
 def _readable_text(message: discord.Message, bot_user_id: int) -> str:
-    """The text without the bot's own name, and with the names of others instead of their ids."""
+    """Return the text without the bot's mention, and with names in place of user ids."""
     text = re.sub(rf"<@!?{bot_user_id}>", "", str(message.content))
     for user in message.mentions:
         text = re.sub(rf"<@!?{user.id}>", lambda _, user=user: f"@{_sender_name(user)}", text)
@@ -93,7 +93,7 @@ def _find_replied_message(message: discord.Message) -> discord.Message | None:
 
 
 def _quote_replied_message(message: discord.Message, bot_user_id: int) -> str:
-    """The beginning of what is replied to."""
+    """Return the beginning of the message that is replied to."""
     replied = _find_replied_message(message)
     if replied is None:
         return ""

@@ -2,4 +2,4 @@ from __future__ import annotations
 
 
 class DiscordLoginRefused(RuntimeError):
-    """Discord does not let the bot in, and will not until somebody changes something."""
+    """Discord refuses the login, and will do so until an operator changes the configuration."""

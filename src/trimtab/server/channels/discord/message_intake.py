@@ -1,4 +1,4 @@
-"""The way of a message from Discord to the queue: who may, where it belongs, in order, once."""
+"""Handle Discord messages until they are in the queue: access, session, order, no duplicates."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
 
 MAX_INTAKE_ATTEMPTS = 10
-"""Attempts to keep what came in."""
+"""Attempts to store a message."""
 BACKFILL_TIMEOUT_S = 120.0
-"""Seconds that looking for what was missed may take before new messages are taken in."""
+"""Seconds that fetching missed messages may take before new messages are handled."""
 MAX_CACHED_THREADS = 1_000
-"""Threads that the library does not know of and that are kept in mind here."""
+"""Maximum number of cached threads that the library does not know."""
 COMMAND_FAILED_TEXT = "This did not work. The operator can see why in the log."
 THREAD_ARCHIVE_MINUTES: Literal[10080] = 10_080
-"""Minutes without a word after which Discord puts a thread aside: a week, the longest."""
+"""Minutes without a message after which Discord archives a thread: a week, the longest."""
 THREAD_EXISTS_CODE = 160004
-"""Discord's code for a message that has a thread already."""
+"""Discord's code for a message that already has a thread."""
 
 RETRYABLE_INTAKE_ERRORS = (
     StoreError,
@@ -63,13 +63,13 @@ RETRYABLE_INTAKE_ERRORS = (
     OSError,
     RuntimeError,
 )
-"""What may be over the next time: also a crowd, and a connection that was closed meanwhile."""
+"""Errors that may pass, including a full queue and a connection that was closed meanwhile."""
 
 log = logging.getLogger("trimtab.discord")
 
 
 class DiscordMessageIntake:
-    """Takes in the messages and commands for one agent."""
+    """Handles the messages and commands for one agent."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class DiscordMessageIntake:
         self._intake_tasks: set[asyncio.Task[object]] = set()
 
     def pause_until_caught_up(self, bot: DiscordBot) -> None:
-        """What comes now waits for what came before it."""
+        """Let new messages wait for the missed ones."""
         self._bot = bot
         self._caught_up.clear()
 
     async def catch_up(self, bot: DiscordBot) -> None:
-        """Hand in what was said while nobody listened, then let on what has come since."""
+        """Post the missed messages, then release those that have arrived since."""
         async with self._backfill_lock:
             try:
                 async with asyncio.timeout(BACKFILL_TIMEOUT_S):
@@ -107,16 +107,16 @@ class DiscordMessageIntake:
                     ):
                         await self._accept(bot, message, edited=False)
             except Exception:
-                log.exception("missed messages could not be fetched")
+                log.exception("fetching missed messages failed")
             finally:
                 self._caught_up.set()
 
     async def handle_message(
         self, bot: DiscordBot, message: discord.Message, *, edited: bool = False
     ) -> None:
-        """Hand in what somebody has written."""
-        # Nothing may be awaited before the lock: tasks begin in the order of Discord's events, and
-        # the lock keeps it.
+        """Post a user's message."""
+        # Await nothing before the lock: tasks begin in the order of Discord's events, and the lock
+        # keeps that order.
         async with self._channel_locks.hold(message.channel.id):
             await self._caught_up.wait()
             await self._accept(bot, message, edited=edited)
@@ -124,22 +124,27 @@ class DiscordMessageIntake:
     async def handle_command(
         self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
     ) -> None:
-        """Carry out a slash command, and answer the one who used it and nobody else."""
+        """Carry out a slash command. Only its user sees the answer."""
         channel, user = interaction.channel, interaction.user
         place = await self._resolve_channel(interaction.client, channel)
         if channel is None or place is None:
             return
         sender = _build_origin(user.id, channel.id, place, interaction.guild_id)
         if user.bot or not is_discord_origin_allowed(self._config, sender):
-            log.info("not allowed, so not answered: /%s from %s", command, sender)
+            log.info(
+                "the bot does not answer /%s from %s: `allow` and `deny` of discord do not permit "
+                "it",
+                command,
+                sender,
+            )
             return
         try:
-            # Within three seconds, whatever comes behind it.
+            # Discord allows three seconds for this, however long the command takes.
             await interaction.response.defer(ephemeral=True, thinking=True)
         except discord.HTTPException as error:
-            log.warning("/%s is too late or a repeat, and is not answered: %s", command, error)
+            log.warning("/%s came too late or twice, so it is not answered: %s", command, error)
             return
-        # Behind what was written before it.
+        # After the messages that were written before it.
         async with self._channel_locks.hold(channel.id):
             try:
                 reply = await run_chat_command(
@@ -155,7 +160,7 @@ class DiscordMessageIntake:
         await send_slash_command_reply(interaction, reply)
 
     async def wait_until_idle(self, timeout_s: float) -> None:
-        """Wait until all that has come is kept."""
+        """Wait until all received messages are stored."""
         if self._intake_tasks:
             await asyncio.wait(set(self._intake_tasks), timeout=timeout_s)
 
@@ -167,7 +172,7 @@ class DiscordMessageIntake:
         )
 
     async def _accept(self, bot: DiscordBot, message: discord.Message, *, edited: bool) -> None:
-        """Keep what is meant for the agent, however often that must be tried."""
+        """Store a message that is meant for the agent, with retries."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
         is_outer = task not in self._intake_tasks
@@ -175,7 +180,7 @@ class DiscordMessageIntake:
         try:
             await self._accept_with_retries(bot, message, edited=edited)
         except Exception as error:  # noqa: BLE001 - whatever Discord sends, the bot goes on
-            log.warning("message %s could not be read: %r", message.id, error)
+            log.warning("unreadable message %s: %r", message.id, error)
         finally:
             if is_outer:
                 self._intake_tasks.discard(task)
@@ -185,7 +190,7 @@ class DiscordMessageIntake:
     ) -> None:
         for attempt in range(1, MAX_INTAKE_ATTEMPTS + 1):
             try:
-                # What came through a connection that has ended goes on through the next.
+                # A message from an ended connection continues on the next one.
                 await self._post_message(self._bot or bot, message, edited=edited)
             except RETRYABLE_INTAKE_ERRORS as error:
                 log.warning("message %d is not stored yet: %r", message.id, error)
@@ -214,14 +219,16 @@ class DiscordMessageIntake:
         guild = guild or getattr(message.channel, "guild_id", None)
         sender = _build_origin(message.author.id, message.channel.id, place, guild)
         if not is_discord_origin_allowed(self._config, sender):
-            log.info("not allowed, so not answered: %s", sender)
+            log.info(
+                "the bot does not answer %s: `allow` and `deny` of discord do not permit it", sender
+            )
             return
         channel = await self._find_conversation_channel(bot, message, place)
         session, key = self._session_id_for(channel), discord_message_key(message.id)
         before = await self._service.find_message_by_key(session, key)
         if before is not None:
             if not edited or _leading_text(before) == format_discord_message_for_agent(message, me):
-                return  # it came again, or a preview was added to it
+                return  # a duplicate, or a preview was added to it
             key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
         said, refusal = await build_user_message(
             format_discord_message_for_agent(message, me, edited=before is not None),
@@ -246,14 +253,14 @@ class DiscordMessageIntake:
             await send_channel_notice(bot, channel, refusal)
 
     async def _resolve_channel(self, bot: DiscordBot, channel: object) -> object:
-        """The channel, with what it belongs to; None where that is not known."""
+        """Return the channel with its parent. None if it is unknown."""
         if isinstance(channel, discord.DMChannel):
-            # The library takes for direct whatever names no server.
+            # The library treats every message without a server as direct.
             known = bot.get_channel(channel.id)
             return channel if known is None or isinstance(known, discord.DMChannel) else None
         if not isinstance(channel, discord.PartialMessageable):
             return channel
-        # Without its parent nobody can say whether a thread is allowed.
+        # Without its parent, it is unknown whether a thread is allowed.
         if channel.id not in self._threads:
             found = await fetch_discord_channel(bot, channel.id)
             if not isinstance(found, discord.Thread):
@@ -273,11 +280,13 @@ class DiscordMessageIntake:
     async def _find_conversation_channel(
         self, bot: DiscordBot, message: discord.Message, resolved_channel: object
     ) -> int:
-        """Where the conversation is held: a thread of its own where that is wanted and may be."""
+        """Return the channel of the conversation: a new thread if `threads` is on and it is
+        possible."""
         if not self._config.threads or not isinstance(resolved_channel, discord.TextChannel):
             return message.channel.id
         try:
-            # It has the id of the message it begins with, so a second attempt finds the first's.
+            # A thread has the id of its first message, so a second attempt finds the thread of the
+            # first.
             await bot.http.start_thread_with_message(
                 message.channel.id,
                 message.id,
@@ -289,7 +298,7 @@ class DiscordMessageIntake:
                 return message.id
             if error.status >= 500:
                 raise
-            log.info("no thread in channel %d: %s", message.channel.id, error)
+            log.info("creating a thread in channel %d failed: %s", message.channel.id, error)
             return message.channel.id
         return message.id
 
@@ -299,13 +308,13 @@ def _bot_user_id(bot: DiscordBot) -> int:
 
 
 def _leading_text(message: Message) -> str:
-    """The words of a message of ours, which come before its files."""
+    """Return the text of one of our messages, which comes before its files."""
     parts = message.parts
     return parts[0].text if parts and isinstance(parts[0], Text) else ""
 
 
 def _is_own_thread(channel: object, bot_user_id: int) -> bool:
-    """Whether it is a thread that the bot has opened: all that is said there is said to it."""
+    """Whether the bot opened this thread, so that all messages in it are for the bot."""
     return isinstance(channel, discord.Thread) and channel.owner_id == bot_user_id
 
 

@@ -1,4 +1,4 @@
-"""Long replies in pieces that Discord takes, cut where a reader would; code stays code."""
+"""Split long replies for Discord at good places. Code stays code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimtab.server.channels.text_splitting import CutSign, find_cut
 from trimtab.server.channels.utf16 import count_utf16_units, max_prefix_length, snap_cut_to_grapheme
 
 MAX_MESSAGE_UTF16_UNITS = 2_000
-"""Characters of one message, counted as UTF-16 does: whoever keeps to it is right either way."""
+"""Maximum length of a message in UTF-16 units. However Discord counts, this is within its limit."""
 _CODE_FENCE_END = "\n```"
 _CODE_BLOCK = re.compile(
     r"```(?:(?P<language>[\w+#.-]{1,32})?\n)?(?P<code>.*?)(?P<close>```|\Z)", re.DOTALL
@@ -16,7 +16,7 @@ _CODE_BLOCK = re.compile(
 _UNSPLITTABLE_TOKEN = re.compile(
     r"<(?:@[!&]?\d+|#\d+|a?:\w+:\d+|t:-?\d+(?::\w)?|/[^<>\n]{1,120}:\d+|id:\w+)>|https?://\S+"
 )
-"""What is one thing to a reader: people, channels, emoji, times, commands, addresses."""
+"""Patterns that must not be cut: users, channels, emoji, times, commands, addresses."""
 _CUT_SIGNS: tuple[CutSign, ...] = (
     ("\n\n", 2),
     ("\n", 2),
@@ -25,14 +25,14 @@ _CUT_SIGNS: tuple[CutSign, ...] = (
     (" ", 2),
     (" ", 8),
 )
-"""The best first."""
+"""Separators, the best first."""
 
 
 def split_discord_message(text: str, max_units: int = MAX_MESSAGE_UTF16_UNITS) -> list[str]:
-    """The text in pieces within the limit, in order; white space at a cut is left out.
+    """Return the text in pieces within the limit, in order, without white space at the cuts.
 
-    A block of code is not cut if it fits into one piece; a longer one is closed and opened again.
-    Nothing for a text that says nothing.
+    A block of code that fits into one piece is not cut. A longer one is closed and opened again. An
+    empty text gives no pieces.
     """
     pieces, at = [""], 0
     for block in _CODE_BLOCK.finditer(text):
@@ -47,7 +47,7 @@ def _append_code_block(pieces: list[str], block: re.Match[str], max_units: int) 
     code, head = block["code"], f"```{block['language'] or ''}\n"
     if not code.strip():
         return
-    # One that was never closed, as in a reply that was cut off, would not be shown as code.
+    # A block that was never closed, as in a truncated reply, would not be shown as code.
     whole = block[0] if block["close"] else f"{head}{code.rstrip()}{_CODE_FENCE_END}"
     if count_utf16_units(whole) <= max_units:
         parts = [whole]
@@ -62,7 +62,7 @@ def _append_code_block(pieces: list[str], block: re.Match[str], max_units: int) 
 
 
 def _split_code(code: str, max_units: int) -> list[str]:
-    """Code in parts, cut between lines; a line is cut only if it is longer than a part."""
+    """Split code between lines. A line is cut only if it is longer than a part."""
     parts = [""]
     for line in code.split("\n"):
         rest = line
@@ -91,7 +91,7 @@ def _append_prose(pieces: list[str], prose: str, max_units: int) -> None:
             max_units=max_units,
             used_units=used,
             signs=_CUT_SIGNS,
-            # What is further away than two messages reach is not cut here.
+            # Ignore what is further away than two messages.
             unsplittable=[
                 one.span() for one in _UNSPLITTABLE_TOKEN.finditer(rest, 0, 2 * max_units)
             ],

@@ -1,4 +1,4 @@
-"""Finds messages that were written while the bot was away: the gateway does not repeat them."""
+"""Find messages that were written while the bot was offline. The gateway does not repeat them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from trimtab.server.channels.discord.gateway_client import DiscordBot
 from trimtab.server.service import AgentService
 
 MAX_BACKFILLED_SESSIONS = 200
-"""Conversations that are looked at, those used last."""
+"""Maximum number of conversations to check, the most recently used ones."""
 MAX_LISTED_SESSIONS = 100_000
-"""Sessions of the store among which these are looked for."""
+"""Maximum number of stored sessions among which these are searched."""
 MAX_MESSAGES_PER_CHANNEL = 100
-"""Messages of one conversation that are made up for, the oldest."""
+"""Maximum number of missed messages of one conversation, the oldest ones."""
 MAX_EVENTS_SEARCHED = 10_000
-"""Events from the end of a log among which the last message from Discord is looked for."""
+"""Number of events at the end of a log that are searched for the last Discord message."""
 _SESSIONS_PER_PAGE = 1_000
 
 log = logging.getLogger("trimtab.discord")
 
 
 def discord_message_key(message_id: int) -> str:
-    """By what a message is known in its session."""
+    """Return the key of a message in its session."""
     return f"discord:{message_id}"
 
 
 async def iter_missed_discord_messages(
     service: AgentService, bot: DiscordBot, session_prefix: str
 ) -> AsyncIterator[discord.Message]:
-    """Messages behind the last one known, in each channel that is known, in order."""
+    """Yield the messages after the last known one of each known channel, in order."""
     for number, last in (await _last_message_by_channel(service, bot, session_prefix)).items():
         channel = await fetch_discord_channel(bot, number)
         if not isinstance(channel, discord.abc.Messageable):
@@ -48,7 +48,7 @@ async def iter_missed_discord_messages(
                 count += 1
                 yield message
         except discord.DiscordException as error:
-            log.warning("missed messages of channel %d cannot be read: %s", number, error)
+            log.warning("reading missed messages of channel %d failed: %s", number, error)
         if count == MAX_MESSAGES_PER_CHANNEL:
             log.warning(
                 "channel %d: more than %d messages were missed", number, MAX_MESSAGES_PER_CHANNEL
@@ -56,7 +56,7 @@ async def iter_missed_discord_messages(
 
 
 async def fetch_discord_channel(bot: DiscordBot, channel_id: int) -> object:
-    """A channel by its id; None where the bot does not see it."""
+    """Return a channel by its id. None if the bot cannot see it."""
     found = bot.get_channel(channel_id)
     if found is not None:
         return found
@@ -66,7 +66,7 @@ async def fetch_discord_channel(bot: DiscordBot, channel_id: int) -> object:
         except discord.RateLimited as limited:
             await asyncio.sleep(limited.retry_after)
         except (discord.DiscordException, KeyError, TypeError, ValueError) as error:
-            log.debug("channel %d cannot be seen: %r", channel_id, error)
+            log.debug("channel %d is not visible: %r", channel_id, error)
             return None
     return None
 
@@ -74,7 +74,7 @@ async def fetch_discord_channel(bot: DiscordBot, channel_id: int) -> object:
 async def _last_message_by_channel(
     service: AgentService, bot: DiscordBot, session_prefix: str
 ) -> dict[int, int]:
-    """By channel, the last message known; a thread is known in the channel it was opened in."""
+    """Return the last known message by channel. A thread counts for its parent channel."""
     found: dict[int, int] = {}
     for session in await _recent_sessions(service, session_prefix):
         name = session.removeprefix(session_prefix)
@@ -85,13 +85,13 @@ async def _last_message_by_channel(
         channel = await fetch_discord_channel(bot, number)
         me = bot.user.id if bot.user is not None else 0
         if isinstance(channel, discord.Thread) and channel.owner_id == me:
-            # A thread has the id of the message that it began with.
+            # A thread has the id of its first message.
             found[channel.parent_id] = max(number, found.get(channel.parent_id, 0))
     return {number: last for number, last in found.items() if last}
 
 
 async def _recent_sessions(service: AgentService, session_prefix: str) -> list[str]:
-    """Those used last, and those that still wait for their first turn."""
+    """Return the most recently used sessions, and those that wait for their first turn."""
     used: list[tuple[float, str]] = []
     after = session_prefix
     for _ in range(MAX_LISTED_SESSIONS // _SESSIONS_PER_PAGE):
@@ -112,7 +112,8 @@ async def _recent_sessions(service: AgentService, session_prefix: str) -> list[s
 
 
 async def _find_last_message_id(service: AgentService, session_id: str) -> int:
-    """Return the id of a session's newest message from Discord, logged or waiting; 0 for none."""
+    """Return the id of a session's newest Discord message, logged or waiting. 0 if there is
+    none."""
     newest, after = 0, 0
     while waiting := await service.queue.pending(session_id, after=after, limit=100):
         newest = max(newest, *(_parse_message_key(inbound.key) for inbound in waiting))
@@ -129,7 +130,7 @@ async def _find_last_message_id(service: AgentService, session_id: str) -> int:
 
 
 def _parse_message_key(key: str) -> int:
-    """The message's id in a key of ours, or of an edit of it; 0 in any other."""
+    """Return the message id in one of our keys, or in that of an edit. 0 for any other key."""
     channel, _, rest = key.partition(":")
     number = rest.partition(":")[0]
     return int(number) if channel == "discord" and number.isdecimal() else 0

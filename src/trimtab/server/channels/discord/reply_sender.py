@@ -1,4 +1,4 @@
-"""Replies into Discord: each once, as far as Discord lets us know."""
+"""Send replies to Discord, once as far as Discord allows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from trimtab.server.channels.reply_progress import ReplyProgress, ReplyProgressT
 from trimtab.server.delivery import RetryDelivery, Undeliverable
 from trimtab.server.queue.inbound_outbound import OutboundMessage
 
-RESENT_NOTICE = "-# This may be there already: nobody knows whether it arrived.\n"
-"""Stands before a reply that is sent again when Discord no longer knows its nonce."""
+RESENT_NOTICE = "-# Sent again: this message may already have arrived.\n"
+"""Precedes a reply that is sent again after Discord has forgotten its nonce."""
 NONCE_TTL_S = 120.0
-"""Seconds in which Discord knows a nonce again: "a few minutes", so we count on two."""
+"""Seconds for which Discord remembers a nonce. It documents "a few minutes", so we assume two."""
 HTTP_UNAUTHORIZED = 401
 HTTP_TOO_MANY_REQUESTS = 429
 
 
 class DiscordReplySender:
-    """Sends replies through whichever connection there is."""
+    """Sends replies through the current connection."""
 
     def __init__(
         self, get_bot: Callable[[], DiscordBot | None], *, clock: Callable[[], float] = time.time
@@ -38,7 +38,7 @@ class DiscordReplySender:
         self._progress_tracker = ReplyProgressTracker(clock=clock)
 
     async def send_reply(self, reply: OutboundMessage) -> None:
-        """Send one reply; raises as `delivery.DeliverReply` says."""
+        """Send one reply. Raises the errors of `delivery.DeliverReply`."""
         bot = self._get_bot()
         if bot is None or not bot.logged_in:
             raise RetryDelivery(1.0, "Discord is not connected yet")
@@ -56,7 +56,8 @@ class DiscordReplySender:
                     )
 
     def _may_arrive_twice(self, progress: ReplyProgress) -> bool:
-        """Whether the next piece may be there already, and Discord may not know its nonce."""
+        """Whether the next piece may already have arrived, and Discord may have forgotten its
+        nonce."""
         since = progress.unconfirmed_since
         return since is not None and self._clock() - since > NONCE_TTL_S
 
@@ -90,19 +91,20 @@ class DiscordReplySender:
 
 
 def compute_message_nonce(reply_key: str, piece_index: int) -> str:
-    """What Discord knows a piece of a reply by; it takes 25 characters."""
+    """Return the nonce of a piece of a reply. Discord allows 25 characters."""
     return hashlib.blake2b(f"{reply_key}#{piece_index}".encode(), digest_size=12).hexdigest()
 
 
 def _classify_http_error(error: discord.HTTPException) -> Exception:
-    """What an error says about the reply; itself where nobody knows whether it arrived."""
+    """Return the delivery error for an HTTP error. If the outcome is unknown, return the error
+    itself."""
     reason = f"{error.status}, Discord's code {error.code}: {error.text}"
     if error.status == HTTP_TOO_MANY_REQUESTS:
         return RetryDelivery(_read_retry_after(error), f"Discord asks to wait: {reason}")
     if error.status == HTTP_UNAUTHORIZED:
         return RetryDelivery(60.0, "Discord does not accept the token")
     if 400 <= error.status < 500:
-        return Undeliverable(f"Discord does not take it: {reason}")
+        return Undeliverable(f"Discord rejected the message: {reason}")
     return error
 
 
@@ -121,4 +123,4 @@ def _parse_channel_address(reply: OutboundMessage) -> tuple[int, int | None]:
             return channel, None if reply_to is None else int(reply_to)
     except (KeyError, TypeError, ValueError):
         pass
-    raise Undeliverable(f"no channel of Discord is named by {dict(address)!r}")
+    raise Undeliverable(f"invalid Discord channel in the reply's address {dict(address)!r}")

@@ -1,4 +1,4 @@
-"""How long the bot waits for what."""
+"""Wait times of the Discord channel."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordTiming:
-    """Waits, in seconds. The defaults are what Discord asks for; tests take less."""
+    """Waits in seconds. The defaults are what Discord asks for. Tests use shorter ones."""
 
     identify_interval_s: float = 5.0
-    """Before a session is begun anew: Discord allows one in so many seconds."""
+    """Before a new session. Discord allows one session in this time."""
     guild_ready_timeout_s: float = 2.0
-    """For the next server to be announced at the start, before missed messages are looked for."""
+    """For the next server to be announced at the start, before missed messages are fetched."""
     first_reconnect_wait_s: float = 1.0
-    """Before the first attempt to connect anew after something unforeseen; then twice as long."""
+    """Before the first reconnection after an unexpected failure. It doubles each time."""
     max_retry_wait_s: float = 60.0
-    """At most before any attempt."""
+    """Maximum before any attempt."""
     typing_interval_s: float = 8.0
-    """Between two signs that the bot is writing; Discord shows one for ten."""
+    """Between two typing indicators. Discord shows one for ten seconds."""
     max_rate_limit_wait_s: float = 10.0
-    """That a request waits for a rate limit by itself; a longer one is put off."""
+    """Maximum wait for a rate limit. With a longer limit, the request is postponed."""
     first_intake_retry_s: float = 0.5
-    """Before a message that could not be queued is tried again; then twice as long."""
+    """Before storing a message is retried. It doubles each time."""

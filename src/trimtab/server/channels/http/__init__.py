@@ -1,4 +1,4 @@
-"""HTTP: sessions of served agents for programs. Needs the extra `serve`."""
+"""The HTTP API: sessions of served agents for programs. Needs the extra `serve`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: the client shares the answers' types, not the server."""
+    """Import a name at its first use, because the client needs only the response types."""
     if name not in _HOMES:
         raise AttributeError(f"module 'trimtab.server.channels.http' has no attribute {name!r}")
     return getattr(import_module(f"trimtab.server.channels.http.{_HOMES[name]}"), name)

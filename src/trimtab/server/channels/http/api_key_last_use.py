@@ -1,7 +1,7 @@
-"""When each API key was last used, to a minute: in memory, and in a file beside that of the keys.
+"""When each API key was last used, to the minute: in memory, and in a file beside the key file.
 
-The key file is written by `trimtab keys` alone and may be mounted read-only, so this is a file of
-its own. Where it cannot be written either, the times are in memory and in the metric
+Only `trimtab keys` writes the key file, and it may be mounted read-only, so this is a separate
+file. If that is not writable either, the times are in memory and in the metric
 `trimtab_api_key_last_used_timestamp_seconds`, until the process ends.
 """
 
@@ -21,7 +21,7 @@ from trimtab.observe.server_metrics import set_api_key_last_used
 
 LAST_USE_FILE_VERSION = 1
 SAVE_INTERVAL_S = 60.0
-"""Seconds between two writes, however many keys are used however often."""
+"""Seconds between two writes, however often keys are used."""
 
 log = logging.getLogger("trimtab.http")
 
@@ -31,21 +31,24 @@ class ApiKeyLastUse:
 
     def __init__(self, key_path: Path) -> None:
         self.path = build_last_use_path(key_path)
-        """Where it is kept."""
+        """Path of the file."""
         self._last_used: dict[str, float] = {}
         self._unsaved = False
         self._could_save = True
 
     def record(self, key_name: str) -> None:
-        """A key was used now; nothing is written yet."""
+        """Record that a key was used now. Nothing is written yet."""
         now = time.time()
         self._last_used[key_name] = now
         self._unsaved = True
         set_api_key_last_used(key_name, now)
 
     def save(self, known_names: Collection[str]) -> None:
-        """Write what is new, of keys that are known. Other processes may write the same file: of
-        each key the latest use stays, unless two write in the same moment."""
+        """Write the new times of known keys.
+
+        Other processes may write the same file. For each key the latest use stays, unless two
+        processes write in the same moment.
+        """
         if not self._unsaved:
             return
         self._unsaved = False
@@ -57,8 +60,8 @@ class ApiKeyLastUse:
         except OSError as error:
             if self._could_save:
                 log.warning(
-                    "when keys were last used is not kept: %s cannot be written (%s); the metric "
-                    "trimtab_api_key_last_used_timestamp_seconds has it",
+                    "the last use of keys is not stored: %s cannot be written (%s); the metric "
+                    "trimtab_api_key_last_used_timestamp_seconds still shows the last use",
                     *(self.path, error.strerror),
                 )
             self._could_save = False
@@ -67,12 +70,12 @@ class ApiKeyLastUse:
 
 
 def build_last_use_path(key_path: Path) -> Path:
-    """The file beside a key file, `keys.last-used.json` beside `keys.json`."""
+    """Return the path of the file beside a key file: `keys.last-used.json` beside `keys.json`."""
     return key_path.with_name(f"{key_path.stem}.last-used.json")
 
 
 def read_api_key_last_use(path: Path) -> Mapping[str, float]:
-    """By the names of keys, seconds since the epoch; empty if nothing readable is there."""
+    """Return seconds since the epoch by key name. Empty if there is no readable file."""
     try:
         data: Any = json.loads(path.read_bytes())
         if data["v"] != LAST_USE_FILE_VERSION:
@@ -96,7 +99,8 @@ async def save_last_use_regularly(
 
 
 def _replace_file(path: Path, last_used: Mapping[str, float]) -> None:
-    """Whole or not at all. It is not synced: what a crash of the machine loses comes again."""
+    """Replace the file atomically. It is not synced, because times that a crash loses are recorded
+    again."""
     data = {"v": LAST_USE_FILE_VERSION, "last_used": last_used}
     handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # is 0600
     try:

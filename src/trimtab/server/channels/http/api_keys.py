@@ -1,4 +1,4 @@
-"""Who may ask: API keys in a file. Only a hash of each key is kept."""
+"""API keys in a file. Only a hash of each key is stored."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ from trimtab.server.channels.http.api_key_last_use import (
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, is_valid_name
 
 KEY_FILE_VERSION = 2
-"""Version 1 had no roles. An earlier release refuses version 2, so that it cannot take a key that
-only reads for one that may do everything."""
+"""Version 1 had no roles.
+
+An older release refuses version 2. Otherwise it could treat a read-only key as one that may do
+everything.
+"""
 KEY_PREFIX = "tt_"
-"""So that scanners for leaked secrets, and people, know a key when they see one."""
+"""Lets scanners for leaked secrets, and people, recognise a key."""
 
 GROUP_AND_OTHER_BITS = 0o077
 MAX_EXPIRY_S = 253_402_300_799.0
-"""The last second of the year 9999, since the epoch: later ones have no date."""
+"""The last second of the year 9999, since the epoch. Later times have no date."""
 
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -42,8 +45,11 @@ log = logging.getLogger("trimtab.http")
 
 
 KeyRole = Literal["metrics", "read", "talk", "admin"]
-"""What a key may do. `read`, `talk` and `admin` each include the one before. `metrics` reads
-`/metrics`, which counts all tenants, and is part of no other: the others belong to one tenant."""
+"""What a key may do.
+
+`read`, `talk` and `admin` each include the one before. `metrics` reads `/metrics`, which counts all
+tenants. The other roles do not include it, because they belong to one tenant.
+"""
 KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
 INCLUDED_ROLES: Mapping[KeyRole, frozenset[KeyRole]] = MappingProxyType(
     {
@@ -53,64 +59,65 @@ INCLUDED_ROLES: Mapping[KeyRole, frozenset[KeyRole]] = MappingProxyType(
         "admin": frozenset[KeyRole]({"read", "talk", "admin"}),
     }
 )
-"""By the role of a key, those whose operations it opens."""
+"""For each role of a key, the roles whose operations it may use."""
 
 
 class InvalidKeyFile(ValueError):
-    """The file of keys cannot be used."""
+    """The key file cannot be used."""
 
 
 class ApiKeyExpired(Exception):
-    """The key is known, and its time is over."""
+    """The key is known but has expired."""
 
     def __init__(self, name: str, expires: float) -> None:
         self.name = name
-        """The key's name."""
+        """Name of the key."""
         self.expires = expires
         """When it expired, in seconds since the epoch."""
-        super().__init__(f"the key {name} has expired")
+        super().__init__(f"key {name} has expired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredApiKey:
-    """What is kept of a key."""
+    """The stored data of a key."""
 
     name: str
-    """What its owner calls it, also in logs."""
+    """The name that its owner gave it. Logs contain it."""
     sha256: str
-    """Of the whole key, in hexadecimal digits. A key has 256 random bits: no salt is needed."""
+    """Hash of the whole key in hexadecimal digits. A key has 256 random bits, so no salt is
+    needed."""
     role: KeyRole
     """What it may do."""
     tenant: str = DEFAULT_TENANT
-    """Whose sessions it opens; of no meaning for a key that reads metrics."""
+    """The tenant whose sessions it can use. Without meaning for a key that reads metrics."""
     agents: tuple[str, ...] | None = None
-    """Agents that it may use; None for all."""
+    """Agents that it may use. None for all."""
     created: float = 0.0
-    """When it was made, in seconds since the epoch."""
+    """When it was created, in seconds since the epoch."""
     expires: float | None = None
-    """From when on it is refused, in seconds since the epoch; None for never."""
+    """When it expires, in seconds since the epoch. None for never."""
     narrowed: bool = False
-    """Whether it was made when a key for metrics opened sessions as well. It no longer does."""
+    """Whether it was created when a key for metrics could also use sessions. It no longer can."""
 
     def has_expired(self, now: float) -> bool:
-        """Whether its time is over, at a time in seconds since the epoch."""
+        """Whether it has expired, at a time in seconds since the epoch."""
         return self.expires is not None and now >= self.expires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCaller:
-    """Who asks."""
+    """The caller of a request."""
 
     name: str
-    """The key's name; `local` without keys."""
+    """Name of the key. `local` without keys."""
     tenant: str = DEFAULT_TENANT
-    """Whose sessions are meant."""
+    """The tenant whose sessions it uses."""
     agents: tuple[str, ...] | None = None
-    """Agents that may be used; None for all."""
+    """Agents that it may use. None for all."""
     role: KeyRole | None
-    """What may be done; None for all of it, where there are no keys."""
+    """The role of the caller. None if there are no keys, so that everything is allowed."""
     key_sha256: str = ""
-    """Of the key, as it is kept; empty where there are no keys."""
+    """Stored hash of the key. Empty if there are no keys."""
 
     def has_role(self, required: KeyRole) -> bool:
         """Whether this caller may use an operation that needs a role."""
@@ -122,15 +129,15 @@ class ApiCaller:
 
 
 LOCAL_CALLER = ApiCaller(name="local", role=None)
-"""Everybody on this machine, where there are no keys."""
+"""Every caller on this machine, if there are no keys."""
 
 
 class ApiKeyFile:
-    """The keys of a file, read again when it changes: rotation needs no restart."""
+    """The keys of a file, which is read again when it changes. Rotation needs no restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """Where it is."""
+        """Path of the file."""
         self.last_use = ApiKeyLastUse(path)
         """When each key was last used."""
         self._file_stamp: tuple[int, int, int] | None = None
@@ -141,25 +148,25 @@ class ApiKeyFile:
         self.current_keys()
 
     def current_keys(self) -> list[StoredApiKey]:
-        """All that are accepted now; none where the file is gone."""
+        """Return the keys that are accepted now. Empty if the file is gone."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
             self._file_stamp, self._keys, self._keys_by_hash = None, [], {}
             return []
         except OSError as error:
-            log.warning("the file of keys cannot be looked at: %s", error)
+            log.warning("checking the key file failed: %s", error)
             return self._keys
         stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if stamp != self._file_stamp:
             try:
                 self._keys = read_stored_api_keys(self.path)
             except (InvalidKeyFile, OSError) as error:
-                # A slip of the hand must not lock everybody out, nor let anybody in.
-                log.warning("the changed file of keys is ignored: %s", error)
+                # A typing error must neither lock all callers out nor let anyone in.
+                log.warning("ignoring the changed key file: %s", error)
             if found.st_mode & GROUP_AND_OTHER_BITS:
                 log.warning(
-                    "%s can be read by others, so the next start refuses it; run: chmod 600 %s",
+                    "other users can read %s, so the next start will refuse it; run: chmod 600 %s",
                     *(self.path, self.path),
                 )
             self._file_stamp = stamp
@@ -168,8 +175,10 @@ class ApiKeyFile:
         return self._keys
 
     def is_caller_still_valid(self, caller: ApiCaller) -> bool:
-        """Whether a caller's key is there still, opens the same and has not expired: a stream
-        outlives the request that was admitted."""
+        """Whether a caller's key still exists, is unchanged and has not expired.
+
+        A stream can outlive the permission of its request.
+        """
         self.current_keys()
         key = self._keys_by_hash.get(caller.key_sha256)
         return (
@@ -179,25 +188,27 @@ class ApiKeyFile:
         )
 
     def log_narrowed_keys(self) -> None:
-        """Say in the log which keys open less than they did when they were made."""
+        """Log which keys can do less than when they were created."""
         for key in self.current_keys():
             if key.narrowed:
                 log.warning(
-                    "the key %s reads /metrics and nothing else; an earlier version made it, and "
-                    "there it opened sessions as well. For sessions make another one: trimtab "
-                    "keys create NAME --file %s",
+                    "key %s can only read /metrics now; the older version that created it also "
+                    "gave it access to sessions. For sessions, create another key: trimtab keys "
+                    "create NAME --file %s",
                     *(key.name, self.path),
                 )
 
     async def save_last_use_regularly(self) -> None:
-        """Keep when each key was last used, for as long as this runs."""
+        """Store when each key was last used, while this runs."""
         await save_last_use_regularly(
             self.last_use, lambda: {key.name for key in self.current_keys()}
         )
 
     def find_caller(self, api_key: str) -> ApiCaller | None:
-        """Who has this key, None for nobody; raises `ApiKeyExpired`. Each comparison takes the same
-        time, and all are made."""
+        """Return the caller with this key, or None. Raises `ApiKeyExpired`.
+
+        All keys are compared, in constant time.
+        """
         digest = hash_api_key(api_key)
         found: StoredApiKey | None = None
         for key in self.current_keys():
@@ -218,7 +229,7 @@ class ApiKeyFile:
 
 
 def hash_api_key(api_key: str) -> str:
-    """What is kept of a key."""
+    """Return the stored hash of a key."""
     return hashlib.sha256(api_key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -230,11 +241,11 @@ def create_api_key(
     role: KeyRole,
     expires: float | None = None,
 ) -> tuple[str, StoredApiKey]:
-    """A key, to be shown once, and what is kept of it."""
+    """Create a key. Return its text, to be shown once, and its stored data."""
     if role == "metrics" and (agents or tenant != DEFAULT_TENANT):
         raise ValueError(
-            "a key for metrics opens no sessions, so it has neither a tenant nor agents: leave "
-            "these out, or make two keys"
+            "a key for metrics cannot use sessions, so it has neither a tenant nor agents: omit "
+            "these, or create two keys"
         )
     for what, word in (
         ("key", key_name),
@@ -242,9 +253,7 @@ def create_api_key(
         *(("agent", a) for a in agents or ()),
     ):
         if not is_valid_name(word):
-            raise ValueError(
-                f"no {what} can be called {word!r}; use letters, digits and . _ - : @ + ="
-            )
+            raise ValueError(f"invalid {what} name {word!r}: use letters, digits and . _ - : @ + =")
     text = f"{KEY_PREFIX}{secrets.token_urlsafe(32)}"
     kept = StoredApiKey(
         name=key_name,
@@ -259,29 +268,28 @@ def create_api_key(
 
 
 def read_stored_api_keys(path: Path) -> list[StoredApiKey]:
-    """The keys in a file; raises `InvalidKeyFile` with what is wrong."""
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-        raise InvalidKeyFile(f"{path} is no file; `trimtab keys` writes one")
+    """Return the keys in a file. Raises `InvalidKeyFile` with the reason."""
+    if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would block
+        raise InvalidKeyFile(f"{path} is not a regular file; `trimtab keys` writes one")
     try:
         data = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        raise InvalidKeyFile(f"{path} is no JSON; `trimtab keys` writes this file") from None
+        raise InvalidKeyFile(f"{path} is not valid JSON; `trimtab keys` writes this file") from None
     version: Any = cast("dict[str, Any]", data).get("v") if isinstance(data, dict) else None
     if version not in (1, KEY_FILE_VERSION):
         raise InvalidKeyFile(
-            f"{path} is no file of keys of version 1 to {KEY_FILE_VERSION}; `trimtab keys create "
-            "NAME --file "
-            f"{path.name}` writes one"
+            f"{path} is not a key file of version 1 to {KEY_FILE_VERSION}; create one with "
+            f"`trimtab keys create NAME --file {path.name}`"
         )
     upgrade = _upgrade_key_of_version_1 if version == 1 else dict[str, Any]
     try:
         return [_key_from_json(upgrade(each)) for each in cast("Any", data)["keys"]]
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise InvalidKeyFile(f"{path} holds something that is no key; remove it by hand") from None
+        raise InvalidKeyFile(f"{path} contains an invalid key; remove it by hand") from None
 
 
 def write_key_file(path: Path, keys: list[StoredApiKey]) -> None:
-    """Put the keys into a file that only its owner reads, whole or not at all."""
+    """Replace the key file atomically. Only its owner can read it."""
     data = {"v": KEY_FILE_VERSION, "keys": [_key_to_json(key) for key in keys]}
     handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # is 0600
     try:
@@ -297,8 +305,11 @@ def write_key_file(path: Path, keys: list[StoredApiKey]) -> None:
 
 
 def _key_to_json(key: StoredApiKey) -> dict[str, Any]:
-    """As it stands in the file. A key for metrics has no tenant there: one that has was made when
-    it opened sessions."""
+    """Return a key as it is stored.
+
+    A key for metrics has no tenant in the file. One that has a tenant was created when it could use
+    sessions.
+    """
     data = asdict(key)
     del data["narrowed"]
     if key.role == "metrics" and not key.narrowed:
@@ -307,7 +318,7 @@ def _key_to_json(key: StoredApiKey) -> dict[str, Any]:
 
 
 def _upgrade_key_of_version_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Without roles a key opened either metrics or all that has to do with sessions."""
+    """Add a role: without roles, a key was for metrics or for everything with sessions."""
     kept = {name: value for name, value in data.items() if name != "metrics"}
     return {**kept, "role": "metrics" if data.get("metrics") else "admin"}
 
@@ -330,7 +341,7 @@ def _key_from_json(data: dict[str, Any]) -> StoredApiKey:
     if expires is not None and not (
         math.isfinite(float(expires)) and 0 <= float(expires) <= MAX_EXPIRY_S
     ):
-        raise ValueError(key.name)  # what is no time would never come
+        raise ValueError(key.name)  # a time that is not a number would never come
     if not _SHA256_HEX.fullmatch(key.sha256) or not all(map(is_valid_name, names)):
         raise ValueError(key.name)
     return key

@@ -1,7 +1,8 @@
-"""The route class of all routes: what holds for a request before FastAPI parses anything of it.
+"""The route class of all routes: checks that run before FastAPI parses a request.
 
-FastAPI reads a body before it runs a dependency, so the caller cannot be one: the key, the role
-and the rate are checked here, then the names of query parameters, then the body arrives in time.
+FastAPI reads a body before it runs a dependency, so authentication cannot be a dependency. This
+class checks the key, the role and the rate, then the names of query parameters. Then it reads the
+body within a time limit.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ BODY_TIMEOUT_S = 30.0
 """Seconds that a body may take to arrive."""
 MAX_QUERY_FIELDS = 20
 REQUIRED_ROLE_KEY = "x-required-role"
-"""Under which the OpenAPI document says which role an operation needs."""
+"""The key in the OpenAPI document for the role that an operation needs."""
 
 RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class JsonResponse(JSONResponse):
-    """JSON as all of this API writes it."""
+    """JSON in the format of this API."""
 
     def render(self, content: Any) -> bytes:
         return encode_json_bytes(content)
 
 
 class ApiRequest(Request):
-    """One request, its caller known: the parameter `request` of a path function."""
+    """A request with a known caller: the parameter `request` of a path function."""
 
     raw_body: bytes = b""
-    """The body as it came; read before FastAPI asks for it."""
+    """The body as received, read before FastAPI asks for it."""
     parsed_body: RequestBody | None = None
-    """The body, validated as JSON: strict types mean JSON's there, and Python's in FastAPI."""
+    """The body, validated as JSON. FastAPI would apply strict types to Python values instead."""
 
     @property
     def server_state(self) -> HttpServerState:
-        """What is offered."""
+        """The state of the server."""
         return self.app.state.http_server_state
 
     @property
@@ -72,38 +73,39 @@ class ApiRequest(Request):
 
     @property
     def caller(self) -> ApiCaller:
-        """Who asks."""
+        """The caller."""
         return self.scope["trimtab_caller"]
 
     @property
     def wants_event_stream(self) -> bool:
-        """Whether events are asked for rather than JSON."""
+        """Whether the caller wants events instead of JSON."""
         return accepts_event_stream(self.scope)
 
     @property
     def wants_plain_text(self) -> bool:
-        """Whether plain text is asked for rather than JSON."""
+        """Whether the caller wants plain text instead of JSON."""
         return "text/plain" in self.headers.get("accept", "")
 
     async def body(self) -> bytes:
-        """The body, which has arrived."""
+        """Return the body, which has arrived."""
         return self.raw_body
 
     async def json(self) -> Any:
-        """The body as an instance of the route's model."""
+        """Return the body as an instance of the route's model."""
         return self.parsed_body
 
     def require_agent(self, agent: str) -> Agent:
-        """The agent, if this caller may use it."""
+        """Return the agent, if this caller may use it."""
         found = self.service.agents.get(agent) if self.caller.may_use(agent) else None
         if found is None:
-            raise build_agent_not_found_problem(agent)
+            has_keys = self.server_state.key_file is not None
+            raise build_agent_not_found_problem(agent, has_keys=has_keys)
         return found
 
     def session_address(self, agent: str, session: str) -> SessionAddress:
-        """The address of a session of this caller's tenant.
+        """Return the address of a session of this caller's tenant.
 
-        Whatever is asked for, the tenant is the key's: nobody can say the id of another's session.
+        The tenant is always that of the key, so a caller cannot name a session of another tenant.
         """
         self.require_agent(agent)
         if not is_valid_name(session):
@@ -111,7 +113,7 @@ class ApiRequest(Request):
         return SessionAddress(tenant=self.caller.tenant, agent=agent, name=session)
 
     async def require_session_id(self, agent: str, session: str) -> str:
-        """The id of a session, which must exist."""
+        """Return the id of a session. Raises `HttpProblem` if it does not exist."""
         address = self.session_address(agent, session)
         if not await self.service.store.position(str(address)):
             raise build_session_not_found_problem(agent, session)
@@ -119,7 +121,7 @@ class ApiRequest(Request):
 
 
 class ApiRoute(APIRoute):
-    """A route with a role; without one it is public."""
+    """A route with a required role. Without a role it is public."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -128,16 +130,16 @@ class ApiRoute(APIRoute):
 
     @property
     def required_role(self) -> KeyRole | None:
-        """What the caller's key must be good for; None where no key is needed."""
+        """The role that the caller's key needs. None if no key is needed."""
         return (self.openapi_extra or {}).get(REQUIRED_ROLE_KEY)
 
     @property
     def allowed_methods(self) -> list[str]:
-        """Its methods, in an order that stays."""
+        """Its methods, in a stable order."""
         return sorted(self.methods or ())
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check who asks, then the method; called for any method at this path."""
+        """Check the caller, then the method. This is called for any method at this path."""
         server_state: HttpServerState = scope["app"].state.http_server_state
         admit_caller(scope, server_state, self.required_role)
         is_head = scope["method"] == "HEAD" and self.required_role is None
@@ -147,7 +149,7 @@ class ApiRoute(APIRoute):
         await self.app(scope, receive, send)
 
     def get_route_handler(self) -> RouteHandler:
-        """FastAPI's handler, after our own checks."""
+        """Return FastAPI's handler, with our checks before it."""
         handle = super().get_route_handler()
         query_names = [parameter.alias for parameter in self.dependant.query_params]
         body_model = self.body_field.field_info.annotation if self.body_field else None
@@ -162,7 +164,9 @@ class ApiRoute(APIRoute):
                     cast("type[RequestBody]", body_model), asked.raw_body
                 )
             elif asked.raw_body:
-                raise HttpProblem("invalid-request", f"{asked.method} takes no body here")
+                raise HttpProblem(
+                    "invalid-request", f"this operation takes no body with {asked.method}"
+                )
             _name_session_in_log(asked)
             return await handle(asked)
 
@@ -170,7 +174,7 @@ class ApiRoute(APIRoute):
 
 
 def create_api_router(tag: str) -> APIRouter:
-    """A router whose routes are checked as all are; functions are named as their operations."""
+    """Create a router with these checks. Operation ids are the names of the functions."""
     return APIRouter(
         route_class=ApiRoute,
         default_response_class=JsonResponse,
@@ -180,22 +184,25 @@ def create_api_router(tag: str) -> APIRouter:
 
 
 def requires(role: KeyRole) -> dict[str, Any]:
-    """`openapi_extra` of a route for callers with this role."""
+    """Return the `openapi_extra` of a route for callers with this role."""
     return {REQUIRED_ROLE_KEY: role}
 
 
 PUBLIC: dict[str, Any] = {"security": []}
-"""`openapi_extra` of a route that needs no key."""
+"""The `openapi_extra` of a route that needs no key."""
 
 
 def describe_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """`responses` of a route: failures besides those that all have, and 404 where a name is in the
-    path."""
+    """Return the `responses` of a route: the errors that not all routes have.
+
+    A route with a name in its path also has 404.
+    """
     return {status: {} for status in statuses}
 
 
 def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | None) -> None:
-    """Find out who asks, and refuse those who may not; the log line names them."""
+    """Find the caller, and raise `HttpProblem` if the request is not allowed. The log line names
+    them."""
     scope["trimtab_caller"] = LOCAL_CALLER
     if role is None:
         return
@@ -204,7 +211,8 @@ def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | No
     scope["trimtab_caller"] = caller
     scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
     if role != "metrics" or server_state.key_file is not None:
-        # Without keys all share one pace, and whoever reads metrics must not wait for the others.
+        # Without keys, all callers share one limit, and a metrics scraper must not wait for the
+        # others.
         authentication.check_pace(caller.name)
     check_role(caller, role)
 
@@ -212,12 +220,12 @@ def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | No
 def _method_not_allowed_problem(scope: Scope, path: str) -> HttpProblem:
     routes = [r for r in scope["app"].routes if isinstance(r, ApiRoute) and r.path == path]
     allowed = ", ".join(method for route in routes for method in route.allowed_methods)
-    detail = f"{scope['method']} is not allowed for this path; {allowed} is"
+    detail = f"{scope['method']} is not allowed for this path; use {allowed}"
     return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
 
 
 def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
-    """Refuse a parameter that is unknown or doubled, which FastAPI would overlook."""
+    """Refuse unknown and duplicate parameters, which FastAPI would ignore."""
     if not raw_query:
         return
     try:
@@ -228,32 +236,35 @@ def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
             max_num_fields=MAX_QUERY_FIELDS,
         )
     except ValueError:
-        raise HttpProblem("invalid-request", "the query string cannot be read") from None
+        raise HttpProblem("invalid-request", "the query string is invalid") from None
     seen: set[str] = set()
     for name, _ in given:
         if name not in known_names:
-            there = f"; there is {', '.join(known_names)}" if known_names else ""
-            raise HttpProblem("invalid-request", f"there is no parameter {name!r} here{there}")
+            there = f"; valid: {', '.join(known_names)}" if known_names else ""
+            raise HttpProblem("invalid-request", f"unknown parameter {name!r}{there}")
         if name in seen:
-            raise HttpProblem("invalid-request", f"{name} is there twice; send it once")
+            raise HttpProblem("invalid-request", f"the parameter {name} occurs twice; send it once")
         seen.add(name)
 
 
 async def _read_raw_body(receive: Receive) -> bytes:
-    """The whole body; `RequestSafetyMiddleware` lets no more through than is allowed."""
+    """Return the whole body. `RequestSafetyMiddleware` enforces the size limit."""
     found = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise HttpProblem("bad-request", "the connection was closed within the body")
+                    raise HttpProblem(
+                        "bad-request", "the connection was closed before the body was complete"
+                    )
                 found += message.get("body", b"")
                 if not message.get("more_body"):
                     return bytes(found)
     except TimeoutError:
         raise HttpProblem(
-            "request-timeout", f"only {len(found):,} bytes arrived in {BODY_TIMEOUT_S:g} s"
+            "request-timeout",
+            f"only {len(found):,} bytes of the body arrived in {BODY_TIMEOUT_S:g} s",
         ) from None
 
 
@@ -266,6 +277,6 @@ def _check_content_type(request: ApiRequest) -> None:
 
 def _name_session_in_log(request: ApiRequest) -> None:
     named = [request.path_params.get(part, "") for part in ("agent", "session")]
-    if all(map(is_valid_name, named)):  # what is no name must not write the log's lines
+    if all(map(is_valid_name, named)):  # an invalid name must not get into the log
         told: dict[str, str] = request.scope.setdefault("trimtab", {})
         told["session"] = "/".join([request.caller.tenant, *named])

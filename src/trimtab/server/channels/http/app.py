@@ -1,4 +1,4 @@
-"""The application: routes, checks around them, and one form for every error."""
+"""The application: its routes, their checks, and one format for every error."""
 
 from __future__ import annotations
 
@@ -49,8 +49,11 @@ API_ROUTES = [
     )
     for route in module.router.routes
 ]
-"""All routes of the API. They are handed to the application as they are: an included router would
-be searched twice for each request."""
+"""All routes of the API.
+
+The application gets them directly, because an included router would be searched twice for each
+request.
+"""
 
 _CORS_OPTIONS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
@@ -65,19 +68,19 @@ class HttpApi(FastAPI):
     """FastAPI with our OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
-        """The document; built once."""
+        """Return the document. It is built once."""
         if self.openapi_schema is None:
             self.openapi_schema = build_openapi_document(API_ROUTES)
         return self.openapi_schema
 
     @cached_property
     def openapi_json(self) -> bytes:
-        """The document as it is sent."""
+        """Return the document as JSON bytes."""
         return encode_json_bytes(self.openapi())
 
 
 def create_http_app(server_state: HttpServerState) -> FastAPI:
-    """The application of what is offered."""
+    """Create the application."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -100,8 +103,9 @@ def create_http_app(server_state: HttpServerState) -> FastAPI:
             HTTPException: _raise_http_problem,
         },
         redirect_slashes=False,
-        openapi_url=None,  # /openapi.json and /docs are routes of ours
-        # Its spans and logs hold paths, queries and errors; `trimtab.observe` has ours, without.
+        openapi_url=None,  # /openapi.json and /docs are our own routes
+        # FastAPI's spans and logs contain paths, queries and errors. Those of `trimtab.observe` do
+        # not.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.http_server_state = server_state
@@ -110,7 +114,7 @@ def create_http_app(server_state: HttpServerState) -> FastAPI:
 
 
 class UnknownPath:
-    """What is said about an address without an operation, to those who have a key."""
+    """Answers requests to unknown paths, for callers with a key."""
 
     def __init__(self, server_state: HttpServerState) -> None:
         self._server_state = server_state
@@ -121,23 +125,23 @@ class UnknownPath:
             await send({"type": "websocket.close", "code": 1003})
         elif scope["type"] == "http":
             admit_caller(scope, self._server_state, "read")
-            raise HttpProblem("not-found", f"there is no path {scope['path']}")
+            raise HttpProblem("not-found", f"unknown path {scope['path']}")
 
 
 async def _raise_validation_problem(request: Request, error: Exception) -> NoReturn:
-    """Let `RequestSafetyMiddleware` answer, as it does for all other errors."""
+    """Let `RequestSafetyMiddleware` answer, as for all other errors."""
     del request
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
     raise build_validation_problem([(each["loc"][1:], each) for each in error.errors()]) from None
 
 
 async def _raise_http_problem(request: Request, error: Exception) -> NoReturn:
-    """What Starlette or FastAPI refuses by itself."""
+    """Convert what Starlette or FastAPI refuses by itself."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for no other
     kinds = {404: "not-found", 405: "method-not-allowed"}
     raise HttpProblem(
         kinds.get(error.status_code, "bad-request"),
-        f"{request.method} {request.url.path} is not possible",
+        f"{request.method} {request.url.path} is not supported",
         headers=dict(error.headers or {}),
     ) from None
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: from headers to a caller, or to the problem that is answered."""
+"""Authenticate callers by their headers, and check what they may do."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from trimtab.server.channels.http.rate_limit import CallerRateLimiter, compute_r
 
 BEARER_PREFIX = "bearer "
 WRONG_KEYS_PER_MINUTE = 20
-"""Requests without a valid key that one address may make in a minute, all of them at once."""
+"""Requests without a valid key that one address may make in a minute. They may come all at once."""
 IPV6_NETWORK_BITS = 64
-"""What one customer gets of IPv6: its addresses are one."""
+"""Size of the IPv6 network that one customer usually gets. It counts as one address."""
 
 log = logging.getLogger("trimtab.http")
 
 
 class CallerAuthentication:
-    """Tells callers by their keys, and holds each to its pace."""
+    """Identifies callers by their keys, and limits their request rates."""
 
     def __init__(self, key_file: ApiKeyFile | None, requests_per_minute: int) -> None:
         self._key_file = key_file
@@ -38,10 +38,11 @@ class CallerAuthentication:
         self._wrong_keys = CallerRateLimiter(WRONG_KEYS_PER_MINUTE, burst=WRONG_KEYS_PER_MINUTE)
 
     def authenticate(self, headers: Mapping[str, str], client_host: str) -> ApiCaller:
-        """Who asks, by headers of lower-case names. Raises `HttpProblem`: 401 without a valid key,
-        and 429 if too many such requests come from an address.
+        """Return the caller, given headers with lower-case names.
 
-        A valid key is never slowed by the wrong ones: others may share its address."""
+        Raises `HttpProblem`: 401 without a valid key, and 429 if too many such requests come from
+        an address. Wrong keys never slow down a valid key, because others may share its address.
+        """
         if self._key_file is None:
             return LOCAL_CALLER
         header = headers.get("authorization", "")
@@ -50,7 +51,8 @@ class CallerAuthentication:
         try:
             caller = self._key_file.find_caller(header[len(BEARER_PREFIX) :].strip())
         except ApiKeyExpired as expired:
-            # Whoever has the key may know this of it, and is known: the pace is the key's own.
+            # The caller has the key, so they may know that it expired. The rate limit is that of
+            # the key.
             self.check_pace(expired.name)
             raise _build_expired_problem(expired) from None
         if caller is None:
@@ -58,25 +60,25 @@ class CallerAuthentication:
         return caller
 
     def is_still_valid(self, caller: ApiCaller) -> bool:
-        """Whether a caller who was admitted would be admitted again."""
+        """Whether an admitted caller would be admitted again."""
         return self._key_file is None or self._key_file.is_caller_still_valid(caller)
 
     def check_pace(self, caller_name: str) -> None:
-        """Count a request of a caller; raises `HttpProblem` with 429 if there were too many."""
+        """Count a request of a caller. Raises `HttpProblem` with 429 if there were too many."""
         if wait := self._rate_limiter.take_or_retry_after_s(caller_name):
             seconds, limit = math.ceil(wait), self._requests_per_minute
             burst = compute_request_burst(limit)
             raise HttpProblem(
                 "too-many-requests",
-                f"the key {caller_name} may make {limit:,} requests in a minute, and {burst:,} at "
-                f"once; try again in {seconds} s",
+                f"rate limit of key {caller_name} exceeded: {limit:,} requests a minute, {burst:,} "
+                f"at once; try again in {seconds} s",
                 headers={"Retry-After": str(seconds)},
                 requests_per_minute=limit,
                 burst=burst,
             )
 
     def _reject(self, client_host: str, why: ApiKeyRejectionLabel, detail: str) -> HttpProblem:
-        """What is answered without a valid key; it does not depend on how near a guess is."""
+        """Return the problem for an invalid key. It does not reveal how close a guess is."""
         if wait := self._wrong_keys.take_or_retry_after_s(group_client_address(client_host)):
             count_api_key_rejection("paced")
             log.warning(
@@ -100,20 +102,20 @@ def check_role(caller: ApiCaller, required: KeyRole) -> None:
     if caller.has_role(required):
         return
     if required == "metrics":
-        detail = f"has the role {caller.role} and may not read metrics"
+        detail = f"has the role {caller.role} and cannot read metrics"
     elif caller.role == "metrics":
-        detail = f"reads /metrics and nothing else; this needs the role {required}"
+        detail = f"can only read /metrics, but this needs the role {required}"
     else:
-        detail = f"has the role {caller.role}; this needs {required}"
+        detail = f"has the role {caller.role}, but this needs {required}"
     raise HttpProblem(
         "forbidden",
-        f"the key {caller.name} {detail}; `trimtab keys create NAME --role {required}` makes one",
+        f"key {caller.name} {detail}; create another: `trimtab keys create NAME --role {required}`",
         required_role=required,
     )
 
 
 def group_client_address(host: str) -> str:
-    """What counts as one address: an IPv4 address, or a network of IPv6."""
+    """Return what counts as one address: an IPv4 address, or an IPv6 network."""
     if ":" not in host:
         return host
     try:
@@ -132,6 +134,6 @@ def _build_expired_problem(expired: ApiKeyExpired) -> HttpProblem:
     challenge = 'Bearer error="invalid_token", error_description="The key has expired"'
     return HttpProblem(
         "unauthorized",
-        f"the key {expired.name} expired at {at:%Y-%m-%d %H:%M} UTC; ask the operator for another",
+        f"key {expired.name} expired at {at:%Y-%m-%d %H:%M} UTC; ask the operator for a new one",
         headers={"WWW-Authenticate": challenge},
     )

@@ -1,8 +1,7 @@
-"""What is being written in a session right now, for all who follow it.
+"""The reply that is being written in a session, for all its followers.
 
-A hub listens once for all followers of a session and keeps the reply that is being written, whole.
-A follower has a place in it and nothing else, so one that reads slowly costs no memory: it gets
-longer pieces.
+A hub listens once for all followers of a session and keeps the whole partial reply. A follower is
+only a position in it. So a slow follower costs no memory and gets longer pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from trimtab.session.events import SummaryFinished, TextDelta
 from trimtab.stores.base import Store
 
 IDLE_HUB_TTL_S = 30.0
-"""Seconds that a hub listens on when its last follower has gone: connections break."""
+"""Seconds that a hub still listens after its last follower has gone, because connections break."""
 
 
 @dataclass(slots=True)
@@ -27,9 +26,9 @@ class PartialReply:
     """A reply that is being written."""
 
     call_position: int
-    """Position of the call that it answers."""
+    """Log position of the call that it answers."""
     deltas: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """Kind and text, in order; neighbours are of different kinds."""
+    """Kind and text, in order. Neighbours have different kinds."""
 
     def append_delta(self, delta: TextDelta) -> None:
         """Append a piece."""
@@ -39,7 +38,7 @@ class PartialReply:
             self.deltas.append((delta.kind, delta.text))
 
     def deltas_after(self, text_chars: int, thinking_chars: int) -> list[tuple[str, str]]:
-        """What is behind so many characters of each kind."""
+        """Return what follows this number of characters of each kind."""
         skip = {"text": text_chars, "thinking": thinking_chars}
         found: list[tuple[str, str]] = []
         for kind, whole in self.deltas:
@@ -51,7 +50,7 @@ class PartialReply:
 
 
 class SessionHub:
-    """One session that is followed."""
+    """The hub of one session."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store = store
@@ -62,19 +61,20 @@ class SessionHub:
         self._ignores_deltas = False
         self._change_event = asyncio.Event()
         self.partial_reply: PartialReply | None = None
-        """What is being written; None where nothing is, or its beginning was not heard."""
+        """The reply that is being written. None if there is none, or if its beginning was
+        missed."""
         self.version = 0
-        """Rises with everything that is heard."""
+        """Increases with every event."""
         self.log_version = 0
-        """Rises where there may be something new in the log."""
+        """Increases when the log may have new events."""
         self.rewrite_version = 0
-        """Rises where something that was read may have been erased since."""
+        """Increases when something that was read may have been erased."""
         self.subscribers = 0
-        """Followers, the ones that have just gone included."""
+        """Number of followers, including those that have just gone."""
 
     async def run_listener(self, queue: asyncio.Queue[ReceivedEvent], ready: asyncio.Event) -> None:
-        """Hear what happens, until cancelled."""
-        # What is being written now began before we listened.
+        """Handle events until cancelled."""
+        # A reply that is being written now began before this listener.
         try:
             await self._read_log()
             self._partly_heard_call = self._projector.open_call_position
@@ -86,17 +86,17 @@ class SessionHub:
                 await self._handle_event(await queue.get())
             except StoreError:
                 self.partial_reply, self._ignores_deltas = None, True
-                self.log_version += 1  # the followers read the log and are told
+                self.log_version += 1  # the followers read the log and get the error
             self._bump_version()
 
     def notify_log_changed(self) -> None:
-        """There may be something new in the log, or something gone from it."""
+        """Notify the followers that the log has changed."""
         self.log_version += 1
         self.rewrite_version += 1
         self._bump_version()
 
     async def wait_for_change(self, version: int, timeout_s: float) -> None:
-        """Wait for something new, but no longer than this."""
+        """Wait for a change, at most this long."""
         if self.version != version:
             return
         try:
@@ -115,17 +115,17 @@ class SessionHub:
             case EventsMissed():
                 self.partial_reply, self._ignores_deltas = None, False
                 self.log_version += 1
-                # If something is being written, we may have missed some of it.
+                # If a reply is being written, a part of it may be lost.
                 await self._read_log()
                 self._partly_heard_call = self._projector.open_call_position
             case SummaryFinished():
-                self.log_version += 1  # it comes from beside the turn, and may come amid a reply
+                self.log_version += 1  # it comes from outside the turn, perhaps during a reply
             case _:
                 self.partial_reply, self._ignores_deltas = None, False
                 self.log_version += 1
 
     async def _start_partial_reply(self) -> None:
-        """The first piece of a reply: its call is in the log already."""
+        """Begin a partial reply at its first piece. Its call is already in the log."""
         await self._read_log()
         self.log_version += 1
         call = self._projector.open_call_position
@@ -136,7 +136,7 @@ class SessionHub:
 
     async def _read_log(self) -> None:
         if await self._store.position(self._session_id) < self._position:
-            # Deleted, and begun anew: what was read is another log's.
+            # It was deleted and created again, so what was read belongs to another log.
             self._position = self._partly_heard_call = 0
             self._projector = LogToStreamProjector(self._store, self._session_id)
         if not self._position:
@@ -154,7 +154,7 @@ class SessionHub:
 
 
 class SessionHubs:
-    """Hubs by session, for as long as somebody follows it, and a while longer."""
+    """The hubs by session. They stay while a session has followers, and a little longer."""
 
     def __init__(
         self, store: Store, event_bus: EventBus, *, idle_ttl_s: float = IDLE_HUB_TTL_S
@@ -169,7 +169,7 @@ class SessionHubs:
 
     @asynccontextmanager
     async def subscribe(self, session_id: str) -> AsyncGenerator[SessionHub]:
-        """The hub of a session, listening."""
+        """Yield the hub of a session, already listening."""
         hub = self._hubs.get(session_id)
         if hub is None:
             hub = self._hubs[session_id] = SessionHub(self._store, session_id)
@@ -186,17 +186,17 @@ class SessionHubs:
             self._schedule_leave(lambda: self._drop_subscriber(session_id, hub))
 
     def notify_log_changed(self, session_id: str) -> None:
-        """Somebody has written to a session without a word."""
+        """Notify the followers of a session that its log was changed without an event."""
         if (hub := self._hubs.get(session_id)) is not None:
             hub.notify_log_changed()
 
     def notify_all(self) -> None:
-        """Let all followers look around."""
+        """Wake all followers."""
         for hub in list(self._hubs.values()):
             hub.notify_log_changed()
 
     async def close(self) -> None:
-        """Stop listening everywhere."""
+        """Stop all listeners."""
         for handle in self._pending_leaves:
             handle.cancel()
         tasks = list(self._tasks.values())

@@ -18,20 +18,21 @@ from trimtab.server.channels.http.problems import PROBLEM_KINDS, PROBLEM_MEDIA_T
 SCHEMA_REF_TEMPLATE = "#/components/schemas/{model}"
 FIRST_ERROR_STATUS = 400
 KEYED_ERROR_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)
-"""Statuses of failure that every operation with a key may have."""
+"""Error statuses that every operation with a key may have."""
 PUBLIC_ERROR_STATUSES = (400, 403, 422, 500)
-"""The same for those that need none."""
+"""Error statuses that operations without a key may have."""
 LOCATION_STATUSES = (201, 202)
 FASTAPI_ERROR_SCHEMAS = ("HTTPValidationError", "ValidationError")
 API_DESCRIPTION = """\
-Sessions of long-lived agents. An accepted message is stored, and answered in order; follow the \
-answer as server-sent events. What the model no longer sees stays readable.
+Sessions of long-lived agents. The server stores each accepted message and answers messages in \
+order. Follow the answer as server-sent events. Content that is hidden from the model stays \
+readable.
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and `help`."""
 
 
 def build_openapi_document(routes: Sequence[BaseRoute]) -> dict[str, Any]:
-    """The whole description."""
+    """Build the whole document."""
     api_routes = [route for route in routes if isinstance(route, ApiRoute)]
     document = get_openapi(
         title="Trimtab",
@@ -69,7 +70,7 @@ def _describe_problems() -> dict[str, Any]:
 
 
 def _complete_operation(operation: dict[str, Any], route: ApiRoute) -> None:
-    """Add what all operations may answer, and take out what FastAPI says of `None`."""
+    """Add the errors that all operations may have, and remove null from parameters."""
     operation.setdefault("parameters", [])
     for parameter in operation["parameters"]:
         parameter["schema"] = _without_null(parameter["schema"])
@@ -90,20 +91,22 @@ def _complete_operation(operation: dict[str, Any], route: ApiRoute) -> None:
 
 
 def _takes_response(route: ApiRoute) -> bool:
-    """Whether a function sets headers of its own; all that do set `Location`."""
+    """Whether a function sets response headers. All that do set `Location`."""
     return route.dependant.response_param_name is not None
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out has no value that means so."""
+    """Remove null: an optional parameter is omitted, not sent as null."""
     shown = {key: value for key, value in schema.items() if key not in ("title", "description")}
     kinds = [kind for kind in shown.pop("anyOf", []) if kind != {"type": "null"}]
     return {**(kinds[0] if kinds else {}), **shown}
 
 
 def _describe_response_types(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """Schemas with the texts under the fields as descriptions. FastAPI's are made at the import,
-    when reading the source for them would cost every start."""
+    """Return the response schemas with the docstrings of fields as descriptions.
+
+    FastAPI builds its own at import, and reading the source there would slow down every start.
+    """
     for each in vars(http_api_response_types).values():
         if isinstance(each, type) and hasattr(each, "__dataclass_fields__"):
             each.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)

@@ -8,7 +8,7 @@ from fastapi import Body, Header, Path, Query
 from pydantic import AfterValidator, BeforeValidator
 
 from trimtab.server.channels.http.request_bodies import MESSAGE_KEY_PATTERN, EmptyBody
-from trimtab.server.tenant_agent_session_ids import NAME_PATTERN
+from trimtab.server.tenant_agent_session_ids import NAME_DESCRIPTION, NAME_PATTERN
 
 AGENT_PATH = "/v1/agents/{agent}"
 SESSION_PATH = f"{AGENT_PATH}/sessions/{{session}}"
@@ -19,7 +19,7 @@ MAX_NUMBER_DIGITS = 19
 
 
 def _require_digits(text: object) -> object:
-    """Refuse what Python takes for a number and nobody else does: `1_0`, ` 5`, `+5`, `5.0`."""
+    """Refuse numbers that only Python accepts: `1_0`, ` 5`, `+5`, `5.0`."""
     if isinstance(text, str) and not (
         text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_DIGITS
     ):
@@ -35,15 +35,14 @@ def _refuse_nul(text: str) -> str:
 
 QueryText = Annotated[str, AfterValidator(_refuse_nul)]
 
-# A name that is invalid names nothing: it is a 404, so the pattern is for the document alone.
+# An invalid name does not exist, so it is a 404. The pattern is only for the document.
 AgentName = Annotated[
     str, Path(description="The agent.", json_schema_extra={"pattern": f"^{NAME_PATTERN}$"})
 ]
 SessionName = Annotated[
     str,
     Path(
-        description="The session: 1 to 128 letters, digits and `_ . : @ + = -`, a letter, digit or "
-        "`_` first.",
+        description=f"The session: {NAME_DESCRIPTION}.",
         json_schema_extra={"pattern": f"^{NAME_PATTERN}$"},
     ),
 ]
@@ -55,8 +54,10 @@ MessageHandle = Annotated[
     ),
 ]
 ONLY_DIGITS = BeforeValidator(_require_digits)
-"""After the bounds of a number in a query, so that these stand in the document."""
-PageSize = Annotated[int, Query(description="How many at most.", ge=1, le=1_000), ONLY_DIGITS]
+"""Comes after the bounds of a number in a query, so that the document shows these."""
+PageSize = Annotated[
+    int, Query(description="Maximum number of results.", ge=1, le=1_000), ONLY_DIGITS
+]
 LastEventId = Annotated[
     str | None,
     Header(
@@ -75,4 +76,4 @@ IdempotencyKey = Annotated[
     ),
 ]
 NoBody = Annotated[EmptyBody, Body(default_factory=EmptyBody)]
-"""Of an operation that takes nothing; `{}` may be sent."""
+"""For an operation without a body. A caller may send `{}`."""

@@ -1,4 +1,4 @@
-"""Errors of the HTTP API as problem details (RFC 9457), with what to do next."""
+"""Errors of the HTTP API as problem details (RFC 9457), with advice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from trimtab.errors import (
 from trimtab.policy.guard import CannotFit
 from trimtab.server.pausable_forks import ForksPaused
 from trimtab.server.service import AgentNotServed, QueueFull
+from trimtab.server.tenant_agent_session_ids import NAME_DESCRIPTION, is_valid_name
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:trimtab:problem:"
-"""What every `type` begins with."""
+"""Every `type` begins with this."""
 STORE_RETRY_AFTER_S = 1
-"""Seconds after which a store that could not be reached is worth another try."""
+"""Seconds before a retry if the store was unavailable."""
 QUEUE_RETRY_AFTER_S = 5
-"""Seconds after which a queue that was full is worth another try."""
+"""Seconds before a retry if the queue was full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +34,13 @@ class ProblemKind:
     """A kind of problem."""
 
     name: str
-    """The last word of its `type`."""
+    """The last part of its `type`."""
     status: int
-    """The HTTP status."""
+    """HTTP status."""
     title: str
     """The same for every problem of this kind."""
     help: str
-    """What to do about it."""
+    """What the caller can do about it."""
 
 
 PROBLEM_KINDS = {
@@ -48,7 +49,7 @@ PROBLEM_KINDS = {
         ProblemKind(
             name="bad-request",
             status=400,
-            title="The request cannot be read",
+            title="The request is malformed",
             help="Send valid HTTP; the OpenAPI document at /openapi.json shows every request.",
         ),
         ProblemKind(
@@ -86,7 +87,7 @@ PROBLEM_KINDS = {
             name="conflict",
             status=409,
             title="The request conflicts with the state of the session",
-            help="Read the detail, then try again.",
+            help="Follow the advice in `detail`, then try again.",
         ),
         ProblemKind(
             name="content-too-large",
@@ -104,83 +105,104 @@ PROBLEM_KINDS = {
             name="invalid-request",
             status=422,
             title="The request is invalid",
-            help="Correct what the detail names; /openapi.json describes every field.",
+            help="Correct what `detail` names; /openapi.json describes every field.",
         ),
         ProblemKind(
             name="idempotency-key-reused",
             status=422,
             title="The idempotency key was used for another message",
-            help="Give each message a key of its own; send a message again as it was.",
+            help="Use a new key for each message. To repeat a message, send it unchanged.",
         ),
         ProblemKind(
             name="too-many-requests",
             status=429,
             title="Too many requests",
-            help="Wait for the seconds that the header `Retry-After` names.",
+            help="Wait for the number of seconds in the header `Retry-After`.",
         ),
         ProblemKind(
             name="internal-error",
             status=500,
             title="Internal error",
-            help="Give the `instance` to the operator; it is in the server's log.",
+            help="Send the `instance` to the operator, who can find it in the server's log.",
         ),
         ProblemKind(
             name="service-unavailable",
             status=503,
             title="The service is unavailable",
-            help="Try again after the seconds that the header `Retry-After` names.",
+            help="Try again after the number of seconds in the header `Retry-After`.",
         ),
     )
 }
 
 
 class HttpProblem(Exception):
-    """Raised where it is found; becomes the answer."""
+    """An error that becomes the response."""
 
     def __init__(
-        self, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any
+        self,
+        kind: str,
+        detail: str,
+        *,
+        help: str | None = None,  # noqa: A002 - the name of the member
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> None:
         self.kind = PROBLEM_KINDS[kind]
-        """What kind of problem it is."""
+        """The kind of problem."""
         self.detail = detail
         """What happened, with the numbers."""
+        self.help = help or self.kind.help
+        """What the caller can do about it."""
         self.headers = dict(headers or {})
-        """Sent besides."""
+        """Additional response headers."""
         self.extra_members = more
-        """Further members of the document."""
+        """Additional members of the document."""
         super().__init__(detail)
 
     def to_document(self) -> dict[str, Any]:
-        """The document."""
+        """Return the problem document."""
         kind = self.kind
         return {
             "type": f"{PROBLEM_TYPE_PREFIX}{kind.name}",
             "title": kind.title,
             "status": kind.status,
             "detail": self.detail,
-            "help": kind.help,
+            "help": self.help,
             **self.extra_members,
         }
 
 
 def build_session_not_found_problem(agent: str, session_name: str) -> HttpProblem:
-    """The one answer for a session that does not exist, and for one of another tenant."""
-    return HttpProblem("not-found", f"agent {agent} has no session {session_name}")
+    """Build the response for a session that does not exist, or that belongs to another tenant."""
+    detail = f"agent {agent} has no session {session_name}"
+    if not is_valid_name(session_name):
+        detail += f"; this cannot be the name of a session: a name is {NAME_DESCRIPTION}"
+    return HttpProblem("not-found", detail)
 
 
-def build_agent_not_found_problem(agent: str) -> HttpProblem:
-    """The one answer for an agent that does not exist, and for one that a key may not use."""
-    return HttpProblem("not-found", f"there is no agent {agent}, or this key may not use it")
+def build_agent_not_found_problem(agent: str, *, has_keys: bool) -> HttpProblem:
+    """Build the response for an agent that does not exist, or that the key may not use.
+
+    `has_keys` says whether callers of this server need a key.
+    """
+    rest = ", or this key cannot use it" if has_keys else ""
+    return HttpProblem(
+        "not-found",
+        f"agent {agent} does not exist{rest}",
+        help="`GET /v1/agents` lists the agents that you can use.",
+    )
 
 
 def build_unavailable_problem(reason: str, retry_after_s: int = STORE_RETRY_AFTER_S) -> HttpProblem:
-    """Something that passes."""
+    """Build the response for a temporary failure."""
     return HttpProblem("service-unavailable", reason, headers={"Retry-After": str(retry_after_s)})
 
 
 def describe_store_trouble(error: Exception) -> str:
-    """Why the store does not work, by its kind alone: its own words name folders and hosts, and
-    are in the log."""
+    """Describe a store error by its kind only.
+
+    Its message contains folders and hosts, and is in the log.
+    """
     match error:
         case StoreFull():
             return "the store is full: no space is left to write"
@@ -191,20 +213,20 @@ def describe_store_trouble(error: Exception) -> str:
 
 
 def convert_error_to_problem(error: Exception) -> HttpProblem | None:
-    """What a known error of the parts below means to a caller; None for a mistake of ours."""
+    """Return the problem for a known error. None for an internal error."""
     match error:
         case HttpProblem():
             return error
         case SessionNotFound() | AgentNotServed():
-            # Gone since it was looked for.
-            return HttpProblem("not-found", "the session does not exist any more")
+            # It was deleted after it was found.
+            return HttpProblem("not-found", "the session no longer exists")
         case QueueFull():
             headers = {"Retry-After": str(QUEUE_RETRY_AFTER_S)}
             return HttpProblem(
                 "too-many-requests", str(error), headers=headers, waiting=error.waiting
             )
         case SessionLockedByOtherProcess() | PositionTaken() | StaleOwner():
-            return HttpProblem("conflict", "another process writes to this session; try again")
+            return HttpProblem("conflict", "another process is writing to this session; try again")
         case StoreUnavailable():
             return build_unavailable_problem(describe_store_trouble(error))
         case CannotFit() | ForksPaused():

@@ -1,6 +1,6 @@
-"""The log as those see it who follow a session: one event of the log is one of the stream, or none.
+"""Convert a log to a stream of events: each log event becomes one stream event or none.
 
-The same log gives the same stream, whenever it is read.
+The same log always gives the same stream.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
 
 FIRST_LOOKBACK_EVENTS = 64
-"""Events that are read at first to know what stands before a place in the log."""
+"""Number of events that are read first to find what comes before a log position."""
 STREAM_EVENT_KINDS: Mapping[str, str] = {
     "message": "A user or the model added a message. It replaces the deltas before it.",
     "message.delta": "The next part of the reply while it is written: `kind` (`text` or "
@@ -49,16 +49,19 @@ STREAM_EVENT_KINDS: Mapping[str, str] = {
     "messages.undone": "The messages after the position `to` were undone.",
     "messages.erased": "A text was erased: `handle`, `reason`.",
     "turn.started": "A turn starts, or starts again: discard the deltas since the last message.",
-    "turn.finished": "A turn has ended: `reason` is `done`, `stopped` if it was stopped before the "
-    "final answer, or `rejected` if the provider rejected the content: `detail` is its message. "
-    "The next request leaves out what was rejected.",
-    "turn.failed": "The turn failed and is not retried: `reason`. `resume` retries it. If the "
-    "session was deleted, `reason` says so, and the stream ends.",
-    "stream.reset": "The log does not reach the id that was sent, `unknown_id`: it is of another "
-    "session, or a back-up was restored. Read the history again; events continue after this one.",
-    "reconnect": "The server stops or its store is unavailable: connect again, with Last-Event-ID.",
+    "turn.finished": "A turn has ended. `reason` is `done`, or `stopped` if it ended before the "
+    "final answer. It is `rejected` if the provider rejected the content: `detail` is its message, "
+    "and the next request leaves out that content. It is `cost_ceiling` if the next call could "
+    "cost more than allowed: `detail` is a text for the user.",
+    "turn.failed": "The turn failed, and `reason` says why. The server does not retry it, but you "
+    "can retry it with `resume`. If the session was deleted, `reason` says so, and the stream "
+    "ends.",
+    "stream.reset": "The id that you sent, `unknown_id`, is after the end of the log. It belongs "
+    "to another session, or a backup was restored. Read the history again. Events continue after "
+    "this one.",
+    "reconnect": "The server stops or its store is unavailable. Connect again, with Last-Event-ID.",
 }
-"""What a stream consists of."""
+"""The kinds of stream events, with their descriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +71,17 @@ class ProjectedStreamEvent:
     kind: str
     """One of `STREAM_EVENT_KINDS`."""
     data: Mapping[str, Any]
-    """What it says."""
+    """Its content."""
 
 
 class LogToStreamProjector:
-    """Follows a log from somewhere on; it remembers the little that later events refer to."""
+    """Converts a log from a position on. It remembers only what later events refer to."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store = store
         self._session_id = session_id
         self.open_call_position = 0
-        """Position of the newest call that has no reply and has not failed; 0 where there is
-        none."""
+        """Position of the newest call without a reply or a failure. 0 if there is none."""
         self._had_overflow = False
         self._rejection: str | None = None
         self._cost_ceiling: str | None = None
@@ -89,7 +91,7 @@ class LogToStreamProjector:
         self._newest_tool_calls: dict[tuple[int, int], ToolCall] = {}
 
     async def replay_up_to(self, position: int) -> None:
-        """Know what stands at and before a position, as far as what follows refers to it."""
+        """Read the log up to a position, as far as later events refer to it."""
         first, back, found = position + 1, FIRST_LOOKBACK_EVENTS, list[Event]()
         while first > 1:
             start = max(1, first - back)
@@ -102,7 +104,7 @@ class LogToStreamProjector:
             await self.project_event(event)
 
     async def project_event(self, event: Event) -> ProjectedStreamEvent | None:
-        """What an event of the log is to those who follow; None where it is nothing."""
+        """Return the stream event of a log event. None if it has none."""
         body = event.body
         match body:
             case MessageAdded() | ToolResultRepair():
@@ -150,7 +152,7 @@ class LogToStreamProjector:
         if isinstance(body, MessageAdded) and body.call == self.open_call_position:
             self.open_call_position = 0
         if message.role == "assistant":
-            # Only the calls of the newest reply can still be started.
+            # Only the calls of the newest reply can still start.
             self._newest_tool_calls = {
                 (event.seq, part): call
                 for part, call in enumerate(message.parts)
@@ -230,7 +232,7 @@ class LogToStreamProjector:
 
 
 def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
-    """A message of the log as callers see it: all that was said, and no provider's own blocks."""
+    """Return a logged message for callers: all its content, without provider-specific blocks."""
     assert isinstance(event.body, MessageAdded | ToolResultRepair)  # noqa: S101 - asked for messages only
     message, seq = event.body.message, event.seq
     return MessageInfo(
@@ -258,7 +260,7 @@ def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
 
 
 def join_text_parts(message: Message) -> str:
-    """All text of a message, as its pieces were when it was written."""
+    """Return all text of a message, joined like its pieces while it was written."""
     return "".join(part.text for part in message.parts if isinstance(part, Text))
 
 

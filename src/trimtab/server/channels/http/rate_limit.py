@@ -1,4 +1,4 @@
-"""How often one caller may ask: a token bucket that fills at a steady rate."""
+"""Rate limit per caller: a token bucket that fills at a steady rate."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from collections.abc import Callable
 from trimtab.server.bounded_dict import BoundedDict
 
 BURST_S = 10.0
-"""Seconds' worth of requests that may come at once."""
+"""A burst may have as many requests as the rate allows in this number of seconds."""
 MIN_BURST_REQUESTS = 10
-"""Requests that may come at once, however slow the rate."""
+"""Minimum size of a burst, however low the rate."""
 MAX_BUCKETS = 10_000
-"""Callers that are remembered. One that is forgotten begins with a full bucket."""
+"""Number of callers that are remembered. A forgotten one begins with a full bucket."""
 
 
 def compute_request_burst(requests_per_minute: int) -> int:
-    """Requests that one caller may make at once, after a pause: a sixth of a minute's, at least
-    ten."""
+    """Return how many requests one caller may make at once after a pause.
+
+    It is a sixth of the requests per minute, at least ten.
+    """
     return int(max(MIN_BURST_REQUESTS, requests_per_minute / 60 * BURST_S))
 
 
 class CallerRateLimiter:
-    """Buckets by the caller's name, or by another text that tells callers apart."""
+    """Buckets by the caller's name, or by another text that identifies a caller."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class CallerRateLimiter:
         self._buckets: BoundedDict[str, tuple[float, float]] = BoundedDict(MAX_BUCKETS)
 
     def take_or_retry_after_s(self, caller_name: str) -> float:
-        """Take one; 0, or the seconds until one is there, and then none is taken."""
+        """Take a token and return 0. If there is none, return the seconds until there is one."""
         now = self._clock()
         left, at = self._buckets.get(caller_name, (self._capacity, now))
         left = min(self._capacity, left + (now - at) * self._tokens_per_s)

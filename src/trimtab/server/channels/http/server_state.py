@@ -1,4 +1,4 @@
-"""What is offered over HTTP, and how: one value for the whole application."""
+"""The state of the HTTP server: one value for the whole application."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from trimtab.server.service import AgentService
 
 @dataclass(slots=True, kw_only=True)
 class HttpServerState:
-    """What is offered over HTTP, and how."""
+    """The state of the HTTP server."""
 
     service: AgentService
     """Agents, sessions and queue."""
     serve_config: ServeSpec = field(default_factory=ServeSpec)
     """Limits."""
     key_file: ApiKeyFile | None = None
-    """Who may ask; None where only this machine can."""
+    """The API keys. None if only this machine can call."""
     schedule_turn: Callable[[str], Awaitable[None]]
-    """Lets a turn of a session run although nothing new was said."""
+    """Requests a turn of a session that has no new message."""
     render_metrics: Callable[[], tuple[bytes, str]] | None = None
-    """What `/metrics` answers, and its media type; None where nothing is measured."""
+    """Returns the body of `/metrics` and its media type. None if there are no metrics."""
     channel_routes: Sequence[Any] = ()
-    """Starlette routes of channels, such as webhooks: they check for themselves who asks."""
+    """Starlette routes of channels, such as webhooks. They authenticate their callers
+    themselves."""
     draining: bool = False
-    """Whether the server is about to stop: nothing new is taken in, and followers are told."""
+    """Whether the server is about to stop. It accepts nothing new, and followers must reconnect."""
     closing: bool = False
-    """Whether those who wait for an answer are told, too."""
+    """Whether callers that wait for an answer must also reconnect."""
     background_tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
-    """What goes on when an answer has been given."""
+    """Tasks that continue after a response."""
     hubs: SessionHubs = field(init=False)
-    """What is being written."""
+    """The replies that are being written."""
     authentication: CallerAuthentication = field(init=False)
-    """Tells callers by their keys, and holds each to its pace."""
+    """Identifies callers by their keys, and limits their request rates."""
 
     def __post_init__(self) -> None:
         self.hubs = SessionHubs(self.service.store, self.service.event_bus)
@@ -48,12 +49,12 @@ class HttpServerState:
         )
 
     def drain(self) -> None:
-        """Take in nothing new, and send those away who only follow."""
+        """Accept nothing new, and end the streams of followers."""
         self.draining = True
         self.hubs.notify_all()
 
     async def close(self) -> None:
-        """Send everybody away."""
+        """End all streams."""
         self.draining = self.closing = True
         self.hubs.notify_all()
         for task in self.background_tasks:
@@ -61,7 +62,7 @@ class HttpServerState:
         await asyncio.gather(*self.background_tasks, return_exceptions=True)
 
     def run_in_background(self, coroutine: Any) -> None:
-        """Let something run that no answer waits for."""
+        """Run a coroutine that no response waits for."""
         task = asyncio.ensure_future(coroutine)
         self.background_tasks.add(task)
         task.add_done_callback(self.background_tasks.discard)

@@ -1,4 +1,4 @@
-"""What holds for every request: its size, where it comes from, and that nothing leaks out."""
+"""Checks for every request: its size, its origin, and that no error leaks details."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""What a browser is told with every answer."""
+"""Security headers of every response."""
 _ENCODED_SECURITY_HEADERS = [
     (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
 ]
@@ -40,21 +40,25 @@ _ENCODED_SECURITY_HEADERS = [
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 HTTP_SERVER_ERROR = 500
 MAX_HEADER_BYTES = 65_536
-"""Of all headers together. The parser has the same limit, but only for what comes in pieces."""
+"""Maximum size of all headers. The parser has the same limit, but not for headers that come at
+once."""
 SINGLE_HEADERS = frozenset(
     {b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"origin"}
 )
-"""Headers that decide something and have one value."""
-"""The first status that says that the mistake is ours."""
+"""Headers with a single value that affect a decision."""
+"""The first status that means an error of the server."""
 
 log = logging.getLogger("trimtab.http")
 anonymous_log = logging.getLogger("trimtab.http.anonymous")
-"""Requests without a valid key: anybody can make as many as they like, so `trimtab serve` writes a
-few of these lines a minute and counts the rest."""
+"""Logs requests without a valid key.
+
+Anyone can send as many of these as they like, so `trimtab serve` writes a few lines a minute and
+counts the rest.
+"""
 
 
 class RequestSafetyMiddleware:
-    """Around everything."""
+    """The outermost middleware."""
 
     def __init__(self, app: ASGIApp, *, server_state: HttpServerState) -> None:
         self._app = app
@@ -89,7 +93,7 @@ class RequestSafetyMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 told = [*message["headers"]]
-                names = {name for name, _ in told}  # a page may have a policy of its own
+                names = {name for name, _ in told}  # a page may have its own policy
                 told += [(name, value) for name, value in own_headers if name not in names]
                 message = {**message, "headers": told}
             await send(message)
@@ -102,7 +106,7 @@ class RequestSafetyMiddleware:
         except Exception as error:  # noqa: BLE001 - nothing of a mistake of ours may leak out
             problem = convert_error_to_problem(error) or _log_fault(scope, error)
             if unread:
-                # What is still to come of the body must not be taken for the next request.
+                # The rest of the body must not be parsed as the next request.
                 problem.headers["Connection"] = "close"
             if not status:
                 await send_problem_response(problem, sending)
@@ -110,7 +114,7 @@ class RequestSafetyMiddleware:
             _log_request(scope, status, time.monotonic() - begun)
 
     def _limit_body_size(self, scope: Scope, receive: Receive) -> Receive:
-        """The same, but a body that is too large is not even read."""
+        """Return `receive` with a size limit. A body that is too large is not read."""
         most, seen = self._server_state.serve_config.max_body_bytes, 0
         told = decode_request_headers(scope).get("content-length", "")
         if told.isascii() and told.isdigit() and int(told) > most:
@@ -127,14 +131,14 @@ class RequestSafetyMiddleware:
         return limited
 
     def _check_origin(self, scope: Scope) -> None:
-        """A web page must not use the visitor's browser to reach what is on the same machine."""
+        """Prevent a web page from calling this machine through its visitor's browser."""
         headers = decode_request_headers(scope)
         if self._server_state.key_file is None and not is_loopback_host(
             _strip_port(headers.get("host", ""))
         ):
             raise HttpProblem(
                 "forbidden",
-                "without keys this server answers requests to localhost only, and not to "
+                "without keys, this server answers only requests to localhost, not to "
                 f"{headers.get('host', 'a request without a name')!r}",
             )
         origin = headers.get("origin")
@@ -146,12 +150,13 @@ class RequestSafetyMiddleware:
             return
         if origin.partition("://")[2] != headers.get("host"):
             raise HttpProblem(
-                "forbidden", f"pages of {origin} may not call this API; see serve.allowed_origins"
+                "forbidden",
+                f"web pages of {origin} cannot call this API; see serve.allowed_origins",
             )
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host's name means this machine alone."""
+    """Whether a host name means only this machine."""
     if host.lower() in ("localhost", "localhost."):
         return True
     try:
@@ -161,24 +166,24 @@ def is_loopback_host(host: str) -> bool:
 
 
 def decode_request_headers(scope: Scope) -> Mapping[str, str]:
-    """Headers by lower-case name; of those that come twice, the last."""
+    """Return the headers by lower-case name. If one occurs twice, the last value counts."""
     found: Any = scope["headers"]
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
 
 
 def get_client_host(scope: Scope) -> str:
-    """The address that a request comes from; empty where it is not known, as on a local socket."""
+    """Return the address of the caller. Empty if it is unknown, as on a local socket."""
     client: Any = scope.get("client")
     host = str(client[0]).partition("%")[0] if client else ""
     try:
         ip_address(host)
-    except ValueError:  # what a proxy of this machine says goes into the log, and is remembered
+    except ValueError:  # a local proxy may send anything, and it would be logged
         return ""
     return host
 
 
 async def send_problem_response(problem: HttpProblem, send: Send) -> None:
-    """Answer with a problem."""
+    """Send a problem as the response."""
     body = encode_json_bytes(problem.to_document())
     named = {
         "Content-Type": PROBLEM_MEDIA_TYPE,
@@ -191,19 +196,21 @@ async def send_problem_response(problem: HttpProblem, send: Send) -> None:
 
 
 def _check_framing(scope: Scope) -> None:
-    """Two lengths of one body are how a request is hidden in another: a proxy may go by one of
-    them, and we by the other."""
+    """Refuse two lengths of one body.
+
+    They can hide a request in another: a proxy may use one of them, and this server the other.
+    """
     names = {name for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         raise HttpProblem(
             "bad-request",
-            "the request has both Content-Length and Transfer-Encoding; send one of them",
+            "the request has both Content-Length and Transfer-Encoding; send only one",
             headers={"Connection": "close"},
         )
 
 
 def _check_headers(scope: Scope) -> None:
-    """Of two values a proxy may go by the first, and we by the last."""
+    """Refuse duplicate headers: a proxy may use the first value, and this server the last."""
     size = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES:
         raise HttpProblem(
@@ -212,7 +219,7 @@ def _check_headers(scope: Scope) -> None:
     names = [name for name, _ in scope["headers"] if name in SINGLE_HEADERS]
     if len(names) != len(set(names)):
         twice = next(name for name in names if names.count(name) > 1).decode()
-        raise HttpProblem("bad-request", f"the header {twice} is there twice; send it once")
+        raise HttpProblem("bad-request", f"the header {twice} occurs twice; send it once")
 
 
 def _has_body(scope: Scope) -> bool:
@@ -221,7 +228,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _strip_port(host: str) -> str:
-    """A host without its port."""
+    """Return a host without its port."""
     return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
 
 
@@ -241,17 +248,17 @@ def _log_fault(scope: Scope, error: Exception) -> HttpProblem:
         exc_info=error,
     )
     return HttpProblem(
-        "internal-error", "an error in the server, not in the request", instance=name
+        "internal-error", "the server failed; the request was not the cause", instance=name
     )
 
 
 def _route_pattern(scope: Scope) -> str:
-    """The pattern of an address; what is not known may hold anything."""
+    """Return the route pattern. An unknown path is not logged, because it may contain anything."""
     return getattr(scope.get("route"), "path", "-")
 
 
 def _known_method(scope: Scope) -> str:
-    """The method; what is not known may be as long as a header and say anything."""
+    """Return the method. An unknown one is not logged, because it may contain anything."""
     method: str = scope["method"]
     return method if method in HTTP_METHODS else OTHER_LABEL
 
@@ -272,7 +279,8 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
 
 
 def _request_log_level(path: str, status: int) -> int:
-    """Probes come every few seconds, and their failures are told by whoever probes."""
+    """Return the log level. Probes come every few seconds, and the prober reports their
+    failures."""
     failed = status >= HTTP_SERVER_ERROR
     if path in PROBE_PATHS:
         return logging.INFO if failed else logging.DEBUG

@@ -1,11 +1,11 @@
-"""A session as a stream of server-sent events that can be taken up anywhere.
+"""A session as a stream of server-sent events that can be resumed at any point.
 
-An id is a place: the position of the last event of the log that was sent, and behind it how many
-characters of the reply that is being written, text and then thinking: `12`, `12.57`, `12.57.310`.
-What is durable comes from the log; pieces come from the hub while they are written, and from the
-log when the reply is there. So whoever comes back with a place gets what follows it, once.
+An event id such as `12`, `12.57` or `12.57.310` is a position: the last log event that was sent,
+then the characters of the partial reply's text and thinking. Durable events come from the log.
+Pieces come from the hub while the reply is written, and from the log when it is complete. So a
+reader that resumes with an id gets everything after it, once.
 
-An answer that goes on until it ends or its reader has gone.
+This module also has the response that streams until the end, or until the reader has gone.
 """
 
 from __future__ import annotations
@@ -29,35 +29,37 @@ from trimtab.server.channels.http.projection import LogToStreamProjector, join_t
 from trimtab.stores.base import Store
 
 RECONNECT_DELAY_MS = 1_000
-"""Milliseconds after which a client connects again; it is told so."""
+"""Milliseconds after which a client reconnects. The stream contains this number."""
 KEEPALIVE_INTERVAL_S = 15.0
-"""Seconds without anything after which a stream says that it is alive."""
+"""Seconds of silence after which a stream sends a keep-alive comment."""
 LOG_POLL_INTERVAL_S = 5.0
-"""Seconds without news after which the log is looked at all the same."""
+"""Seconds without events after which the log is read anyway."""
 TURN_LOG_POLL_INTERVAL_S = 1.0
-"""The same for whoever waits for an answer."""
+"""The same for a caller that waits for an answer."""
 SESSION_DELETED_REASON = "the session was deleted"
-"""Why a stream fails whose session is gone, or is another one of the same name by now."""
+"""Reason of `turn.failed` if the session was deleted, even if it was created again."""
 
 _EVENT_ID_PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?")
 
 FindFailureReason = Callable[[], Awaitable[str | None]]
-"""Why the turn that is waited for was given up; None where it was not."""
+"""Returns why the awaited turn was abandoned. None if it was not."""
 IsMessageAnswered = Callable[[], Awaitable[bool]]
-"""Whether the message has its answer, though nobody has said that its turn is over: a process that
-ends between a reply and the end of its turn leaves it so."""
+"""Returns whether the message was answered although the log has no end of its turn.
+
+A process that is killed between a reply and the end of its turn causes this.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """Up to where a follower has read."""
+    """How far a follower has read."""
 
     log_position: int
-    """The last event of the log."""
+    """Position of the last log event."""
     text_chars: int = 0
-    """Characters of text of the reply that is being written."""
+    """Number of characters of the partial reply's text."""
     thinking_chars: int = 0
-    """Characters of its thinking."""
+    """Number of characters of its thinking."""
 
     def __str__(self) -> str:
         if self.thinking_chars:
@@ -68,7 +70,7 @@ class StreamPosition:
 
 
 def parse_event_id(event_id: str) -> StreamPosition | None:
-    """The place that an id names; None where it is no id of ours."""
+    """Return the position of an event id. None if the id is invalid."""
     found = _EVENT_ID_PATTERN.fullmatch(event_id)
     if found is None:
         return None
@@ -78,30 +80,30 @@ def parse_event_id(event_id: str) -> StreamPosition | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamEndConditions:
-    """Until when a stream goes on."""
+    """When a stream ends."""
 
     is_closing: Callable[[], bool]
     """Whether the server wants it to end."""
     is_caller_valid: Callable[[], bool]
-    """Whether the reader may still read: keys expire and are revoked."""
+    """Whether the reader still has access: keys expire and are revoked."""
     until_answered_key: str | None = None
-    """The message whose answer ends it; None for never."""
+    """The message whose answer ends the stream. None for never."""
     message_is_in_log: bool = False
-    """Whether that message stands before the place to begin at."""
+    """Whether that message comes before the start position."""
     find_failure_reason: FindFailureReason | None = None
-    """Looked at while nothing comes."""
+    """Called while there are no events."""
     is_message_answered: IsMessageAnswered | None = None
-    """Looked at while nothing comes and the message stands in the log."""
+    """Called while there are no events and the message is in the log."""
     log_is_verbatim: bool = True
-    """Whether the log keeps replies as they were written: not where something is redacted."""
+    """Whether the log has replies as they were written. Not if something is redacted."""
 
 
 class CallerNoLongerValid(Exception):
-    """The key of whoever reads has expired or was revoked."""
+    """The key of the reader has expired or was revoked."""
 
 
 class SessionEventStream:
-    """One who follows a session."""
+    """The stream of one follower of a session."""
 
     def __init__(
         self,
@@ -113,7 +115,8 @@ class SessionEventStream:
         *,
         unknown_position: StreamPosition | None = None,
     ) -> None:
-        """`unknown_position` is what the follower has read up to, if the log does not reach it."""
+        """Initialise the stream. `unknown_position` is the follower's position if the log is
+        shorter."""
         self._store = store
         self._session_id = session_id
         self._hub = hub
@@ -127,7 +130,7 @@ class SessionEventStream:
         self._quiet_s = 0.0
 
     async def iterate_frames(self) -> AsyncIterator[bytes]:
-        """The stream, as bytes; it ends with a turn that was waited for, else with the server."""
+        """Yield the stream as bytes. It ends with the awaited turn, or with the server."""
         yield f"retry: {RECONNECT_DELAY_MS}\n\n".encode()
         if self._unknown_position is not None:
             told = {"unknown_id": str(self._unknown_position)}
@@ -155,7 +158,7 @@ class SessionEventStream:
         except SessionNotFound:
             yield encode_sse_frame(None, "turn.failed", {"reason": SESSION_DELETED_REASON})
         except (StoreError, CallerNoLongerValid):
-            # Whoever comes again gets what follows, when the store is back; or a 401.
+            # A reader that reconnects gets the rest when the store is available, or a 401.
             yield encode_sse_frame(None, "reconnect", {})
 
     def _check_caller(self) -> None:
@@ -168,7 +171,7 @@ class SessionEventStream:
         async for event in self._store.events(self._session_id, [(max(1, read), None)]):
             found = True
             if self._hub.rewrite_version != rewrites:
-                return  # what was read ahead for a slow reader may be erased by now
+                return  # what was read ahead for a slow reader may have been erased
             if event.seq == read:
                 self._check_same_log(event)
                 continue
@@ -189,18 +192,18 @@ class SessionEventStream:
             if self._is_finished:
                 return
         if not found:
-            raise SessionNotFound(
-                self._session_id
-            )  # begun anew, and not as long yet as we have read
+            # It was created again, and its log is shorter than what was read.
+            raise SessionNotFound(self._session_id)
 
     def _check_same_log(self, event: Event) -> None:
-        """Another event in the place of the one read last is another log: it was begun anew."""
+        """Raise `SessionNotFound` if another event is at the last position: the session was created
+        again."""
         if self._last_event_time not in (None, event.at):
             raise SessionNotFound(self._session_id)
         self._last_event_time = event.at
 
     def _remaining_reply_frame(self, event: Event, call: int) -> bytes:
-        """Of a reply that is there now: the piece that follows those that were sent."""
+        """Return the rest of a reply that is complete now, after the pieces that were sent."""
         body, place = event.body, self._position
         if not call or not isinstance(body, MessageAdded) or body.call != call:
             return b""
@@ -211,7 +214,7 @@ class SessionEventStream:
                 else ""
             )
         else:
-            # Who waits for an answer gets all of it in pieces, however fast it came.
+            # A caller that waits for an answer gets all of it as pieces, however fast it came.
             rest = join_text_parts(body.message) if self._is_message_in_log else ""
         self._position = replace(place, text_chars=place.text_chars + len(rest))
         data = {"kind": "text", "text": rest}
@@ -245,7 +248,7 @@ class SessionEventStream:
             self._is_finished = True
 
     async def _wait_for_news(self, version: int, log_version_read: int) -> tuple[bytes, int]:
-        """Wait for news; what is said meanwhile, and which state of the log was read."""
+        """Wait for news. Return a frame to send, and the log version that was read."""
         look = (
             LOG_POLL_INTERVAL_S
             if self._options.until_answered_key is None
@@ -269,7 +272,7 @@ class SessionEventStream:
             and self._options.is_message_answered is not None
             and await self._options.is_message_answered()
         ):
-            # What was written while we looked comes first.
+            # Events that were written during the check come first.
             self._is_finished = not await self._has_news()
             return (
                 (encode_sse_frame(None, "turn.finished", {"reason": "done"}), log_version_read)
@@ -282,14 +285,14 @@ class SessionEventStream:
         return b"", log_version_read
 
     async def _has_news(self) -> bool:
-        """Whether the log is not as it was read: it is longer, or begun anew, or gone."""
+        """Whether the log differs from what was read: longer, created again, or gone."""
         return await self._store.position(self._session_id) != self._position.log_position
 
 
 def encode_sse_frame(
     position: StreamPosition | None, event_kind: str, data: Mapping[str, Any]
 ) -> bytes:
-    """One server-sent event; without a place it moves nobody's."""
+    """Return one server-sent event. Without a position, it has no id."""
     head = f"id: {position}\n" if position is not None else ""
     return f"{head}event: {event_kind}\ndata: ".encode() + encode_json_bytes(data) + b"\n\n"
 
@@ -298,7 +301,7 @@ EVENT_STREAM_MEDIA_TYPE = "text/event-stream"
 
 
 class EventStreamResponse(Response):
-    """Server-sent events."""
+    """A response of server-sent events."""
 
     media_type = EVENT_STREAM_MEDIA_TYPE
 
@@ -312,12 +315,12 @@ class EventStreamResponse(Response):
         self.status_code = status_code
         self.background = None
         self.open_frames = open_frames
-        """What is sent; closed whatever happens."""
+        """The frames to send. They are closed in any case."""
         self.on_disconnect = on_disconnect
-        """Called where the reader has gone before the end."""
+        """Called if the reader has gone before the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it all, as fast as it is read."""
+        """Send all frames, as fast as the reader takes them."""
         del scope
         start = [
             (b"content-type", EVENT_STREAM_MEDIA_TYPE.encode()),
@@ -353,6 +356,6 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def accepts_event_stream(scope: Scope) -> bool:
-    """Whether the caller asks for events rather than for JSON."""
+    """Whether the caller wants events instead of JSON."""
     accept = b"".join(value for name, value in scope["headers"] if name == b"accept")
     return EVENT_STREAM_MEDIA_TYPE in accept.decode("latin-1").lower()

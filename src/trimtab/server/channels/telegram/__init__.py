@@ -1,4 +1,4 @@
-"""Agents in Telegram: private chats, groups and topics, by long polling or webhook.
+"""The channel for Telegram: private chats, groups and topics, with long polling or a webhook.
 
 Needs the extra `telegram`: `pip install 'trimtab[telegram]'`.
 """

@@ -1,4 +1,4 @@
-"""Who is answered, and when: allow-lists, deny-lists, rules for single senders, mentions."""
+"""Decide which Telegram messages get an answer: allow and deny lists, sender rules, mentions."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ GROUP_CHAT_TYPES = ("group", "supergroup")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramBotIdentity:
-    """The bot itself, as Telegram knows it."""
+    """The bot's own account."""
 
     user_id: int
-    """Its id."""
+    """Id of the bot."""
     username: str
-    """Its user name, without the `@`."""
+    """User name of the bot, without the `@`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramSenderPermissions:
-    """Somebody who is answered, and under which rules."""
+    """The permissions of a sender who gets answers."""
 
     groups: Literal["mention", "all", "off"]
-    """When, in groups."""
+    """Which messages in groups get an answer."""
     commands: tuple[str, ...] | None
-    """Commands that are obeyed; None for all."""
+    """Allowed commands. None for all."""
     media: bool
-    """Whether files are taken."""
+    """Whether files are accepted."""
 
 
 def find_telegram_sender_permissions(
     config: TelegramSpec, message: Message
 ) -> TelegramSenderPermissions | None:
-    """Under which rules the sender is answered; None where they are not."""
+    """Return the permissions of a message's sender. None if they get no answer."""
     who = list_sender_identities(message)
     if not is_allowed(config, who):
         return None
@@ -56,9 +56,9 @@ def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:
 
 
 def list_sender_identities(message: Message) -> set[str]:
-    """What a list may call the sender or the place: ids and names."""
+    """Return the ids and names by which a list may refer to the sender or the chat."""
     found: set[str] = set()
-    # Who speaks as a chat, such as an administrator who hides, has a sender that is no person.
+    # If a message is sent as a chat, as by an anonymous administrator, its sender is not a person.
     speaker = message.sender_chat or message.from_user
     for one in (message.chat, speaker):
         if one is not None:
@@ -67,13 +67,13 @@ def list_sender_identities(message: Message) -> set[str]:
 
 
 def is_from_other_bot(message: Message) -> bool:
-    """Whether another bot speaks: two that answer each other would not end."""
+    """Whether another bot wrote it. Two bots that answer each other would never stop."""
     sender = message.from_user
     return message.sender_chat is None and (sender is None or sender.is_bot)
 
 
 def mentions_or_replies_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
-    """Whether a message in a group is meant for the bot: it is named, or replied to."""
+    """Whether a message in a group mentions the bot or replies to it."""
     return _is_reply_to_bot(message, bot_identity) or any(
         _entity_names_bot(kind, covered, entity, bot_identity)
         for kind, covered, entity in _iterate_entities(message)
@@ -110,7 +110,7 @@ def _iterate_entities(message: Message) -> Iterable[tuple[str, str, MessageEntit
 
 def _is_reply_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
     to = message.reply_to_message
-    # In a topic every message is a reply to the one that began it, which nobody has said.
+    # In a topic, every message replies to the one that created it, which no user wrote.
     if to is None or to.from_user is None or to.forum_topic_created is not None:
         return False
     return to.from_user.id == bot_identity.user_id

@@ -1,4 +1,4 @@
-"""The connection to the Bot API: python-telegram-bot, with its time limits and no token in logs."""
+"""The Bot API client: python-telegram-bot with timeouts, and without the token in logs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from telegram.request import HTTPXRequest
 from trimtab.agent.config.spec import TelegramSpec
 from trimtab.server.channels.telegram.update_validation import reduce_unreadable_update_to_id
 
-# Without it the library warns at each duration that it reads.
+# Without this, the library warns for each duration that it reads.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 CONNECT_TIMEOUT_S = 10.0
-"""Seconds in which a connection must be made."""
+"""Seconds in which a connection must be established."""
 READ_TIMEOUT_S = 20.0
-"""Seconds that Telegram has to answer; a long poll has its own time on top."""
+"""Seconds in which Telegram must answer. A long poll adds its own time."""
 UPLOAD_TIMEOUT_S = 30.0
-"""Seconds for a picture to go out."""
+"""Seconds for sending a picture."""
 MAX_CONNECTIONS = 64
-"""Requests at the same time."""
+"""Maximum number of concurrent requests."""
 
 
 class InvalidTelegramToken(ValueError):
@@ -32,13 +32,13 @@ class InvalidTelegramToken(ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Telegram refuses the token of `telegram.token`; ask @BotFather for the bot's token "
-            "and set the variable that the file refers to"
+            "Telegram does not accept the token in `telegram.token`; ask @BotFather for the bot's "
+            "token and set the variable that the file refers to"
         )
 
 
 def create_telegram_bot(config: TelegramSpec) -> Bot:
-    """A bot that is not connected yet."""
+    """Create a bot that is not connected yet."""
     api = config.api.rstrip("/")
     _mask_token_in_logs(config.token)
     try:
@@ -65,11 +65,11 @@ def _create_http_request(request_class: type[HTTPXRequest]) -> HTTPXRequest:
 
 
 class TolerantGetUpdatesRequest(HTTPXRequest):
-    """Lets no single update that makes no sense stand in the way of all others."""
+    """Reads updates so that an invalid one does not block all others."""
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
-        """As the library does, with what it could not read left empty."""
+        """Parse the payload like the library, and leave unreadable updates empty."""
         data: Any = HTTPXRequest.parse_json_payload(payload)
         if isinstance(data, dict):
             found = cast("dict[str, Any]", data)
@@ -89,7 +89,7 @@ def failed_before_sending(error: TelegramError) -> bool:
 
 
 class _TokenLogFilter(logging.Filter):
-    """Takes a bot's token out of what is logged: it is part of every address."""
+    """Removes a bot's token from log lines, because it is part of every address."""
 
     def __init__(self, token: str) -> None:
         super().__init__()

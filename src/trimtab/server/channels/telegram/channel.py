@@ -1,4 +1,4 @@
-"""The channel of a Telegram bot: updates become inbound messages, replies become messages."""
+"""The channel of a Telegram bot: posts updates as messages, and sends replies."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddre
 
 TELEGRAM_CHANNEL_NAME = "telegram"
 ALLOWED_UPDATE_KINDS = ("message", "edited_message")
-"""Kinds of updates that Telegram is asked for."""
+"""Kinds of updates to request from Telegram."""
 MAX_REMEMBERED_KEYS = 1_024
-"""People, albums and commands that are remembered."""
+"""Maximum number of remembered senders, albums and commands."""
 TYPING_INTERVAL_S = 4.5
-"""Seconds after which it is shown again that the bot is writing; Telegram shows it for five."""
+"""Seconds between two typing indicators. Telegram shows one for five seconds."""
 WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 log = logging.getLogger("trimtab.telegram")
 
 
 class TelegramChannel:
-    """One bot of one agent."""
+    """The channel of one bot of one agent."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class TelegramChannel:
         )
         if config.webhook is not None and not WEBHOOK_SECRET_PATTERN.fullmatch(config.secret or ""):
             raise ValueError(
-                "telegram.webhook needs telegram.secret, 1 to 256 letters, digits, _ or -: without "
-                "it anybody could speak for Telegram; make one with `openssl rand -hex 32`"
+                "telegram.webhook needs telegram.secret: 1 to 256 letters, digits, _ or -. Without "
+                "a secret, anybody could send fake updates. Create one with `openssl rand -hex 32`"
             )
         self._service = service
         self._agent_name = agent_name
         self._config = config
         self._poll_timeout_s = poll_timeout_s
         self.bot: Bot = create_telegram_bot(config)
-        """The library's own."""
+        """The bot object of the library."""
         self.identity: TelegramBotIdentity | None = None
-        """Who the bot is; None before Telegram was reached."""
+        """The account of the bot. None before Telegram was reached."""
         self._message_sender = TelegramSender(self.bot, min_interval_s=min_interval_s)
         self._drafts = LiveDraftSender(
             service.event_bus, self._message_sender, show_drafts=config.stream
@@ -116,12 +116,12 @@ class TelegramChannel:
 
     @property
     def name(self) -> str:
-        """What its routes are called."""
+        """The channel name in its routes."""
         return TELEGRAM_CHANNEL_NAME
 
     @property
     def routes(self) -> Sequence[Any]:
-        """The webhook, where there is one."""
+        """The webhook, if there is one."""
         if self._config.webhook is None:
             return ()
         from trimtab.server.channels.telegram.webhook import create_webhook_route
@@ -130,7 +130,7 @@ class TelegramChannel:
         return (create_webhook_route(path, self._config.secret or "", self.handle_update),)
 
     async def run(self) -> None:
-        """Take in what comes, until cancelled. Raises `InvalidTelegramToken`."""
+        """Receive updates until cancelled. Raises `InvalidTelegramToken`."""
         from trimtab.server.channels.telegram.polling import (
             poll_telegram_updates,
             retry_telegram_call_until_done,
@@ -149,7 +149,7 @@ class TelegramChannel:
         )
 
     async def connect(self) -> None:
-        """Find out who the bot is, and tell Telegram its commands; once."""
+        """Fetch the bot's account, and register its commands, once."""
         async with self._connect_lock:
             if self.identity is not None:
                 return
@@ -170,10 +170,10 @@ class TelegramChannel:
                 [BotCommand(name, command.help) for name, command in TELEGRAM_COMMANDS.items()]
             )
         except TelegramError as error:
-            log.warning("the list of commands was not accepted: %s", type(error).__name__)
+            log.warning("registering the commands failed: %s", type(error).__name__)
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Send one reply; raises as `delivery.DeliverReply` says."""
+        """Send one reply. Raises the errors of `delivery.DeliverReply`."""
         place = parse_telegram_target(reply.route.address)
         if is_telegram_chat_denied(self._config, place.chat):
             raise Undeliverable("the chat is in telegram.deny")
@@ -182,16 +182,16 @@ class TelegramChannel:
         self._typing_indicator.on_reply_sent(reply.session)
 
     async def close(self) -> None:
-        """Take back what is half written, and give back the connections."""
+        """Delete unfinished drafts, and close the connections."""
         await self._command_reply_sender.close()
         await self._typing_indicator.close()
         await self._drafts.close()
         await self.bot.shutdown()
 
     async def handle_update(self, update: Update) -> None:
-        """Take in one update: when this returns it is kept, obeyed or of no concern.
+        """Handle one update: store it, carry out its command, or ignore it.
 
-        Raises what `AgentService.post` does; then it must be given again.
+        Raises the errors of `AgentService.post`. Then the update must be handled again.
         """
         message = update.message or update.edited_message
         if message is None or message.chat.type not in ("private", *GROUP_CHAT_TYPES):
@@ -258,7 +258,8 @@ class TelegramChannel:
             self._drafts.watch_session(session, place)
 
     def _find_rules_or_log(self, message: Message) -> TelegramSenderPermissions | None:
-        """Under which rules the sender is answered. A stranger hears nothing, the operator does."""
+        """Return the sender's permissions. A stranger gets no answer, but the operator gets a log
+        line."""
         if is_from_other_bot(message):
             return None
         found = find_telegram_sender_permissions(self._config, message)
@@ -281,19 +282,19 @@ class TelegramChannel:
         )
         if album is not None and named:
             self._addressed_albums[f"{message.chat.id}:{album}"] = None
-        # Of an album the first picture alone carries the words.
+        # Only the first picture of an album has the text.
         return named or (
             album is not None and f"{message.chat.id}:{album}" in self._addressed_albums
         )
 
     async def _follow_group_migration(self, message: Message) -> bool:
-        """Follow a group that has become a supergroup: its past goes along."""
+        """Copy the session of a group that has become a supergroup."""
         old, new = message.migrate_from_chat_id, message.chat.id
         if message.migrate_to_chat_id is not None:
             old, new = message.chat.id, message.migrate_to_chat_id
         if old is None:
             return False
-        if old >= 0 or new >= 0:  # people do not become groups
+        if old >= 0 or new >= 0:  # users do not become groups
             return True
         before, after = self._session_id_for(old, None), self._session_id_for(new, None)
         store = self._service.store
@@ -301,7 +302,12 @@ class TelegramChannel:
             async with self._service.open_session(before) as opened:
                 copy = await opened.fork(after)
                 await copy.close()
-            log.warning("the group %d is now %d; change telegram.allow and rules", old, new)
+            log.warning(
+                "Telegram changed the id of group %d to %d; write the new id into `allow` and "
+                "`rules` of telegram",
+                old,
+                new,
+            )
         return True
 
     def _session_id_for(self, chat_id: int, topic_id: int | None) -> str:
@@ -333,7 +339,7 @@ class TelegramChannel:
 
 
 def _sender_id(message: Message) -> str:
-    """Who wrote it, as users are named: a person, or the chat in whose name they speak."""
+    """Return the sender's user id: that of a person, or of the chat in whose name they write."""
     sender = message.sender_chat or message.from_user or message.chat
     return f"{TELEGRAM_CHANNEL_NAME}:{sender.id}"
 

@@ -1,6 +1,6 @@
-"""Sends answers to commands and notices about files, in order and beside the outbox.
+"""Send answers to commands and notices about files, in order and outside the outbox.
 
-If one does not arrive, the person asks again.
+If one does not arrive, the user can send the command again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from trimtab.server.channels.telegram.styled_text import StyledText, StyleSpan
 from trimtab.server.channels.utf16 import count_utf16_units
 
 MAX_CAPTION_UTF16_UNITS = 1_024
-"""Units under a picture."""
+"""Maximum length of a picture's caption in UTF-16 units."""
 MAX_SEND_ATTEMPTS = 3
-"""Attempts where Telegram asks to wait."""
+"""Maximum number of attempts if Telegram asks to wait."""
 MAX_RATE_LIMIT_WAIT_S = 120.0
-"""Seconds that an answer waits at most."""
+"""Maximum number of seconds that an answer waits."""
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds that those under way have to end at the close."""
+"""Seconds for running sends to end when the channel closes."""
 
 log = logging.getLogger("trimtab.telegram")
 
 
 class CommandReplySender:
-    """Sends answers to commands from tasks of its own: whoever waits holds nobody else up."""
+    """Sends answers to commands in tasks of its own, so a slow one delays no others."""
 
     def __init__(self, sender: TelegramSender) -> None:
         self._sender = sender
@@ -46,18 +46,18 @@ class CommandReplySender:
         self._start_task(target, self._send_text(target, text, monospace=monospace))
 
     def send_image_or_text(self, target: TelegramTarget, png: bytes | None, text: str) -> None:
-        """Send a picture with its text under it, or the text alone."""
+        """Send a picture with its text under it, or only the text."""
         self._start_task(target, self._send_image_or_text(target, png, text))
 
     async def close(self) -> None:
-        """Let what is under way end, for a moment."""
+        """Wait a moment for the running sends to end."""
         if self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
             for task in left:
                 task.cancel()
 
     def _start_task(self, target: TelegramTarget, sending: Awaitable[None]) -> None:
-        # Locks are fair, and tasks begin in order: so the answers of a chat go out in order.
+        # Locks are fair and tasks begin in order, so the answers of a chat are sent in order.
         task = asyncio.create_task(self._send_in_order(target, sending))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -67,7 +67,7 @@ class CommandReplySender:
             try:
                 await sending
             except TelegramError as error:
-                log.warning("the reply to a command could not be sent: %s", type(error).__name__)
+                log.warning("sending the reply to a command failed: %s", type(error).__name__)
 
     async def _send_text(self, target: TelegramTarget, text: str, *, monospace: bool) -> None:
         for part in split_telegram_message(
@@ -87,7 +87,7 @@ class CommandReplySender:
             except RetryAfter:
                 raise
             except TelegramError as error:
-                log.warning("the image of the context could not be sent: %s", type(error).__name__)
+                log.warning("sending the context image failed: %s", type(error).__name__)
             else:
                 return
         await self._send_text(target, text, monospace=True)
@@ -95,7 +95,7 @@ class CommandReplySender:
     async def _retry_rate_limited(
         self, target: TelegramTarget, send: Callable[[], Awaitable[object]]
     ) -> None:
-        """Do it, and again where Telegram asks to wait."""
+        """Make a call, and repeat it if Telegram asks to wait."""
         for attempt in range(1, MAX_SEND_ATTEMPTS + 1):
             await asyncio.sleep(min(MAX_RATE_LIMIT_WAIT_S, self._sender.rate_limit_wait_s(target)))
             await self._sender.wait_for_slot(target)

@@ -1,4 +1,4 @@
-"""Files that come with a message from Telegram."""
+"""Files that come with a Telegram message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("trimtab.telegram")
 
 
 def find_telegram_file(bot: Bot, message: Message, *, max_bytes: int) -> FetchableChatFile | None:
-    """Return the file of a message, of a photo the largest size; None if there is none."""
+    """Return the file of a message, for a photo in its largest size. None if there is none."""
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         return _build_chat_file(bot, largest, "photo", max_bytes, mime="image/jpeg")
@@ -42,7 +42,7 @@ def _build_chat_file(
                 raise FileTooLarge(file.file_size)
             return bytes(await file.download_as_bytearray())
         except TelegramError as error:
-            log.warning("a %s could not be fetched: %s", kind, type(error).__name__)
+            log.warning("fetching a %s failed: %s", kind, type(error).__name__)
             raise FileFetchFailed from error
 
     return FetchableChatFile(

@@ -1,4 +1,4 @@
-"""What was said in Telegram, as the text that the agent reads."""
+"""Build the text that the agent reads from a Telegram message."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from trimtab.server.channels.telegram.access import GROUP_CHAT_TYPES, TelegramBo
 
 
 def find_topic_id(message: Message) -> int | None:
-    """The topic that a message stands in; None where there are none, or in the general one."""
+    """Return the topic of a message. None without topics, or in the general one."""
     return message.message_thread_id if message.is_topic_message else None
 
 
 def format_telegram_message_for_agent(
     message: Message, bot_identity: TelegramBotIdentity, *, edited: bool, has_file: bool
 ) -> str | None:
-    """Return what the agent reads; None for what says nothing, such as that somebody has joined."""
+    """Return the text for the agent. None for a message without content, such as a join."""
     said, other = message.text or message.caption or "", _describe_other_content(message)
     if not said and not has_file and not other:
         return None
     if edited and message.location is not None:
-        return None  # somebody who moves while they share where they are
+        return None  # an update of a live location
     lines = [line for line in (said, other) if line]
     if quote := _quote_replied_message(message, bot_identity):
         lines.insert(0, quote)
@@ -38,7 +38,7 @@ def format_telegram_message_for_agent(
 
 
 def _describe_other_content(message: Message) -> str:
-    """What is no text and no file."""
+    """Describe content that is neither text nor a file."""
     if (sticker := message.sticker) is not None:
         return f"[sticker {sticker.emoji}]" if sticker.emoji else "[sticker]"
     if (venue := message.venue) is not None:
@@ -57,7 +57,7 @@ def _describe_other_content(message: Message) -> str:
 
 
 def _quote_replied_message(message: Message, bot_identity: TelegramBotIdentity) -> str:
-    """The beginning of what is replied to, or the part of it that was chosen."""
+    """Return the beginning of the message replied to, or the part that the user selected."""
     to = message.reply_to_message
     if to is None or to.forum_topic_created is not None:
         return ""

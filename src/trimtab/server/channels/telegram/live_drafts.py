@@ -1,6 +1,6 @@
-"""The reply as it grows, in a chat that watches while a turn runs.
+"""Show a reply in the chat while it is written.
 
-What is shown here is a draft. The reply leaves through the outbox, and makes the draft its own.
+This shows only a draft. The reply itself is sent through the outbox and replaces the draft.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trimtab.server.served_turn import extract_assistant_text
 from trimtab.session.events import AssistantReplied, ModelCallRetried, TextDelta, TurnFinished
 
 NEXT_TURN_WAIT_S = 30.0
-"""Seconds that a chat is watched for the next turn."""
+"""Seconds to wait for the next turn before the watch ends."""
 DRAFT_TTL_S = 900.0
-"""Seconds that a draft waits for the reply that it belongs to."""
+"""Seconds for which a draft waits for its reply."""
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds that watches have to end by themselves."""
+"""Seconds for watches to end by themselves."""
 DRAFT_SUFFIX = " …"
 """Ends a draft."""
 
@@ -39,12 +39,12 @@ log = logging.getLogger("trimtab.telegram")
 
 @dataclass(slots=True, kw_only=True)
 class DraftMessage:
-    """A message that a chat sees."""
+    """A message in the chat that shows a part of a draft."""
 
     message_id: int
-    """Its id."""
+    """Id of the message."""
     styled_text: StyledText
-    """What it says."""
+    """The text of the message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,27 +52,27 @@ class LiveReplyDraft:
     """A reply while it is being written."""
 
     text: str = ""
-    """What has come of it."""
+    """The text so far."""
     final_text: str | None = None
-    """All of it, once it is there."""
+    """The whole text, as soon as it is complete."""
     has_unshown_text: bool = False
-    """Whether there is more than is shown."""
+    """Whether some text is not shown yet."""
     is_frozen: bool = False
-    """Whether it is not shown any further."""
+    """Whether it is no longer updated."""
     messages: list[DraftMessage] = field(default_factory=list[DraftMessage])
-    """What the chat sees of it."""
+    """The messages that show it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by whoever changes what is shown."""
+    """Held by the code that changes what is shown."""
 
     def matches_reply(self, reply_text: str) -> bool:
-        """Whether a reply is what this became, or what it was becoming."""
+        """Whether a reply is the final text of this draft, or its continuation."""
         if self.final_text is not None:
             return self.final_text == reply_text
         return bool(self.text.strip()) and reply_text.startswith(self.text.strip())
 
 
 class LiveDraftSender:
-    """Watches the sessions in which something was said lately."""
+    """Watches the sessions with recent messages."""
 
     def __init__(self, event_bus: EventBus, sender: TelegramSender, *, show_drafts: bool) -> None:
         self._event_bus = event_bus
@@ -82,7 +82,7 @@ class LiveDraftSender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch_session(self, session_id: str, target: TelegramTarget) -> None:
-        """Something was said: a turn will follow."""
+        """Watch a session, because a message was posted and a turn will follow."""
         if not self._show_drafts:
             return
         watch = self._watches.get(session_id)
@@ -91,7 +91,7 @@ class LiveDraftSender:
             return
         watch = self._watches[session_id] = _SessionWatch(self._sender, target)
         held = ExitStack()
-        # Here and not in the task: the turn may begin to speak before the task does.
+        # Here and not in the task, because the turn may begin to write before the task starts.
         watch.queue = held.enter_context(self._event_bus.subscribe(session_id))
         task = asyncio.create_task(
             self._run_watch(session_id, watch), name=f"telegram watch {session_id}"
@@ -104,7 +104,10 @@ class LiveDraftSender:
     async def take_over_draft(
         self, session_id: str, reply_text: str
     ) -> AsyncGenerator[list[DraftMessage]]:
-        """What the chat sees of a reply already, to be made whole; nobody else touches it."""
+        """Yield the messages that already show the reply, so that they become the reply.
+
+        Nothing else changes them during the block.
+        """
         watch = self._watches.get(session_id)
         draft = None if watch is None else watch.find_draft(reply_text)
         if watch is None or draft is None:
@@ -116,11 +119,11 @@ class LiveDraftSender:
             watch.drafts.remove(draft)
 
     async def close(self) -> None:
-        """Watch no more; what was half written is taken back, for it will be sent whole."""
+        """Stop watching, and delete unfinished drafts, because the replies will be sent whole."""
         for watch in self._watches.values():
             watch.stop()
         if self._tasks:
-            # What is being sent has no number yet by which it could be taken back.
+            # A message that is being sent has no id yet, so it cannot be deleted.
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         for task in list(self._tasks):
             task.cancel()
@@ -136,7 +139,7 @@ class LiveDraftSender:
 
 
 class _SessionWatch:
-    """One session while something happens in it."""
+    """Watches one session."""
 
     def __init__(self, sender: TelegramSender, target: TelegramTarget) -> None:
         self._sender = sender
@@ -151,13 +154,13 @@ class _SessionWatch:
         self._is_stopped = False
 
     def extend(self, target: TelegramTarget) -> None:
-        """Something else was said."""
+        """Watch longer, because another message was posted."""
         self._target, self._last_event_at = target, time.monotonic()
         self._is_turn_running = True
         self._wakeup.set()
 
     def find_draft(self, reply_text: str) -> LiveReplyDraft | None:
-        """Return the oldest draft of a reply; events that wait are handled first."""
+        """Return the oldest draft of a reply. Waiting events are handled first."""
         while not self.queue.empty():
             self._handle_event(self.queue.get_nowait())
         return next((draft for draft in self.drafts if draft.matches_reply(reply_text)), None)
@@ -181,21 +184,21 @@ class _SessionWatch:
             await self._wait_for_event(self._next_wakeup())
 
     def _expires_at(self) -> float:
-        """When the session is not watched any more, unless something happens before."""
+        """Return when the watch ends, unless an event comes before."""
         if self.drafts:
             return self._last_event_at + DRAFT_TTL_S
         wait = TURN_SILENCE_TIMEOUT_S if self._is_turn_running else NEXT_TURN_WAIT_S
         return self._last_event_at + wait
 
     def _next_wakeup(self) -> float:
-        """When there is something to do again, whatever happens."""
+        """Return when there is something to do, even without an event."""
         due = self._expires_at()
         if self._current_draft is not None and self._current_draft.has_unshown_text:
             due = min(due, max(self._next_draft_update_at, time.monotonic() + 0.01))
         return due
 
     async def _wait_for_event(self, deadline: float) -> None:
-        """Hear what there is, or wait for it until then."""
+        """Handle the waiting events, or wait for one until the deadline."""
         self._wakeup.clear()
         getting = asyncio.ensure_future(self.queue.get())
         waking = asyncio.ensure_future(self._wakeup.wait())
@@ -234,7 +237,7 @@ class _SessionWatch:
         if draft is None:
             draft = self._current_draft = LiveReplyDraft()
             self.drafts.append(draft)
-            # What is there within a moment is not worth a draft.
+            # A reply that is complete within a moment needs no draft.
             self._next_draft_update_at = time.monotonic() + self._sender.draft_interval_s(
                 self._target
             )
@@ -250,7 +253,7 @@ class _SessionWatch:
             self.drafts.remove(draft)
 
     async def _update_draft_in_chat(self, draft: LiveReplyDraft) -> None:
-        """Show what has come: one message is sent or changed at a time."""
+        """Show the new text. One message is sent or edited at a time."""
         if self._sender.rate_limit_wait_s(self._target) > 0:
             return
         async with draft.lock:
@@ -282,11 +285,11 @@ class _SessionWatch:
         except RetryAfter:
             return
         except TelegramError as error:
-            log.info("a draft is not updated any more: %s", type(error).__name__)
+            log.info("a draft is no longer updated: %s", type(error).__name__)
             draft.is_frozen, draft.has_unshown_text = True, False
 
     async def delete_unclaimed_drafts(self) -> None:
-        """Remove what no reply has made its own."""
+        """Delete drafts that no reply has replaced."""
         for draft in self.drafts:
             for shown in draft.messages:
                 await self._sender.delete_message(self._target, shown.message_id)

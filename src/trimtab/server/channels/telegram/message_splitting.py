@@ -1,4 +1,4 @@
-"""Long replies in pieces that Telegram takes, cut where a reader would."""
+"""Split long replies for Telegram at good places."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from trimtab.server.channels.text_splitting import find_cut, is_inside_range
 from trimtab.server.channels.utf16 import count_utf16_units
 
 MAX_MESSAGE_UTF16_UNITS = 4_096
-"""UTF-16 units of one message."""
+"""Maximum length of a message in UTF-16 units."""
 MAX_REPLY_UTF16_UNITS = MAX_MESSAGE_UTF16_UNITS - 64
-"""Units that a reply takes of it: a mark may have to stand before it."""
+"""Maximum length of a reply's text. The rest is for a notice before it."""
 MAX_SPANS_PER_MESSAGE = 99
-"""Entities of one message; Telegram ignores what is behind a hundred, and a mark is one."""
+"""Maximum number of entities of one message. Telegram ignores those after the hundredth, and the
+notice is one."""
 
 
 def split_telegram_message(
     styled_text: StyledText, max_units: int = MAX_REPLY_UTF16_UNITS
 ) -> list[StyledText]:
-    """The same in pieces, each within the limit, all of the text in order.
+    """Return the text in pieces, each within the limit, in order.
 
-    What is marked and fits into one message is not cut apart: no link, no code, no bold words.
+    A styled range that fits into one message is not cut: no link, no code, no bold text.
     """
     found: list[StyledText] = []
     text, marks, start = styled_text.text, styled_text.spans, 0
     while start < len(text):
         marks = tuple(mark for mark in marks if mark.end > start)
-        # What is further away than one piece reaches does not matter to it.
+        # A range that is further away than one piece does not matter to it.
         near = tuple(mark for mark in marks if mark.start <= start + max_units)
         left = StyledText(text=text[start : start + max_units + 1], spans=shift_spans(near, -start))
         if (
@@ -50,7 +51,7 @@ def split_telegram_message(
         piece = left.slice_trimmed(0, at)
         if piece.text:
             found.append(piece)
-        # In a block of code the line break goes, and not what the next line begins with.
+        # In a block of code, drop only the line break, not the indentation of the next line.
         inside = text[start + at : start + at + 1] == "\n" and _is_in_code_block(left.spans, at)
         start += at + inside
     return found
@@ -62,7 +63,7 @@ def _span_fits(text: str, span: StyleSpan, max_units: int) -> bool:
 
 
 def _max_chars_by_spans(spans: Sequence[StyleSpan]) -> int | None:
-    """How far one message reaches without too many entities; None if there are not too many."""
+    """Return how much fits into one message without too many entities. None if all of it fits."""
     if len(spans) <= MAX_SPANS_PER_MESSAGE:
         return None
     return max(1, spans[MAX_SPANS_PER_MESSAGE].start)

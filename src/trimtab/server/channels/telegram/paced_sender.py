@@ -1,4 +1,4 @@
-"""Sends, edits and deletes messages in Telegram, no faster than it allows in each chat."""
+"""Send, edit and delete Telegram messages at the rate that Telegram allows per chat."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from trimtab.server.channels.utf16 import convert_to_utf16_offsets
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
 MIN_SEND_INTERVAL_S = 1.0
-"""Seconds between two messages or edits in a chat."""
+"""Minimum number of seconds between two messages or edits in a chat."""
 GROUP_INTERVAL_FACTOR = 3
-"""Times as many in a group, where Telegram takes 20 a minute."""
+"""Factor for groups, in which Telegram allows 20 messages a minute."""
 MAX_TRACKED_CHATS = 4_096
-"""Chats whose last message's time is remembered."""
+"""Number of chats whose last message's time is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramTarget:
-    """Where messages go."""
+    """The destination of a message."""
 
     chat: int
-    """The chat's id; below 0 for groups."""
+    """Id of the chat. Negative for groups."""
     topic: int | None = None
-    """The topic's id in it."""
+    """Id of the topic in the chat."""
     reply_to: int | None = None
-    """The message that is replied to."""
+    """The message to reply to."""
 
 
 class TelegramSender:
@@ -47,7 +47,7 @@ class TelegramSender:
         self._last_sent_at = BoundedDict[int, float](MAX_TRACKED_CHATS)
 
     def draft_interval_s(self, target: TelegramTarget) -> float:
-        """Seconds between two changes of a draft."""
+        """Return the seconds between two changes of a draft."""
         return self._min_interval_s * (GROUP_INTERVAL_FACTOR if target.chat < 0 else 1)
 
     async def wait_for_slot(self, target: TelegramTarget) -> None:
@@ -60,24 +60,24 @@ class TelegramSender:
             await asyncio.sleep(at - now)
 
     def rate_limit_wait_s(self, target: TelegramTarget) -> float:
-        """Seconds until the next message may go to a chat, by what Telegram has asked for."""
+        """Return the seconds until Telegram accepts the next message in a chat."""
         return max(
             0.0, self._paused_until.get(self._current_chat_id(target), 0.0) - time.monotonic()
         )
 
     def pause_chat(self, target: TelegramTarget, seconds: float) -> None:
-        """Let nothing go to a chat for so long."""
+        """Send nothing to a chat for this time."""
         chat = self._current_chat_id(target)
         self._paused_until[chat] = max(
             self._paused_until.get(chat, 0.0), time.monotonic() + seconds
         )
 
     async def send_message(self, target: TelegramTarget, styled_text: StyledText) -> int:
-        """A new message; returns its id. Raises what the library does."""
+        """Send a new message. Return its id. Raises the errors of the library."""
         try:
             return await self._send_once(target, styled_text)
         except ChatMigrated as moved:
-            # The group has become a supergroup: its messages have other ids there.
+            # The group has become a supergroup, in which its messages have other ids.
             self._migrated_chats[target.chat] = moved.new_chat_id
             return await self._send_once(TelegramTarget(chat=target.chat), styled_text)
         except BadRequest as error:
@@ -88,7 +88,7 @@ class TelegramSender:
     async def edit_message(
         self, target: TelegramTarget, message_id: int, styled_text: StyledText
     ) -> None:
-        """Another text for a message that was sent; the same is no error."""
+        """Change the text of a message. The same text is not an error."""
         try:
             await self._bot.edit_message_text(
                 styled_text.text,
@@ -105,14 +105,14 @@ class TelegramSender:
             raise
 
     async def delete_message(self, target: TelegramTarget, message_id: int) -> None:
-        """Take a message back, if that is still possible."""
+        """Delete a message, if that is still possible."""
         try:
             await self._bot.delete_message(self._current_chat_id(target), message_id)
         except TelegramError:
             return
 
     async def show_typing(self, target: TelegramTarget) -> None:
-        """Show for five seconds that somebody writes; a courtesy that may fail."""
+        """Show the typing indicator for five seconds. A failure is ignored."""
         try:
             await self._bot.send_chat_action(
                 self._current_chat_id(target), ChatAction.TYPING, message_thread_id=target.topic
@@ -123,7 +123,7 @@ class TelegramSender:
             return
 
     async def send_photo(self, target: TelegramTarget, png: bytes, caption: StyledText) -> None:
-        """A picture with a text under it."""
+        """Send a picture with a caption."""
         try:
             await self._bot.send_photo(
                 self._current_chat_id(target),
@@ -158,7 +158,7 @@ class TelegramSender:
 
 
 def build_telegram_entities(styled_text: StyledText) -> list[MessageEntity]:
-    """The marks as Telegram counts them."""
+    """Return the spans as Telegram entities."""
     at = convert_to_utf16_offsets(
         styled_text.text, [edge for mark in styled_text.spans for edge in (mark.start, mark.end)]
     )
@@ -175,7 +175,7 @@ def build_telegram_entities(styled_text: StyledText) -> list[MessageEntity]:
 
 
 def read_retry_after_seconds(error: RetryAfter) -> float:
-    """How long Telegram asks to wait."""
+    """Return how long Telegram asks to wait."""
     wait = error.retry_after
     return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)
 

@@ -1,4 +1,4 @@
-"""Asking Telegram for news: an update is confirmed when it is kept, and not before."""
+"""Poll Telegram for updates. An update is confirmed only after it is stored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trimtab.server.channels.telegram.paced_sender import read_retry_after_secon
 from trimtab.server.service import QueueFull
 
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
-"""Seconds before the second attempt, and at most before any."""
+"""Seconds before the second attempt, and the maximum before any attempt."""
 MAX_UPDATE_ATTEMPTS = 5
-"""Attempts at an update that fails for no reason that passes."""
+"""Maximum number of attempts at an update that fails for a permanent reason."""
 CONFLICT_RETRY_S = 5.0
-"""Seconds to wait where another process asks for the same bot's news."""
+"""Seconds to wait if another process polls the same bot."""
 
 UpdateHandler = Callable[[Update], Awaitable[None]]
 
@@ -30,7 +30,7 @@ log = logging.getLogger("trimtab.telegram")
 async def poll_telegram_updates(
     bot: Bot, handle_update: UpdateHandler, *, poll_timeout_s: float, update_kinds: Sequence[str]
 ) -> None:
-    """Take in what comes, until cancelled. Raises `InvalidTelegramToken`."""
+    """Handle updates until cancelled. Raises `InvalidTelegramToken`."""
     offset: int | None = None
     failures = 0
     while True:
@@ -49,7 +49,7 @@ async def poll_telegram_updates(
 
 
 async def _handle_updates(updates: Sequence[Update], handle_update: UpdateHandler) -> None:
-    """Chats side by side, each in order."""
+    """Handle the updates of several chats concurrently, and those of one chat in order."""
     chats: dict[int, list[Update]] = {}
     for update in sorted(updates, key=lambda update: update.update_id):
         message = update.message or update.edited_message
@@ -63,9 +63,9 @@ async def _handle_chat_updates(updates: Sequence[Update], handle_update: UpdateH
 
 
 async def handle_update_with_retries(update: Update, handle_update: UpdateHandler) -> None:
-    """Until it is kept: the store may be away, or too much may wait.
+    """Handle an update until it is stored. The store may be unavailable, or the queue full.
 
-    What fails for no such reason is tried a few times: a fault of ours must not hold up all others.
+    Other errors are retried only a few times, so that a bug does not block all other updates.
     """
     failures = 0
     while True:
@@ -76,7 +76,7 @@ async def handle_update_with_retries(update: Update, handle_update: UpdateHandle
         except Exception as error:
             failures += 1
             if failures >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
-                log.exception("update %d failed and is skipped", update.update_id)
+                log.exception("update %d failed and was skipped", update.update_id)
                 return
             wait = compute_backoff_s(failures, first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S)
             log.warning(
@@ -91,18 +91,18 @@ async def handle_update_with_retries(update: Update, handle_update: UpdateHandle
 
 
 def is_transient_intake_error(error: Exception) -> bool:
-    """Whether the same update may well be kept later."""
+    """Whether the same update may be stored later."""
     return isinstance(error, StoreError | QueueFull | TelegramError | OSError)
 
 
 async def retry_telegram_call_until_done(call: Callable[[], Awaitable[None]]) -> None:
-    """Until Telegram has done it."""
+    """Repeat a call until Telegram accepts it."""
     failures = 0
     while True:
         try:
             await call()
         except BadRequest as error:
-            raise ValueError(f"Telegram refuses it: {error.message}") from None
+            raise ValueError(f"Telegram rejected the request: {error.message}") from None
         except TelegramError as error:
             failures += 1
             await asyncio.sleep(_retry_delay(error, failures))

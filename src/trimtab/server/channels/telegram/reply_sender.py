@@ -1,4 +1,4 @@
-"""A reply on its way out: once, or again with a mark where nobody knows whether it arrived."""
+"""Send replies to Telegram. If the outcome is unknown, a reply is sent again with a notice."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from trimtab.server.delivery import RetryDelivery, Undeliverable
 from trimtab.server.queue.inbound_outbound import OutboundMessage
 
 RESENT_NOTICE = "(sent again: it may have arrived before)"
-"""Stands before a reply that may be there already."""
+"""Precedes a reply that may already have arrived."""
 UNREACHABLE_RETRY_S = 5.0
-"""Seconds after which it is tried again where Telegram could not be reached."""
+"""Seconds before the next attempt if Telegram could not be reached."""
 TOKEN_REFUSED_RETRY_S = 60.0
-"""Seconds after which it is tried again where the token was refused."""
+"""Seconds before the next attempt if the token was refused."""
 
 
 class TelegramReplySender:
-    """Sends replies; the draft that a chat has seen becomes the reply."""
+    """Sends replies. A draft in the chat becomes the reply."""
 
     def __init__(self, sender: TelegramSender, drafts: LiveDraftSender) -> None:
         self._sender = sender
@@ -46,7 +46,7 @@ class TelegramReplySender:
         self._progress_tracker = ReplyProgressTracker()
 
     async def send_reply(self, reply: OutboundMessage) -> None:
-        """Send one reply; raises as `delivery.DeliverReply` says."""
+        """Send one reply. Raises the errors of `delivery.DeliverReply`."""
         target = parse_telegram_target(reply.route.address)
         if (wait := self._sender.rate_limit_wait_s(target)) > 0:
             raise RetryDelivery(wait, f"Telegram asks to wait {wait:.0f} s")
@@ -86,7 +86,7 @@ class TelegramReplySender:
         draft_message: DraftMessage,
         piece: StyledText,
     ) -> None:
-        """What the chat has seen becomes what was said; it may be done again without harm."""
+        """Replace the text of a draft by the reply. It is safe to repeat."""
         if draft_message.styled_text == piece:
             return
         await self._sender.wait_for_slot(target)
@@ -100,7 +100,7 @@ class TelegramReplySender:
     async def _send_piece(
         self, target: TelegramTarget, progress: ReplyProgress, index: int, piece: StyledText
     ) -> int:
-        """Send a piece as a new message; returns its id."""
+        """Send a piece as a new message. Return its id."""
         is_first = progress.sent_pieces == 0
         to = target if is_first else TelegramTarget(chat=target.chat, topic=target.topic)
         await self._sender.wait_for_slot(target)
@@ -114,16 +114,16 @@ class TelegramReplySender:
 
 @contextmanager
 def _as_delivery_errors() -> Generator[None]:
-    """Raise what an error of the library says about the reply."""
+    """Translate errors of the library to delivery errors."""
     try:
         yield
     except RetryAfter as error:
         wait = read_retry_after_seconds(error)
         raise RetryDelivery(wait, f"Telegram asks to wait {wait:.0f} s") from None
     except Forbidden as error:
-        raise Undeliverable(f"Telegram refuses it: {error.message}") from None
+        raise Undeliverable(f"Telegram rejected the message: {error.message}") from None
     except BadRequest as error:
-        raise _MessageRejected(f"Telegram refuses it: {error.message}") from None
+        raise _MessageRejected(f"Telegram rejected the message: {error.message}") from None
     except InvalidToken:
         raise RetryDelivery(TOKEN_REFUSED_RETRY_S, str(InvalidTelegramToken())) from None
     except TelegramError as error:
@@ -133,11 +133,11 @@ def _as_delivery_errors() -> Generator[None]:
 
 
 class _MessageRejected(Exception):
-    """Telegram will not take this, however often it is sent."""
+    """Telegram will never accept this message."""
 
 
 def parse_telegram_target(route_address: Mapping[str, Any]) -> TelegramTarget:
-    """Where a route leads; `chat` is needed, all else may be missing."""
+    """Return the destination of a route. `chat` is required, the rest is optional."""
     topic, reply_to = route_address.get("topic"), route_address.get("reply_to")
     try:
         return TelegramTarget(
@@ -147,12 +147,12 @@ def parse_telegram_target(route_address: Mapping[str, Any]) -> TelegramTarget:
         )
     except (KeyError, TypeError, ValueError):
         raise Undeliverable(
-            f"a Telegram route needs a chat's id, and has {sorted(route_address)}"
+            f"invalid Telegram route: `chat` must be a chat id; it has {sorted(route_address)}"
         ) from None
 
 
 def _with_resent_notice(piece: StyledText) -> StyledText:
-    """The same with the mark before it."""
+    """Return the piece with the notice before it."""
     lead = f"{RESENT_NOTICE}\n\n"
     first = StyleSpan(kind="italic", start=0, end=len(RESENT_NOTICE))
     return StyledText(text=lead + piece.text, spans=(first, *shift_spans(piece.spans, len(lead))))

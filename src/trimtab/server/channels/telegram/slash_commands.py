@@ -1,4 +1,4 @@
-"""Slash commands: which one a message is, and carrying it out."""
+"""Parse and carry out slash commands."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from trimtab.server.tenant_agent_session_ids import parse_session_address
 
 _COMMAND_PATTERN = re.compile(r"/([A-Za-z0-9_]+)(?:@([A-Za-z0-9_]+))?")
 TELEGRAM_COMMANDS = {"start": ChatCommand(help="who I am"), **CHAT_COMMANDS}
-"""By name, without the slash."""
+"""The commands by name, without the slash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTelegramCommand:
-    """A command as it was given."""
+    """A parsed command."""
 
     name: str
-    """Without the slash, in lower case."""
+    """Name without the slash, in lower case."""
     argument: str
-    """What stands behind it."""
+    """The text after the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelegramCommandRequest:
-    """A command, and where it was given."""
+    """A command with its session and destination."""
 
     command: ParsedTelegramCommand
-    """What is to be done."""
+    """The command to carry out."""
     session_id: str
-    """In which session."""
+    """Id of the session."""
     target: TelegramTarget
-    """Where the answer goes."""
+    """Destination of the answer."""
     idempotency_key: str
-    """The message's own: one that is given again has the same."""
+    """The key of the message. It is the same if the command arrives again."""
 
 
 def parse_telegram_command(
     message: Message, bot_identity: TelegramBotIdentity
 ) -> ParsedTelegramCommand | None:
-    """The command that a message begins with, if it is one of ours and not another bot's."""
+    """Return the command at the start of a message, if it is ours and not another bot's."""
     text = message.text or ""
     first = next((one for one in message.entities if one.offset == 0), None)
     if first is None or first.type != "bot_command":
@@ -67,14 +67,15 @@ def parse_telegram_command(
 
 
 class TelegramCommandRunner:
-    """Carries out commands. That is done when `run` returns; the answer is sent afterwards."""
+    """Carries out commands. When `run` returns, the command is done, and the answer is sent
+    later."""
 
     def __init__(self, service: AgentService, reply_sender: CommandReplySender) -> None:
         self._service = service
         self._reply_sender = reply_sender
 
     async def run(self, request: TelegramCommandRequest) -> None:
-        """Carry it out, and send the answer. Raises what the store does."""
+        """Carry out a command, and send the answer. Raises the errors of the store."""
         said, session = request.command, request.session_id
         if said.name == "start":
             reply = CommandReply(text=_introduction_text(session))
@@ -97,4 +98,4 @@ class TelegramCommandRunner:
 def _introduction_text(session_id: str) -> str:
     address = parse_session_address(session_id)
     name = address.agent if address is not None else "an agent"
-    return f"I am {name}. Write to me; /help lists what else I can do."
+    return f"I am {name}. Send me a message; /help lists what else I can do."

@@ -1,8 +1,6 @@
-"""A text and how parts of it look: what Markdown becomes, in no platform's format.
+"""Convert Markdown to a text with style spans, independent of any platform's format.
 
-What a model writes as Markdown, as a text with marks.
-
-Nothing is left for Telegram to parse, so nothing that a model writes can be refused as malformed.
+Telegram does not have to parse anything, so it cannot reject what a model writes as malformed.
 """
 
 from __future__ import annotations
@@ -19,37 +17,37 @@ from trimtab.server.channels.utf16 import count_utf16_units
 from trimtab.text.utf8 import replace_lone_surrogates
 
 EXCLUSIVE_STYLES = ("code", "pre")
-"""Kinds that share no character with another one."""
+"""Styles that share no character with another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StyleSpan:
-    """How a stretch of a text looks."""
+    """The style of a part of a text."""
 
     kind: str
-    """In Telegram's word: `bold`, `italic`, `strikethrough`, `code`, `pre`, `text_link`,
+    """Telegram's name: `bold`, `italic`, `strikethrough`, `code`, `pre`, `text_link`,
     `blockquote`."""
     start: int
-    """The first code point."""
+    """Its first code point."""
     end: int
-    """The code point behind the last."""
+    """The code point after its last."""
     url: str | None = None
-    """Where a link leads."""
+    """The target of a link."""
     language: str | None = None
-    """What a block of code is written in."""
+    """The language of a block of code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StyledText:
-    """What is sent as one message."""
+    """The text and style of one message."""
 
     text: str
-    """Plain, without any signs of markup."""
+    """Plain text without markup."""
     spans: tuple[StyleSpan, ...] = ()
-    """In order of their beginnings, the longer first."""
+    """The styles, ordered by their start, longer ones first."""
 
     def slice_trimmed(self, start: int, end: int) -> StyledText:
-        """A stretch of it, without the white space at its edges; marks that reach out are cut."""
+        """Return a part of it without white space at its ends. Spans that reach out are cut."""
         while (
             start < end and self.text[start].isspace() and not _is_in_code_block(self.spans, start)
         ):
@@ -65,8 +63,7 @@ class StyledText:
 
 
 def build_valid_styled_text(text: str, spans: Iterable[StyleSpan]) -> StyledText:
-    """A text with marks that Telegram takes as they are: trimmed, ordered, and none in another
-    that may not hold it."""
+    """Return a text with spans that Telegram accepts: trimmed, ordered and validly nested."""
     kept: list[StyleSpan] = []
     links = [mark for mark in spans if mark.kind == "text_link"]
     alone = [
@@ -87,12 +84,12 @@ def build_valid_styled_text(text: str, spans: Iterable[StyleSpan]) -> StyledText
 
 
 def shift_spans(spans: Iterable[StyleSpan], offset: int) -> tuple[StyleSpan, ...]:
-    """The same marks so many code points further on."""
+    """Return the spans shifted by this number of code points."""
     return tuple(replace(mark, start=mark.start + offset, end=mark.end + offset) for mark in spans)
 
 
 def _subtract_spans(span: StyleSpan, others: Iterable[StyleSpan]) -> list[StyleSpan]:
-    """What is left of a mark outside of others."""
+    """Return the parts of a span outside the others."""
     left = [span]
     for other in others:
         left = [
@@ -125,7 +122,7 @@ def _trim_span(text: str, span: StyleSpan) -> StyleSpan | None:
 
 
 def _is_in_code_block(spans: Iterable[StyleSpan], position: int) -> bool:
-    """Whether white space there is code, and means something."""
+    """Whether a position is in a block of code, in which white space matters."""
     return any(mark.kind == "pre" and mark.start <= position < mark.end for mark in spans)
 
 
@@ -137,7 +134,7 @@ _LANGUAGE_NAME = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 
 
 def convert_markdown_to_styled_text(markdown: str) -> StyledText:
-    """The text as it is shown; where Markdown leaves nothing of it, the text as it is."""
+    """Return the text as it is shown. If Markdown leaves nothing of it, return the source text."""
     writing = _StyledTextBuilder()
     writing.write_blocks(
         SyntaxTreeNode(_markdown_parser().parse(replace_lone_surrogates(markdown))).children, "\n\n"
@@ -147,18 +144,18 @@ def convert_markdown_to_styled_text(markdown: str) -> StyledText:
 
 
 def build_unstyled_text(text: str) -> StyledText:
-    """The text as it is, without any marks."""
+    """Return the text without any styles."""
     return StyledText(text=replace_lone_surrogates(text).strip())
 
 
 @cache
 def _markdown_parser() -> MarkdownIt:
-    # HTML is shown as it stands: a model that writes about <b> means the letters.
+    # HTML is shown as text, because a model that writes about <b> means the characters.
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
 class _StyledTextBuilder:
-    """The plain text so far, and its marks."""
+    """Collects the plain text and its spans."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -205,7 +202,7 @@ class _StyledTextBuilder:
         self._depth -= 1
 
     def _write_quote(self, node: SyntaxTreeNode) -> None:
-        if self._quoted:  # one within another is not possible
+        if self._quoted:  # Telegram does not allow nested quotes
             self.write_blocks(node.children, "\n")
             return
         self._quoted = True
@@ -270,7 +267,7 @@ class _StyledTextBuilder:
 
 
 def _format_table(node: SyntaxTreeNode) -> str:
-    """Columns as wide as they need to be, for letters of one width."""
+    """Format a table with columns of equal width, for a monospaced font."""
     rows = [
         [_inline_text(cell) for cell in row.children]
         for part in node.children

@@ -1,7 +1,7 @@
-"""Reads updates: of the fields that matter here, each must have its type.
+"""Validate updates: each field that is used here must have its type.
 
-The library takes whatever it is given. An id that is a text, or a text that is a number, would
-come as far as the name of a session; so what Telegram would never send goes no further than this.
+The library accepts anything. An id that is a text, or a text that is a number, could become part of
+a session name. So an update that Telegram would never send is stopped here.
 """
 
 from __future__ import annotations
@@ -136,14 +136,17 @@ class _Update(_StrictModel):
 
 
 def reduce_unreadable_update_to_id(raw_update: Any) -> dict[str, Any] | None:
-    """An update that the library can read: itself, or its number alone; None without one."""
+    """Return an update that the library can read: the update itself, or only its id.
+
+    Return None if it has no id.
+    """
     number: Any = (
         cast("dict[str, Any]", raw_update).get("update_id")
         if isinstance(raw_update, dict)
         else None
     )
     if not isinstance(number, int) or isinstance(number, bool):
-        log.warning("something that is no update was ignored")
+        log.warning("ignored data that is not an update")
         return None
     found = cast("dict[str, Any]", raw_update)
     if parse_telegram_update(found) is not None:
@@ -152,35 +155,31 @@ def reduce_unreadable_update_to_id(raw_update: Any) -> dict[str, Any] | None:
 
 
 def parse_telegram_update(raw_update: dict[str, Any], bot: Bot | None = None) -> Update | None:
-    """An update as the library reads it; None where it makes no sense."""
+    """Parse an update with the library. Return None if it is invalid."""
     if (wrong := _find_invalid_update_field(raw_update)) is not None:
-        log.warning(
-            "update %s cannot be read and was ignored: %s", raw_update.get("update_id"), wrong
-        )
+        log.warning("ignored invalid update %s: %s", raw_update.get("update_id"), wrong)
         return None
     try:
-        # It takes parts out of what it is given.
+        # The library removes parts of its argument.
         return Update.de_json(_without_lone_surrogates(raw_update), bot)
     except Exception as error:  # noqa: BLE001 - the library checks little and fails anyhow
         reason = type(error).__name__
-        log.warning(
-            "update %s cannot be read and was ignored: %s", raw_update.get("update_id"), reason
-        )
+        log.warning("ignored invalid update %s: %s", raw_update.get("update_id"), reason)
         return None
 
 
 def _without_lone_surrogates(raw_update: dict[str, Any]) -> dict[str, Any]:
-    """The same without halves of characters, which nobody after us could pass on."""
+    """Return the update without lone surrogates, which cannot be encoded later."""
     return replace_lone_surrogates_in_json(raw_update)
 
 
 def _find_invalid_update_field(raw_update: Any) -> str | None:
-    """The field that is not as it should be, without what stands in it; None where all are."""
+    """Return the invalid field and the kind of error, without its value. None if all are valid."""
     try:
         _Update.model_validate(raw_update)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['type']}"
+        return f"{'.'.join(map(str, first['loc'])) or 'update'}: {first['type']}"
     except RecursionError:
-        return "all of it: too deep"
+        return "update: nested too deeply"
     return None

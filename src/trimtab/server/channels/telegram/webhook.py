@@ -1,4 +1,4 @@
-"""Telegram calls: one route, and a secret that says that it is Telegram."""
+"""The webhook: one route, and a secret that proves that Telegram sends the request."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trimtab.server.channels.telegram.update_validation import (
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
 MAX_TRACKED_UPDATES = 1_024
-"""Updates that could not be stored whose attempts are counted."""
+"""Number of failed updates whose attempts are counted."""
 MAX_UPDATE_BYTES = 1_048_576
-"""Bytes of one update."""
+"""Maximum size of one update in bytes."""
 
 log = logging.getLogger("trimtab.telegram")
 
@@ -32,12 +32,12 @@ log = logging.getLogger("trimtab.telegram")
 def create_webhook_route(
     path: str, secret_token: str, handle_update: Callable[[Update], Awaitable[None]]
 ) -> Route:
-    """The route that Telegram posts updates to."""
+    """Create the route to which Telegram posts updates."""
     failures = BoundedDict[int, int](MAX_TRACKED_UPDATES)
 
     async def endpoint(request: Request) -> Response:
         given = request.headers.get(SECRET_HEADER, "")
-        # Compared to the end, so that how long it takes tells nothing.
+        # In constant time, so that the duration reveals nothing.
         if not hmac.compare_digest(given.encode(), secret_token.encode()):
             return Response(status_code=403)
         raw = await _read_limited_body(request)
@@ -51,7 +51,7 @@ def create_webhook_route(
         except Exception as error:
             failed = failures[update.update_id] = failures.get(update.update_id, 0) + 1
             if failed >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
-                log.exception("update %d failed and is skipped", update.update_id)
+                log.exception("update %d failed and was skipped", update.update_id)
                 return Response(status_code=200)
             reason = type(error).__name__
             log.warning("update %d could not be stored: %s", update.update_id, reason)
@@ -62,7 +62,7 @@ def create_webhook_route(
 
 
 async def _read_limited_body(request: Request) -> bytes | None:
-    """All of it; None where that is too much."""
+    """Return the body. None if it is too large."""
     found = bytearray()
     async for piece in request.stream():
         found += piece

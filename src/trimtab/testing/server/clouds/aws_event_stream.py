@@ -10,7 +10,7 @@ _STRING_HEADER = b"\x07"
 
 
 def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """One message of an event stream."""
+    """Encode one message of an event stream."""
     block = b"".join(_encode_header(name, value) for name, value in headers.items())
     total = 12 + len(block) + len(payload) + 4
     lengths = struct.pack(">II", total, len(block))
@@ -19,7 +19,7 @@ def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
 
 
 def encode_event(event_type: str, payload: bytes) -> bytes:
-    """An event of a type, with JSON inside."""
+    """Encode an event of a type, with JSON inside."""
     headers = {
         ":event-type": event_type,
         ":content-type": "application/json",
@@ -29,7 +29,7 @@ def encode_event(event_type: str, payload: bytes) -> bytes:
 
 
 def encode_exception(exception_type: str, payload: bytes) -> bytes:
-    """An error that ends a stream."""
+    """Encode an error that ends a stream."""
     headers = {
         ":exception-type": exception_type,
         ":content-type": "application/json",

@@ -1,4 +1,4 @@
-"""Signatures of AWS, version 4: whether a request was signed with a secret that is known here."""
+"""AWS signatures, version 4: check whether a request was signed with a known secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.testing.server.clouds.base import CloudRequest, make_cloud_refusal
 from trimtab.testing.server.options import ProviderSimulatorOptions
 
 MAX_CLOCK_SKEW_S = 300.0
-"""Seconds that a signature's time may be off."""
+"""Maximum difference between a signature's time and now, in seconds."""
 SERVICE = "bedrock"
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,]+)/(?P<day>\d{8})/(?P<region>[a-z0-9-]+)/"
@@ -25,7 +25,7 @@ _REQUIRED_SIGNED_HEADERS = ("host", "x-amz-date")
 
 
 def check_aws_credentials(request: CloudRequest, options: ProviderSimulatorOptions) -> str:
-    """Who signed a request: the id of an access key, or the Bedrock API key itself."""
+    """Return who signed a request: the id of an access key, or the Bedrock API key itself."""
     told = request.headers.get("authorization", "")
     if told.startswith("Bearer "):
         key = told.removeprefix("Bearer ").strip()
@@ -67,7 +67,7 @@ def check_aws_credentials(request: CloudRequest, options: ProviderSimulatorOptio
 def sign_request(
     request: CloudRequest, scope: Mapping[str, str] | re.Match[str], secret_key: str
 ) -> str:
-    """The signature that a request must have."""
+    """Return the signature that a request must have."""
     day, region, service = scope["day"], scope["region"], scope["service"]
     canonical = _build_canonical_request(request, scope["signed"])
     credential_scope = f"{day}/{region}/{service}/aws4_request"

@@ -30,7 +30,7 @@ class AzureCall:
     dialect: str
     """`openai_chat` or `openai_responses`."""
     deployment: str | None = None
-    """The name of the deployment, if the address tells it; else the body does."""
+    """The name of the deployment, if the address contains it. Otherwise it is in the body."""
     is_v1: bool = False
     """Whether it is the v1 API, which needs no version."""
 

@@ -1,4 +1,4 @@
-"""What a cloud adds to a request and to what goes back."""
+"""What a cloud changes in a request and in the response."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from trimtab.testing.server.responses import ProviderRefusal, RefusalCause, Simu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudRequest:
-    """An HTTP request, as far as clouds look at it."""
+    """An HTTP request, as far as clouds need it."""
 
     method: str
     """Such as `POST`."""
     raw_path: str
-    """The path as it came over the wire, percent signs and all."""
+    """The path as sent, with percent signs."""
     query: str
-    """What stands behind the `?`."""
+    """The part after the `?`."""
     headers: Mapping[str, str]
-    """By name, in lower case."""
+    """Headers by name, in lower case."""
     body: bytes
-    """As it came."""
+    """The body as received."""
 
 
 class Cloud(Protocol):
@@ -37,38 +37,39 @@ class Cloud(Protocol):
 
     @property
     def name(self) -> str:
-        """What the records call it."""
+        """The name in the records."""
         ...
 
     @property
     def dialect(self) -> str:
-        """The API whose rules hold for what is inside."""
+        """The API whose rules apply to the content."""
         ...
 
     def check_credentials(self, options: ProviderSimulatorOptions) -> str:
-        """Who asks; raises ProviderRefusal."""
+        """Return who sent the request. Raises `ProviderRefusal`."""
         ...
 
     def unwrap_request(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The request as its dialect has it; raises ProviderRefusal."""
+        """Return the request in the form of its dialect. Raises `ProviderRefusal`."""
         ...
 
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
-        """What goes back, as the cloud puts it."""
+        """Return the response in the cloud's form."""
         ...
 
 
 def make_cloud_refusal(
     error_type: str, message: str, status: int = 400, *, cause: RefusalCause = "violation"
 ) -> ProviderRefusal:
-    """A refusal by the cloud itself; `wrap_response` gives it its form."""
+    """Return a refusal by the cloud itself. `wrap_response` gives it its form."""
     return ProviderRefusal(
         status, {"type": "error", "error": {"type": error_type, "message": message}}, cause=cause
     )
 
 
 def read_error(response: SimulatedResponse) -> tuple[str, str] | None:
-    """Type and words of an error in its API's usual form; None for any other response."""
+    """Return the type and the message of an error in its API's usual form. None for other
+    responses."""
     body = response.body
     if response.status < 400 or not isinstance(body, Mapping):
         return None

@@ -18,7 +18,7 @@ from trimtab.testing.server.responses import ProviderRefusal, SimulatedResponse
 
 BEDROCK_VERSION = "bedrock-2023-05-31"
 NEWER_VERSION, FIRST_NEWER_VERSION_MODEL = "2026-10-21", (4, 7)
-"""The version of Anthropic's API that Bedrock has for newer models, besides its own for all."""
+"""The version of Anthropic's API that Bedrock has for newer models, in addition to its own."""
 REMOVED_IN_NEWER_VERSION = ("temperature", "top_p", "top_k")
 EVENT_STREAM = "application/vnd.amazon.eventstream"
 _CLAUDE_ID = re.compile(
@@ -31,7 +31,7 @@ _ANTHROPIC_ONLY = frozenset(
         *("service_tier", "speed", "user_profile_id", "workspace_id"),
     }
 )
-"""Parameters that Anthropic itself takes, and Bedrock does not."""
+"""Parameters that Anthropic accepts and Bedrock does not."""
 _ERROR_TYPES = {
     400: "ValidationException",
     403: "AccessDeniedException",
@@ -59,7 +59,7 @@ class BedrockInvoke:
     model: str
     """The id of a model, of an inference profile, or an ARN."""
     streams: bool
-    """Whether the reply is asked for as a stream."""
+    """Whether the reply is requested as a stream."""
     name: str = "bedrock"
     dialect: str = "anthropic"
 
@@ -89,8 +89,8 @@ class BedrockInvoke:
 
 
 def check_version(body: Mapping[str, Any], model: str) -> None:
-    """Refuse a request without the version of the API, or with one that the model is not served
-    in."""
+    """Refuse a request without the version of the API, or with a version that the model does not
+    support."""
     if "anthropic_version" not in body:
         raise _refuse_malformed("required key [anthropic_version] not found")
     version = body["anthropic_version"]
@@ -114,13 +114,13 @@ def _refuse_malformed(what: str) -> ProviderRefusal:
 
 
 def with_request_id(response: SimulatedResponse) -> SimulatedResponse:
-    """The response with AWS's name of the request in its headers."""
+    """Return the response with AWS's id of the request in its headers."""
     number = response.headers.get("request-id", "req_0")
     return replace(response, headers={**response.headers, "x-amzn-requestid": number})
 
 
 def wrap_aws_error(response: SimulatedResponse, prefix: str = "") -> SimulatedResponse:
-    """An error with AWS's body, and its type in a header; any other response as it is."""
+    """Return an error with AWS's body and its type in a header. Other responses are unchanged."""
     if (told := read_error(response)) is None:
         return response
     error_type, message = told
@@ -137,7 +137,7 @@ def wrap_aws_error(response: SimulatedResponse, prefix: str = "") -> SimulatedRe
 
 
 def frame_stream_error(event: Mapping[str, Any]) -> bytes:
-    """An error inside of a stream; there it has no status."""
+    """Return an error inside of a stream. It has no status."""
     error: Any = event.get("error")
     told = str(error.get("type"))
     known = told[:1].lower() + told[1:] if told.endswith("Exception") else None

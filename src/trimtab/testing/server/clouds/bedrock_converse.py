@@ -63,7 +63,7 @@ class BedrockConverseCall:
     model: str
     """The id of a model, of an inference profile, or an ARN."""
     streams: bool
-    """Whether the reply is asked for as a stream."""
+    """Whether the reply is requested as a stream."""
     name: str = "bedrock_converse"
     dialect: str = "anthropic"
 
@@ -193,7 +193,7 @@ def _check_documents(messages: Sequence[_JsonObject]) -> None:
 def _check_family(
     messages: Sequence[_JsonObject], family: str, *, streams: bool, has_tools: bool
 ) -> None:
-    """What the models of some families do not take."""
+    """Refuse what models of some families do not support."""
     blocks = [block for message in messages for block in list_array_objects(message.get("content"))]
     if streams and has_tools and family in _NOT_STREAMED_WITH_TOOLS:
         raise refuse_invalid("This model doesn't support tool use in streaming mode.")
@@ -234,7 +234,7 @@ def _check_roles(messages: Sequence[_JsonObject]) -> None:
 
 
 def _check_pairs(messages: Sequence[_JsonObject], *, has_tools: bool) -> None:
-    """Each call's result stands in the next message, and no other."""
+    """Check that the results of all calls, and no others, are in the next message."""
     open_ids: list[str] = []
     for index, message in enumerate(messages):
         blocks = list_array_objects(message.get("content"))
@@ -273,7 +273,7 @@ def _read_blocks(content: Any, index: int) -> list[dict[str, Any]]:
 
 
 def _read_marked(blocks: Sequence[_JsonObject], read: _ReadBlock) -> list[dict[str, Any]]:
-    """Blocks in the format of the Messages API; a cache point becomes a mark of the one before."""
+    """Return blocks in the format of the Messages API. A cache point marks the block before it."""
     made: list[dict[str, Any]] = []
     for number, block in enumerate(blocks):
         if len(block) != 1:
@@ -445,7 +445,7 @@ def _build_usage(usage: _JsonObject) -> dict[str, int]:
 
 
 def _build_events(events: Any) -> Iterator[_JsonObject]:
-    """A stream of the Messages API as one of Converse."""
+    """Convert a stream of the Messages API to a stream of Converse."""
     usage: dict[str, Any] = {}
     for event in events:
         index = event.get("index")
@@ -472,7 +472,7 @@ def _build_events(events: Any) -> Iterator[_JsonObject]:
 
 
 def _build_block_start(index: Any, block: _JsonObject) -> Iterator[_JsonObject]:
-    """Only a call says that it begins."""
+    """Return the start of a block. Only a tool call has one."""
     if block["type"] == "tool_use":
         start = {"toolUse": {"toolUseId": block["id"], "name": block["name"]}}
         yield {"contentBlockStart": {"start": start, "contentBlockIndex": index}}

@@ -1,4 +1,4 @@
-"""The addresses at which clouds take requests."""
+"""The addresses at which clouds accept requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERTEX = "/v1/projects/{project}/locations/{region}/publishers/anthropic/models
 
 
 def build_cloud_routes(handle: Handle) -> list[Route]:
-    """Routes of Bedrock, Vertex and Azure."""
+    """Return the routes of Bedrock, Vertex and Azure."""
     made: dict[str, MakeCloud] = {
         "/openai/deployments/{name}/chat/completions": lambda http, request: AzureCall(
             http=http, dialect="openai_chat", deployment=request.path_params["name"]

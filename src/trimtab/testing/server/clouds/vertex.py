@@ -1,4 +1,4 @@
-"""Claude at Google's Vertex AI: the Messages API at an address of Google's."""
+"""Claude on Google's Vertex AI: the Messages API at an address of Google's."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class VertexPredict:
     http: CloudRequest
     """The request."""
     model: str
-    """The model's name, with its version behind an `@` where it has one."""
+    """The model's name, with its version after an `@` if it has one."""
     streams: bool
-    """Whether the reply is asked for as a stream."""
+    """Whether the reply is requested as a stream."""
     name: str = "vertex"
     dialect: str = "anthropic"
 
@@ -68,7 +68,8 @@ class VertexPredict:
         return {**inner, "model": self.model}
 
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
-        """What Google itself refuses has Google's form, what Claude refuses Anthropic's."""
+        """Return the response. Google's own errors have Google's form, Claude's errors
+        Anthropic's."""
         told = read_error(response)
         if told is None or told[0] not in _GOOGLE_STATUS:
             return response

@@ -1,4 +1,4 @@
-"""What a person does to a session besides talking."""
+"""Operations that change a session: compact, undo, erase, fork."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ router = create_api_router("sessions")
 async def compact(
     request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
 ) -> CompactionResult:
-    """Compact the context now; nothing is lost."""
+    """Compact the context now. Nothing is lost."""
     del body
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as opened:
@@ -86,7 +86,7 @@ async def erase(
     request: ApiRequest, agent: AgentName, session: SessionName, body: EraseBody
 ) -> EraseResult:
     """Erase a message, or a part of it, with everything derived from it. It cannot be restored. A
-    running turn is cancelled and started again without it. Repeating this changes nothing."""
+    running turn is cancelled and starts again without it. Repeating this changes nothing."""
     session_id = await request.require_session_id(agent, session)
     try:
         done = await forgetting.erase_message(
@@ -125,7 +125,9 @@ async def fork(
     ):
         last = opened.window.seq
         if at is not None and at > last:
-            raise HttpProblem("invalid-request", f"at is {at}; positions go from 1 to {last}")
+            raise HttpProblem(
+                "invalid-request", f"`at` is {at}, but the session's positions are 1 to {last}"
+            )
         try:
             made = await opened.fork(str(address), at=at)
         except SessionExists:
@@ -149,7 +151,7 @@ async def _undo_messages(session: Session, handle: str | None) -> UndoResult:
 async def _rewind_to_message(session: Session, seq: int) -> UndoResult:
     if not 0 < seq <= session.window.seq:
         raise HttpProblem(
-            "not-found", f"nothing is called m{seq}; positions go up to m{session.window.seq}"
+            "not-found", f"m{seq} does not exist; the last position is m{session.window.seq}"
         )
     after = [entry for position, entry in session.window.entries.items() if position > seq]
     text = next((entry.message.text for entry in after if entry.message.role == "user"), "")
@@ -161,4 +163,4 @@ async def _rewind_to_message(session: Session, seq: int) -> UndoResult:
 
 
 def _session_exists_problem(name: str) -> HttpProblem:
-    return HttpProblem("conflict", f"there is a session {name} already; choose another name")
+    return HttpProblem("conflict", f"session {name} already exists; choose another name")

@@ -1,4 +1,4 @@
-"""What the API is: the OpenAPI document, and a page that shows it in a browser."""
+"""The OpenAPI document, and a page that shows it in a browser."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ router = create_api_router("operations")
 
 @router.get("/openapi.json", openapi_extra=PUBLIC, response_model=dict[str, Any])
 async def openapi(request: ApiRequest) -> Response:
-    """This document."""
+    """Read this document."""
     return Response(request.app.openapi_json, media_type="application/json")
 
 
 @router.get("/docs", openapi_extra=PUBLIC, response_class=HTMLResponse)
 async def docs() -> Response:
-    """This document as a page for people, who can send requests from it."""
+    """Read this document as a web page, from which you can send requests."""
     page, policy = _load_page()
     return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
 
 @cache
 def _load_page() -> tuple[str, str]:
-    """The page, and the policy that lets a browser run what stands in it and nothing else."""
+    """Return the page, and a policy that lets a browser run only the scripts in it."""
     page = Path(__file__).with_name(PAGE_FILE).read_text("utf-8")
     sources = {
         f"{element}-src": f"'sha256-{_hash_source(text)}'"

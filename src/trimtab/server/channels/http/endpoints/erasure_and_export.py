@@ -1,7 +1,6 @@
-"""What is one user's or one tenant's: a copy of it, its end, and the record of that.
+"""Export and erase the data of a user or a tenant, and list erasures.
 
-All of it is the caller's tenant's: nobody can name another. A key that may use some agents only
-reaches the sessions of these.
+A caller reaches only its own tenant. A key for some agents reaches only their sessions.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ UserName = Annotated[
     str,
     Path(
         description="The user, as the channel names them: `telegram:123`, `discord:456`, or the "
-        "`user` of a message; 1 to 128 letters, digits and `_ . : @ + = -`.",
+        "`user` of a message. It has 1 to 128 letters, digits and `_ . : @ + = -`.",
         json_schema_extra={"pattern": f"^{NAME_PATTERN}$"},
     ),
 ]
 
 
 class JsonLinesResponse(StreamingResponse):
-    """Lines of JSON, made while they are sent; whoever reads slowly is waited for."""
+    """Lines of JSON, produced at the speed of the reader."""
 
     media_type = "application/x-ndjson"
 
@@ -54,9 +53,9 @@ router = create_api_router("forgetting")
 
 @router.delete(USER_PATH, openapi_extra=requires("admin"), responses=describe_problems(404))
 async def erase_user(request: ApiRequest, user: UserName) -> ForgottenTotals:
-    """Erase a user of your tenant: sessions that are the user's own are deleted; in sessions with
-    others the user's messages and the answers to them are erased. It cannot be restored. Repeating
-    this changes nothing."""
+    """Erase a user of your tenant. The user's own sessions are deleted. In shared sessions, the
+    user's messages and the answers to them are erased. It cannot be restored. Repeating this
+    changes nothing."""
     totals = await forgetting.erase_user(
         request.service,
         request.caller.tenant,
@@ -75,8 +74,8 @@ async def erase_user(request: ApiRequest, user: UserName) -> ForgottenTotals:
     responses=describe_problems(404),
 )
 async def export_user(request: ApiRequest, user: UserName) -> JsonLinesResponse:
-    """Read a copy of all that is kept of a user, hidden and waiting messages and files included, as
-    lines of JSON. The last line has the kind `end`; without it the copy is cut off."""
+    """Export all stored data of a user as lines of JSON. It includes hidden and waiting messages
+    and files. The last line has the kind `end`. Without it, the copy is incomplete."""
     lines = forgetting.export_user(
         request.service, request.caller.tenant, _require_user(user), agents=request.caller.agents
     )
@@ -85,13 +84,13 @@ async def export_user(request: ApiRequest, user: UserName) -> JsonLinesResponse:
 
 @router.delete("/v1/tenant", openapi_extra=requires("admin"))
 async def erase_tenant(request: ApiRequest, body: EraseTenantBody) -> ForgottenTotals:
-    """Erase all sessions of your tenant, with all that waits or is scheduled in them. It cannot be
+    """Erase all sessions of your tenant with their waiting messages and schedules. It cannot be
     restored. Repeating this changes nothing."""
     tenant = _require_whole_tenant(request)
     if body.confirm != tenant:
         raise HttpProblem(
             "invalid-request",
-            f"nothing was erased: this key is of the tenant {tenant}, and `confirm` names another",
+            f"nothing was erased: `confirm` must be {tenant}, the tenant of this key",
         )
     totals = await forgetting.erase_tenant(request.service, tenant, by=request.caller.name)
     request.server_state.hubs.notify_all()
@@ -100,7 +99,7 @@ async def erase_tenant(request: ApiRequest, body: EraseTenantBody) -> ForgottenT
 
 @router.get("/v1/tenant/export", response_class=JsonLinesResponse, openapi_extra=requires("admin"))
 async def export_tenant(request: ApiRequest) -> JsonLinesResponse:
-    """Read a copy of all that is kept of your tenant, in the same lines."""
+    """Export all stored data of your tenant as lines of JSON, in the same format."""
     return await _stream_lines(
         forgetting.export_tenant(request.service, _require_whole_tenant(request))
     )
@@ -110,19 +109,20 @@ async def export_tenant(request: ApiRequest) -> JsonLinesResponse:
 async def list_erasures(
     request: ApiRequest,
     user: Annotated[
-        QueryText | None, Query(description="Erasures of this user.", max_length=128)
+        QueryText | None, Query(description="Only erasures of this user.", max_length=128)
     ] = None,
     session: Annotated[
-        QueryText | None, Query(description="Those of a session, `AGENT/NAME`.", max_length=257)
+        QueryText | None,
+        Query(description="Only erasures of this session, `AGENT/NAME`.", max_length=257),
     ] = None,
     limit: PageSize = 100,
 ) -> ErasureRecordList:
-    """List what was erased for your tenant, the newest first, without the content."""
+    """List the erasures of your tenant, newest first, without the erased content."""
     records, tenant = request.service.erasure_records, _require_whole_tenant(request)
     if records is None:
         return ErasureRecordList(erasures=[])
     if user and session:
-        raise HttpProblem("invalid-request", "user and session are both there; send one of them")
+        raise HttpProblem("invalid-request", "user and session exclude each other; send only one")
     target = None
     if user or session:
         target = await records.digest(user or f"{tenant}/{session}")
@@ -138,7 +138,7 @@ async def list_erasures(
 
 
 async def _stream_lines(lines: AsyncIterator[Mapping[str, Any]]) -> JsonLinesResponse:
-    """What fails before the first line still has a status of its own."""
+    """Return the response. An error before the first line still gets its own status."""
     first = await anext(lines, None)
 
     async def encode_lines() -> AsyncIterator[bytes]:
@@ -154,7 +154,7 @@ def _require_user(user: str) -> str:
     if not is_valid_name(user):
         raise HttpProblem(
             "not-found",
-            "users have names of 1 to 128 letters, digits and _ . : @ + = -, such as telegram:123",
+            "invalid user: use 1 to 128 letters, digits and _ . : @ + = -, such as telegram:123",
         )
     return user
 
@@ -164,7 +164,7 @@ def _require_whole_tenant(request: ApiRequest) -> str:
     if caller.agents is not None:
         raise HttpProblem(
             "forbidden",
-            f"the key {caller.name} may use some agents only, and this is about all of the tenant",
+            f"key {caller.name} is limited to some agents, and this needs a key for all agents",
         )
     return caller.tenant
 

@@ -1,4 +1,4 @@
-"""What those ask who run the server."""
+"""Health checks and metrics for operators."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ from trimtab.server.channels.http.problems import (
 from trimtab.server.service import AgentService
 
 STORE_TIMEOUT_S = 0.8
-"""Seconds that the store has to answer."""
+"""Seconds in which the store must answer."""
 METRICS_TIMEOUT_S = 0.5
-"""Seconds that the queue has to answer what is asked for metrics; without it they show no
-figure of it, and `trimtab_store_reachable` 0."""
+"""Seconds in which the queue must answer for metrics.
+
+Otherwise they contain no number of it, and `trimtab_store_reachable` is 0.
+"""
 MAX_COUNTED_DEAD_LETTERS = 1_000
-"""Sessions that were given up, as many as are counted."""
+"""Maximum number of sessions with dead letters that are counted."""
 
 
 router = create_api_router("operations")
@@ -45,13 +47,13 @@ router = create_api_router("operations")
 
 @router.get("/healthz", openapi_extra=PUBLIC)
 async def health() -> HealthStatus:
-    """Whether the server runs."""
+    """Check that the server runs."""
     return HealthStatus(status="ok")
 
 
 @router.get("/readyz", openapi_extra=PUBLIC, responses=describe_problems(503))
 async def readiness(request: ApiRequest) -> HealthStatus:
-    """Whether the store is available and the server is not shutting down."""
+    """Check that the store is available and the server is not shutting down."""
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down")
     try:
@@ -68,15 +70,15 @@ async def readiness(request: ApiRequest) -> HealthStatus:
     responses=describe_problems(403, 404),
 )
 async def metrics(request: ApiRequest) -> Response:
-    """Metrics for Prometheus, of all tenants; for keys of the role `metrics`, which read nothing
-    else."""
+    """Read the Prometheus metrics of all tenants. It needs a key with the role `metrics`, which
+    cannot do anything else."""
     if request.server_state.render_metrics is None:
         raise HttpProblem(
             "not-found", "metrics are not available here: prometheus_client is not installed"
         )
     service = request.service
     set_provider_circuits(service.list_provider_circuits())
-    # Whatever is down, the rest is told: then most of all somebody looks at it.
+    # Report what works even if a part is down, because that is when operators look.
     try:
         await _within(METRICS_TIMEOUT_S, _measure_queue(service))
     except StoreError:
@@ -100,12 +102,14 @@ async def _measure_queue(service: AgentService) -> None:
 
 
 async def _within(timeout_s: float, work: Coroutine[Any, Any, None]) -> None:
-    """Do it, or raise `StoreUnavailable`. A query that is cancelled may wait for its server, too,
-    so its end is not waited for."""
+    """Run the work, or raise `StoreUnavailable` after the timeout.
+
+    A cancelled query may also wait for its server, so its end is not awaited.
+    """
     task = asyncio.ensure_future(work)
     await asyncio.wait((task,), timeout=timeout_s)
     if not task.done():
         task.cancel()
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        raise StoreUnavailable(f"no answer within {timeout_s:g} s")
+        raise StoreUnavailable(f"the store did not answer within {timeout_s:g} s")
     task.result()

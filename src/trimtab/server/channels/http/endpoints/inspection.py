@@ -1,4 +1,4 @@
-"""What was said, what the model sees of it, and why."""
+"""Read messages, what the model sees of them, and why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALSO_PLAIN_TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 EVENTS_PER_READ = 500
-"""Events that are read at a time while messages are looked for."""
+"""Number of events that are read at a time when searching for messages."""
 router = create_api_router("sessions")
 
 
@@ -53,14 +53,12 @@ async def read_history(
     session: SessionName,
     after: Annotated[
         int | None,
-        Query(description="Messages after this position.", ge=0, le=MAX_POSITION),
+        Query(description="Only messages after this position.", ge=0, le=MAX_POSITION),
         ONLY_DIGITS,
     ] = None,
     before: Annotated[
         int | None,
-        Query(
-            description="The last messages before this position, instead.", ge=1, le=MAX_POSITION
-        ),
+        Query(description="Only the last messages before this position.", ge=1, le=MAX_POSITION),
         ONLY_DIGITS,
     ] = None,
     limit: PageSize = 100,
@@ -68,9 +66,7 @@ async def read_history(
     """Read all messages, including those hidden from the model."""
     session_id = await request.require_session_id(agent, session)
     if after is not None and before is not None:
-        raise HttpProblem(
-            "invalid-request", "after and before exclude each other; send one of them"
-        )
+        raise HttpProblem("invalid-request", "after and before exclude each other; send only one")
     async with request.service.open_session(session_id) as opened:
         rewinds, last = list(opened.window.base.rewinds), opened.window.seq
     if before is None:
@@ -98,7 +94,8 @@ async def read_history(
 async def read_context(
     request: ApiRequest, agent: AgentName, session: SessionName
 ) -> ContextUsageInfo | Response:
-    """Read how the tokens of the next call are used; as text with `Accept: text/plain`."""
+    """Read how the tokens of the next call are used. With `Accept: text/plain`, the response is
+    text."""
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as opened:
         ledger = opened.report()
@@ -148,7 +145,9 @@ async def search(
     request: ApiRequest,
     agent: AgentName,
     session: SessionName,
-    q: Annotated[QueryText, Query(description="The words.", min_length=1, max_length=1_000)],
+    q: Annotated[
+        QueryText, Query(description="The words to search for.", min_length=1, max_length=1_000)
+    ],
 ) -> SearchResultsText:
     """Search messages by words, those hidden from the model first."""
     session_id = await request.require_session_id(agent, session)

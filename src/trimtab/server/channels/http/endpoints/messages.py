@@ -1,4 +1,4 @@
-"""What is said to an agent, and what it answers."""
+"""Send messages to an agent, and read its answers."""
 
 from __future__ import annotations
 
@@ -78,17 +78,16 @@ EVENT_STREAM_CONTENT: dict[str, Any] = {
     EVENT_STREAM_MEDIA_TYPE: {
         "schema": {
             "type": "string",
-            "description": "Events, each with JSON as its data:\n\n"
+            "description": "Events. The data of each is JSON:\n\n"
             + "\n".join(f"- `{name}`: {text}" for name, text in STREAM_EVENT_KINDS.items()),
         }
     }
 }
-"""What the OpenAPI document says of a stream."""
+"""The description of a stream in the OpenAPI document."""
 MAX_RETRIED_SESSIONS = 1_000
-"""Sessions that are revived at once."""
+"""Maximum number of sessions that one call revives."""
 FIRST_POLL_S, MAX_POLL_S = 0.1, 2.0
-"""Seconds before it is looked again whether a message that nobody waits for is being answered: at
-first, and at most."""
+"""Seconds between two checks whether an abandoned message is being answered: first, and maximum."""
 
 
 router = create_api_router("sessions")
@@ -118,9 +117,9 @@ async def send_message(
     idempotency_key: IdempotencyKey = None,
 ) -> MessageAccepted | EventStreamResponse:
     """Send a message to the agent. The response means that it is queued and will be answered. With
-    `Accept: text/event-stream` the answer follows as events, up to the end of the turn. A message
-    with a key that is known is not added again; with `Last-Event-ID` as well, the events continue
-    after that one."""
+    `Accept: text/event-stream`, the answer follows as events, up to the end of the turn. A message
+    with a known key is not added again. If you also send `Last-Event-ID`, the events continue after
+    that one."""
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down and accepts no new messages")
     address, service = request.session_address(agent, session), request.service
@@ -129,14 +128,14 @@ async def send_message(
     session_id = str(address)
     if not await service.store.position(session_id):
         if read is not None:
-            raise build_session_not_found_problem(agent, session)  # deleted since it was read
+            raise build_session_not_found_problem(agent, session)  # deleted after it was read
         with suppress(PositionTaken):
             async with service.open_session(session_id):
-                pass  # it is there now: whoever reads its events finds it
+                pass  # it exists now, so a caller that reads its events finds it
     said = await service.store.find_key(session_id, key)
     after = await service.store.position(session_id) if said is None else said - 1
     if request.wants_event_stream:
-        # Listened to before it is posted, so that no piece of the answer is missed.
+        # Subscribed before the post, so that no piece of the answer is missed.
         async with request.server_state.hubs.subscribe(session_id):
             if said is not None or not await service.post(
                 _build_inbound_message(session_id, key, message)
@@ -182,8 +181,8 @@ async def follow_session(
     ] = None,
     last_event_id: LastEventId = None,
 ) -> EventStreamResponse:
-    """Follow a session as server-sent events, from now on or after `Last-Event-ID`, without a gap
-    or a repeat."""
+    """Follow a session as server-sent events, from now on or after `Last-Event-ID`. No event is
+    missing or repeated."""
     session_id = await request.require_session_id(agent, session)
     store, offer = request.service.store, request.server_state
     end = StreamPosition(log_position=await store.position(session_id))
@@ -204,7 +203,7 @@ async def follow_session(
 async def stop(
     request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
 ) -> TurnControlResult:
-    """Stop the running turn at once: the text so far is kept, and tools are killed."""
+    """Stop the running turn at once. The text so far is kept, and its tools are killed."""
     del body
     session_id = await request.require_session_id(agent, session)
     return TurnControlResult(done=request.service.stop_turn(session_id))
@@ -223,10 +222,10 @@ async def resume(
     del body
     session_id, service = await request.require_session_id(agent, session), request.service
     if request.server_state.draining:
-        raise build_unavailable_problem("the server is about to stop and begins nothing new")
+        raise build_unavailable_problem("the server is shutting down and starts no new turns")
     if await service.queue.revive(session_id):
         return TurnControlResult(done=True)
-    # What it answers is in the queue until it has ended.
+    # The queue keeps its messages until it has ended.
     await service.wait_for_ending_turn(session_id)
     waits = bool(await service.queue.pending(session_id, limit=1))
     async with service.open_session(session_id) as opened:
@@ -240,15 +239,15 @@ async def resume(
 
 
 async def _reopen_ended_turn(session: Session) -> None:
-    """A turn that somebody has ended stays so for those who merely look; claimed, it goes on."""
+    """Claim a turn that was ended, so that it continues. Otherwise it stays ended."""
     if await was_newest_turn_ended(session) and not session.turn_lock.locked():
         await session.claim_turn()
-        session.epoch = None  # nobody runs it yet
+        session.epoch = None  # no process runs it yet
 
 
 @router.post("/v1/dead-letters/retry", status_code=202, openapi_extra=requires("admin"))
 async def retry_all_dead_letters(request: ApiRequest, body: NoBody) -> DeadLetterRetryResult:
-    """Retry the dead letters of the newest 1,000 sessions; repeat it for more."""
+    """Retry the dead letters of the newest 1,000 sessions. Repeat it for more."""
     del body
     found = [
         str(address)
@@ -281,7 +280,7 @@ def _answer_stream(
     message_is_in_log: bool,
     unknown_position: StreamPosition | None,
 ) -> EventStreamResponse:
-    """The answer to a message, up to the end of its turn."""
+    """Return the stream of the answer to a message, up to the end of its turn."""
     service = server_state.service
 
     async def why() -> str | None:
@@ -331,10 +330,10 @@ async def _open_frames(
 
 
 async def _pause_abandoned_turn(service: AgentService, session: str, key: str) -> None:
-    """Stop the turn that answers a message nobody waits for, also if it has yet to begin.
+    """Stop the turn for a message whose caller has gone, even if it has not begun yet.
 
-    Until the message is in the log, the turn that runs is another's; so is one that runs when it
-    was answered, unless nothing was said since: then its own was resumed.
+    Until the message is in the log, a running turn belongs to another message. After the message
+    was answered, a running turn is its own only if no user message came since: then it was resumed.
     """
     wait = FIRST_POLL_S
     with suppress(StoreError):
@@ -351,7 +350,7 @@ async def _pause_abandoned_turn(service: AgentService, session: str, key: str) -
 
 
 async def _is_settled(queue: MessageQueue, session: str, key: str) -> bool:
-    """Whether no turn will answer a message: one has, or it was given up."""
+    """Whether no turn will answer a message, because one did or its turn was abandoned."""
     waiting = await queue.pending(session)
     if all(queued.key != key for queued in waiting):
         return True
@@ -359,7 +358,7 @@ async def _is_settled(queue: MessageQueue, session: str, key: str) -> bool:
 
 
 async def _is_newest_user_message(store: Store, session: str, position: int) -> bool:
-    """Whether no user has said anything since."""
+    """Whether no user message came after this position."""
     async for event in store.events(session, [(position + 1, None)]):
         if isinstance(event.body, MessageAdded) and event.body.message.role == "user":
             return False
@@ -369,8 +368,10 @@ async def _is_newest_user_message(store: Store, session: str, position: int) -> 
 async def _reject_reused_key(
     service: AgentService, session: str, key: str, message: Message, known_position: int | None
 ) -> None:
-    """A key that comes again must come with what was said under it: else that would be dropped
-    without a word. What was erased cannot be compared; what was redacted is, as it was redacted."""
+    """Refuse a known key with other content, which would otherwise be dropped silently.
+
+    An erased message cannot be compared. A redacted one is compared in its redacted form.
+    """
     said = await service.find_message_by_key(session, key, known_position)
     if said is None or Text(text=ERASED_PLACEHOLDER) in said.parts:
         return
@@ -378,8 +379,8 @@ async def _reject_reused_key(
     if said.parts not in (message.parts, kept.parts) or find_sender(said) != find_sender(message):
         raise HttpProblem(
             "idempotency-key-reused",
-            f"another message has the key {key} already, so this one was not added: give each "
-            "message a key of its own",
+            f"another message already has the key {key}, so this one was not added: use a new key "
+            "for each message",
         )
 
 
@@ -388,7 +389,7 @@ def _build_inbound_message(session: str, key: str, message: Message) -> InboundM
 
 
 def _build_message(agent: Agent, body: SendMessageBody) -> Message:
-    """What goes into the log, if the agent's model can be given all of it."""
+    """Return the message for the log, if the agent's model supports all its parts."""
     said, takes = body.to_message(), agent.accepted_media
     parts: list[Part] = []
     wrong: list[dict[str, str]] = []
@@ -408,10 +409,10 @@ def _build_message(agent: Agent, body: SendMessageBody) -> Message:
 
 def _choose_message_key(header: str | None, body: SendMessageBody) -> str:
     if header is not None and body.key is not None and header != body.key:
-        raise HttpProblem("invalid-request", "Idempotency-Key and key differ; send one of them")
+        raise HttpProblem("invalid-request", "Idempotency-Key and key differ; send only one")
     if header is not None and not MESSAGE_KEY_PATTERN.fullmatch(header):
         raise HttpProblem(
-            "invalid-request", "Idempotency-Key takes 1 to 200 visible ASCII characters"
+            "invalid-request", "invalid Idempotency-Key: use 1 to 200 visible ASCII characters"
         )
     return body.key or header or f"http-{secrets.token_hex(12)}"
 
@@ -419,8 +420,10 @@ def _choose_message_key(header: str | None, body: SendMessageBody) -> str:
 async def _choose_start(
     store: Store, session: str, read: StreamPosition | None, otherwise: StreamPosition
 ) -> tuple[StreamPosition, StreamPosition | None]:
-    """Where to begin: after what the caller has, or otherwise there; and what the caller has, if
-    the log does not reach it."""
+    """Return the start position: the caller's, or the other one.
+
+    Also return the caller's position if the log does not reach it.
+    """
     if read is None:
         return otherwise, None
     if read.log_position <= await store.position(session):
@@ -429,13 +432,13 @@ async def _choose_start(
 
 
 def _parse_last_event_id(given: str | None) -> StreamPosition | None:
-    """Up to where the caller has read; None where it is not said."""
+    """Return the position of the caller. None if it is not given."""
     if given is None:
         return None
     place = parse_event_id(given)
     if place is None:
         raise HttpProblem(
-            "invalid-request", "Last-Event-ID and after take an id of an event: 12, or 12.57"
+            "invalid-request", "Last-Event-ID and after must be an event id such as 12 or 12.57"
         )
     return place
 

@@ -1,4 +1,4 @@
-"""Agents and sessions: which there are, and how they come and go."""
+"""List, create, read and delete agents' sessions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from trimtab.session.turn import is_model_reply_due
 from trimtab.window.window import Window
 
 MAX_COUNTED_PENDING = 100
-"""Waiting messages that are counted."""
+"""Maximum number of waiting messages that are counted."""
 
 
 router = create_api_router("sessions")
@@ -71,10 +71,10 @@ async def list_sessions(
     ] = "",
     limit: PageSize = 100,
 ) -> SessionPage:
-    """List the sessions of an agent, in the order of their names."""
+    """List the sessions of an agent, ordered by name."""
     request.require_agent(agent)
     prefix = f"{request.caller.tenant}/{agent}/"
-    # One more than is shown says whether there are more.
+    # One more than shown, to know whether there are more.
     found = await request.service.store.sessions(after=f"{prefix}{after}", limit=limit + 1)
     mine = [
         (one, a) for one in found if (a := _address_with_prefix(one.session, prefix)) is not None
@@ -106,7 +106,7 @@ async def create_session(
     agent: AgentName,
     body: Annotated[CreateSessionBody, Body(default_factory=CreateSessionBody)],
 ) -> SessionCreated:
-    """Create a session. You need not: the first message creates one as well."""
+    """Create a session. Optional: sending the first message creates it."""
     name = body.name or generate_session_name()
     address = request.session_address(agent, name)
     session = str(address)
@@ -145,8 +145,8 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
 
 @router.delete(SESSION_PATH, status_code=204, openapi_extra=requires("admin"))
 async def delete_session(request: ApiRequest, agent: AgentName, session: SessionName) -> Response:
-    """Delete a session with everything derived from it, and the messages that wait in it; a running
-    turn is cancelled."""
+    """Delete a session with everything derived from it and its waiting messages. A running turn is
+    cancelled."""
     session_id = str(request.session_address(agent, session))
     try:
         await forgetting.delete_session(request.service, session_id, by=request.caller.name)
@@ -158,8 +158,8 @@ async def delete_session(request: ApiRequest, agent: AgentName, session: Session
 
 @router.get("/v1/dead-letters", openapi_extra=requires("read"))
 async def list_dead_letters(request: ApiRequest, limit: PageSize = 100) -> DeadLetterSessionList:
-    """List your sessions with dead letters, the newest first: messages whose turn failed and is not
-    retried, and replies that could not be delivered."""
+    """List your sessions with dead letters, newest first. These are messages whose turn failed and
+    is not retried, and replies that could not be delivered."""
     shown = [
         DeadLetterSessionInfo(
             agent=address.agent,
@@ -176,7 +176,7 @@ async def list_dead_letters(request: ApiRequest, limit: PageSize = 100) -> DeadL
 async def list_callers_dead_letters(
     request: ApiRequest, limit: int
 ) -> list[tuple[SessionAddress, DeadLetterSession]]:
-    """The dead letters of this caller, by session, the newest first."""
+    """Return the sessions with dead letters that this caller may see, newest first."""
     prefix = f"{request.caller.tenant}/"
     return [
         (address, one)
@@ -187,18 +187,18 @@ async def list_callers_dead_letters(
 
 
 def reject_if_turn_running(is_running: bool, session_name: str) -> None:
-    """Some things are not done to a session in which a turn runs."""
+    """Raise a conflict if a turn is running in a session."""
     if is_running:
         raise HttpProblem(
             "conflict",
-            f"a turn runs in session {session_name}; stop it first, or wait until it ends",
+            f"a turn is running in session {session_name}; stop it, or wait until it ends",
         )
 
 
 async def is_turn_running_elsewhere(queue: MessageQueue, session: Session) -> bool:
-    """Whether a turn is open that another process runs, or goes on with where that one has died.
+    """Whether another process runs a turn, or will take it over from a dead process.
 
-    One that was given up, or resumed and left, nobody may ever end: it stands in nobody's way.
+    A turn that was abandoned, or resumed and left, may never end, so it does not count.
     """
     if not await queue.pending(session.id, limit=1):
         return False
@@ -208,7 +208,7 @@ async def is_turn_running_elsewhere(queue: MessageQueue, session: Session) -> bo
 
 
 async def was_newest_turn_ended(session: Session) -> bool:
-    """Whether the turn of the newest user message has been ended, however far it came."""
+    """Whether the turn of the newest user message was ended, complete or not."""
     user, ended = session.window.newest_user_entry, False
     since = user.seq if user is not None else 1
     async for event in session.store.events(session.id, [(since, None)]):
@@ -218,12 +218,12 @@ async def was_newest_turn_ended(session: Session) -> bool:
 
 
 def build_session_path(address: SessionAddress) -> str:
-    """The path of a session."""
+    """Return the path of a session."""
     return f"/v1/agents/{address.agent}/sessions/{address.name}"
 
 
 def generate_session_name() -> str:
-    """A name that sorts by time and that nobody guesses."""
+    """Return a name that sorts by time and is hard to guess."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(6)}"
 
 
@@ -238,7 +238,7 @@ def _parent_name(parent: str | None, prefix: str) -> str | None:
 
 
 def _rejection_reason(window: Window) -> str | None:
-    """Why the newest message has no answer; None where that is for another reason."""
+    """Return the provider's rejection of the newest message. None if it was not rejected."""
     if not window.accounting.rejection.last_sent_seq or not is_model_reply_due(window):
         return None
     return f"rejected: {window.accounting.rejection.provider_message}"
@@ -247,6 +247,6 @@ def _rejection_reason(window: Window) -> str | None:
 def _session_exists_problem(address: SessionAddress) -> HttpProblem:
     return HttpProblem(
         "conflict",
-        f"agent {address.agent} has a session {address.name} already; choose another name, or send "
+        f"agent {address.agent} already has a session {address.name}; choose another name, or send "
         "messages to that one",
     )
