@@ -46,8 +46,8 @@ PACE = 0.01
 """Seconds between two messages in the chat: the local Bot API sets no pace."""
 
 
-class Door(TelegramChannel):
-    """The door, with a clock that follows the messages."""
+class Channel(TelegramChannel):
+    """The channel, with a clock that follows the messages."""
 
     async def take(self, update: Update) -> None:
         """Take in one update at its own time."""
@@ -74,19 +74,19 @@ async def live(folder: Path, bot_api: str, model_api: str) -> None:
     """Serve until the end."""
     store = FileStore(folder, fsync=False)
     async with open_agent(spec_of(model_api), folder, store=store) as agent:
-        mail = await SqliteMessageQueue.open(store, fsync=False)
+        queue = await SqliteMessageQueue.open(store, fsync=False)
         service = AgentService(
-            agents={AGENT: agent}, store=store, queue=mail, event_bus=LocalEventBus()
+            agents={AGENT: agent}, store=store, queue=queue, event_bus=LocalEventBus()
         )
         turns = LocalTurnRunner(service)
         block = TelegramSpec.model_validate(
             {"token": TEST_BOT_TOKEN, "allow": ["*"], "api": bot_api}
         )
-        door = Door(service, AGENT, block, min_interval_s=PACE, poll_timeout_s=10.0)
-        delivery = ReplyDelivery(mail, {door.name: door.deliver})
-        mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
+        channel = Channel(service, AGENT, block, min_interval_s=PACE, poll_timeout_s=10.0)
+        delivery = ReplyDelivery(queue, {channel.name: channel.deliver})
+        queue.on_posted, queue.on_replies = turns.request_turn, delivery.wake
         await turns.resume_waiting()
-        await asyncio.gather(door.run(), delivery.run())
+        await asyncio.gather(channel.run(), delivery.run())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A Telegram bot that lives for months: 5,000 messages in one chat, half an hour apart.
 
-The bot is a process of its own: the Telegram door through its real library, the mail and the
+The bot is a process of its own: the Telegram channel through its real library, the queue and the
 sessions in files, a model with a window of 6,000 tokens behind the official SDK, the simulator as
 that model. Time is simulated: the clocks of the bot and of the model's cache follow the messages'
 dates. Every tenth time three messages come at once. At 20 moments, while three messages are being

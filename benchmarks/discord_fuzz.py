@@ -333,8 +333,8 @@ class Bot:
     """The bot as it runs."""
 
     places: Places
-    door: Any
-    mail: MemoryQueue
+    channel: Any
+    queue: MemoryQueue
     turns: LocalTurnRunner
     work: list[asyncio.Task[None]]
 
@@ -349,8 +349,8 @@ class Bot:
                 for task in self.work:
                     if task.done():
                         task.result()
-                waits = self.door._intake._channel_locks._locks or self.turns.running_count  # noqa: SLF001 - to be sure
-                waits = waits or await self.mail.count_waiting_replies()
+                waits = self.channel._intake._channel_locks._locks or self.turns.running_count  # noqa: SLF001 - to be sure
+                waits = waits or await self.queue.count_waiting_replies()
                 if not waits and len(discord.list_posted_texts(channel)) > before:
                     await self.turns.wait_until_idle()
                     return
@@ -367,11 +367,11 @@ async def lead(size: int, seed: int, *, threads: bool) -> Counter[str]:
         logging.getLogger(name).handlers[:] = [faults]
         logging.getLogger(name).propagate = False
     store = MemoryStore()
-    mail = MemoryQueue(store)
+    queue = MemoryQueue(store)
     spec = AgentSpec.model_validate({"name": "helper", "model": {"name": MODEL}})
     agent = Agent(spec=spec, system="Help.", store=store, provider=Echo(), tools=(), environ={})
     service = AgentService(
-        agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+        agents={"helper": agent}, store=store, queue=queue, event_bus=LocalEventBus()
     )
     turns = LocalTurnRunner(service)
     async with serve_simulated_discord(acknowledge=60.0) as discord:
@@ -384,11 +384,11 @@ async def lead(size: int, seed: int, *, threads: bool) -> Counter[str]:
             DiscordSpec.model_validate(told),
             timing=DiscordTiming(guild_ready_timeout_s=0.1, first_intake_retry_s=0.01),
         )
-        delivery = ReplyDelivery(mail, {"discord": made.deliver})
-        mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
+        delivery = ReplyDelivery(queue, {"discord": made.deliver})
+        queue.on_posted, queue.on_replies = turns.request_turn, delivery.wake
         work = [asyncio.create_task(made.run()), asyncio.create_task(delivery.run(poll_s=0.05))]
         await discord.gateway.identified.wait()
-        bot = Bot(places, made, mail, turns, work)
+        bot = Bot(places, made, queue, turns, work)
         fuzz = Fuzz(places, random.Random(seed))  # noqa: S311 - no secret
         for begun in range(0, size, ROUND):
             progress(f"{begun:,} of {size:,} events, {'with' if threads else 'without'} threads")

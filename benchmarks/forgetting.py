@@ -153,7 +153,7 @@ def forms(word: str) -> list[bytes]:
     """A word as it may stand in a file."""
     plain = word.encode()
     shifted = [base64.b64encode(b"x" * n + plain)[[0, 2, 3][n] :].rstrip(b"=") for n in range(3)]
-    # The last letter of each may depend on what follows.
+    # The last message of each may depend on what follows.
     coded = [one[: len(one) - 1] for one in shifted]
     return [plain, plain.upper(), plain.hex().encode(), plain.decode().encode("utf-16-le"), *coded]
 

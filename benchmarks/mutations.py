@@ -173,8 +173,8 @@ FAULTS = (
         law=2,
         what="a loop with signed thinking is cut apart",
         file="window/entries_rounds_groups.py",
-        old="else (self.has_thinking and not next_has_thinking)",
-        new="else False",
+        old="return self.has_thinking and not next_has_thinking",
+        new="return False",
     ),
     Fault(
         law=2,
@@ -366,8 +366,8 @@ FAULTS = (
         law=7,
         what="a group that comes back from a snapshot joins the one before",
         file="window/conversation.py",
-        old="group = self._new_group()\n        for index",
-        new="group = self.groups[-1] if self.groups else self._new_group()\n        for index",
+        old="group = self._new_group()\n        for seqs",
+        new="group = self.groups[-1] if self.groups else self._new_group()\n        for seqs",
     ),
     Fault(
         law=7,
@@ -442,7 +442,7 @@ FAULTS = (
         law=9,
         what="the list is lost at a checkpoint",
         file="window/conversation.py",
-        old='self.user_words = _restore_user_words(state.get("words", []), events)',
+        old='self.user_words = _restore_user_words(state["words"], events)',
         new="self.user_words = UserWordsList()",
     ),
     Fault(

@@ -2,7 +2,8 @@
 
 One session has 10,000 messages waiting and 10,000 sessions one each, sent at the same time; then
 one process begins to work. Its model answers at once, so what is measured is ours: the log, the
-mail and the queue. While the rest of the one session is worked off, others come and go.
+message queue and the job queue. While the rest of the one session is worked off, others come and
+go.
 
 many        the sessions with one message each: turns a second, and how much longer a turn takes
             than in a queue that is all but empty; by how many places a session's turn began sooner
@@ -78,7 +79,7 @@ SESSIONS = 1_000
 """Among which the turns that pass go round."""
 WAITING = 200
 """Messages that wait meanwhile."""
-DOOR = "phone"
+CHANNEL = "phone"
 MODEL = "claude-sonnet-4-6"
 PACKAGES = ("procrastinate", "psycopg")
 PASSED = ("trimtab.inbox", "procrastinate_jobs", "procrastinate_events")
@@ -170,23 +171,23 @@ class Quick:
 
 
 class Passing(AgentService):
-    """Its turns do nothing but pass: the letters go, a reply leaves."""
+    """Its turns do nothing but pass: the messages go, a reply leaves."""
 
     async def answer(
         self, session: str, *, gather: bool = True, attempt: TurnRunReport | None = None
     ) -> TurnFinished:
         del gather
-        letters = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        messages = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
         if attempt is not None:
-            attempt.full = len(letters) == MAX_MESSAGES_PER_TURN
-        route = ReplyRoute(channel=DOOR, address={})
+            attempt.full = len(messages) == MAX_MESSAGES_PER_TURN
+        route = ReplyRoute(channel=CHANNEL, address={})
         replies = [
             OutboundMessage(
                 session=session, seq=1, text="Yes.", route=route, key=f"{session}/{each.key}"
             )
-            for each in letters
+            for each in messages
         ]
-        await self.queue.finish_turn(session, 0, [each.number for each in letters], replies)
+        await self.queue.finish_turn(session, 0, [each.number for each in messages], replies)
         return TurnFinished(reason="done", calls=0)
 
 
@@ -195,14 +196,14 @@ class Shop:
     """One process of a fleet, which works when it is told to."""
 
     service: AgentService
-    mail: Noted
+    queue: Noted
     fleet: WorkerPool
 
     async def post(self, sessions: Sequence[str], numbers: Sequence[int]) -> None:
         """A message for each, one after the other."""
         for session, number in zip(sessions, numbers, strict=True):
             message = make_text_message("user", f"Message {number}: is all well?")
-            await self.mail.post(
+            await self.queue.post(
                 InboundMessage(session=session, message=message, key=f"k{number}", at=time.time())
             )
 
@@ -217,12 +218,14 @@ class Shop:
 
 @asynccontextmanager
 async def shop(conninfo: str, kind: type[AgentService] = AgentService) -> AsyncGenerator[Shop]:
-    store, mail = await PostgresStore.connect(conninfo), await Noted.connect(conninfo)
+    store, queue = await PostgresStore.connect(conninfo), await Noted.connect(conninfo)
     spec = AgentSpec.model_validate({"name": "helper", "model": {"name": MODEL}})
     agent = Agent(spec=spec, system="", store=store, provider=Quick(), tools=(), environ={})
-    service = kind(agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus())
+    service = kind(agents={"helper": agent}, store=store, queue=queue, event_bus=LocalEventBus())
     try:
-        yield Shop(service=service, mail=mail, fleet=WorkerPool(service, mail, max_turns=AT_ONCE))
+        yield Shop(
+            service=service, queue=queue, fleet=WorkerPool(service, queue, max_turns=AT_ONCE)
+        )
     finally:
         await service.close()
         await store.close()
@@ -252,16 +255,16 @@ async def empty(conninfo: str) -> Empty:
     async with shop(conninfo) as own:
         await own.post(many, range(FEW))
         async with own.working():
-            await own.mail.turned(FEW)
-    times = [at for _, at in own.mail.done]
+            await own.queue.turned(FEW)
+    times = [at for _, at in own.queue.done]
     async with shop(conninfo) as own:
         size = 10 * MAX_MESSAGES_PER_TURN
         await own.post([one] * size, range(size))
         async with own.working():
-            await own.mail.turned(10)
+            await own.queue.turned(10)
     return Empty(
         turn=(times[-1] - times[0]) / (FEW - 1),
-        batch=median(between(own.mail.done, one)),
+        batch=median(between(own.queue.done, one)),
         wait=median(waits),
     )
 
@@ -275,10 +278,10 @@ async def beside(own: Shop, prefix: str, most: int, until: int | None = None) ->
     """One new session after the other: seconds until each is answered; so many, or until the one
     has had so many turns."""
     waits: list[float] = []
-    while len(waits) < most and (until is None or own.mail.turns[ONE] < until):
+    while len(waits) < most and (until is None or own.queue.turns[ONE] < until):
         name, begun = f"default/helper/{prefix}{len(waits)}", time.monotonic()
         await own.post([name], [0])
-        waits.append(await own.mail.turned(1, name) - begun)
+        waits.append(await own.queue.turned(1, name) - begun)
     return waits
 
 
@@ -290,34 +293,34 @@ async def backlog(conninfo: str, size: int) -> Report:
         parts = [range(first, size, POSTERS) for first in range(POSTERS)]
         posting = [own.post([many[number] for number in part], part) for part in parts]
         await asyncio.gather(own.post([ONE] * size, range(size)), *posting)
-        mail, begun = own.mail, time.monotonic()
+        queue, begun = own.queue, time.monotonic()
         async with own.working():
             # The one session has its turn, goes behind all the others, and has its next.
-            await own.mail.turned(size + 1)
+            await own.queue.turned(size + 1)
             waits = await beside(own, "beside", 20 * BESIDE, turns)
-            await own.mail.turned(turns, ONE)
+            await own.queue.turned(turns, ONE)
         said = [
             event.body.key
             async for event in own.service.store.events(ONE)
             if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
         ]
     in_order = said == [f"k{number}" for number in range(size)]
-    return judged(base, begun, mail, many, waits, in_order=in_order)
+    return judged(base, begun, queue, many, waits, in_order=in_order)
 
 
 def judged(
     base: Empty,
     begun: float,
-    mail: Noted,
+    queue: Noted,
     many: Sequence[str],
     waits: Sequence[float],
     *,
     in_order: bool,
 ) -> Report:
-    chosen, done = frozenset(many), mail.done
+    chosen, done = frozenset(many), queue.done
     ended = [(name, at) for name, at in done if name in chosen]
-    place = {name: index for index, name in enumerate(n for n in mail.taken if n in chosen)}
-    moved = [abs(place[n] - i) for i, n in enumerate(n for n in mail.started if n in chosen)]
+    place = {name: index for index, name in enumerate(n for n in queue.taken if n in chosen)}
+    moved = [abs(place[n] - i) for i, n in enumerate(n for n in queue.started if n in chosen)]
     turn = (ended[-1][1] - ended[0][1]) / (len(ended) - 1)
     tenths = [ended[len(ended) * part // 10 :][: len(ended) // 10] for part in range(10)]
     paces = [(tenth[-1][1] - tenth[0][1]) / (len(tenth) - 1) for tenth in tenths]
@@ -380,12 +383,12 @@ async def bloat(conninfo: str, turns: int) -> Report:
         for name in names("p", SESSIONS):  # of one that is gone no reply is kept
             await Session.create(own.service.store, name, model=MODEL)
         begun = time.monotonic()
-        delivery = ReplyDelivery(own.mail, {DOOR: _arrived})
-        own.mail.on_replies = delivery.wake
+        delivery = ReplyDelivery(own.queue, {CHANNEL: _arrived})
+        own.queue.on_replies = delivery.wake
         tasks = [group.create_task(_keep_busy(own, part)) for part in range(POSTERS)]
         tasks.append(group.create_task(delivery.run()))
         for tenth in range(1, 11):
-            await own.mail.turned(turns * tenth // 10)
+            await own.queue.turned(turns * tenth // 10)
             sizes.append(_sizes(conninfo))
         seconds = time.monotonic() - begun
         for task in tasks:
@@ -415,7 +418,7 @@ async def _arrived(reply: OutboundMessage) -> None:
 async def _keep_busy(own: Shop, part: int) -> None:
     """Messages for one session after the other, with a few that wait at any time."""
     for number in count(part, POSTERS):
-        await own.mail.turned(number - WAITING)
+        await own.queue.turned(number - WAITING)
         await own.post([f"default/helper/p{number % SESSIONS}"], [number])
 
 

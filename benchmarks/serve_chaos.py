@@ -4,7 +4,7 @@ A fleet of processes answers messages of many sessions through PostgreSQL, with 
 Every few seconds one of them is ended with SIGKILL and another takes its place; the database, a
 server of its own, is crashed twice and started again; the simulated model fails 5 % of its calls
 and hangs in 1 %. Then all is left in peace until nothing waits, and the logs are compared with what
-was sent and with what the simulator, the tools and the door have seen.
+was sent and with what the simulator, the tools and the channel have seen.
 
 lost               messages that are not in the log, once and with a reply behind them
 doubled            replies behind a reply, with nothing said in between
@@ -37,7 +37,7 @@ from typing import Any, cast
 
 from benchmarks.crash.cluster import Cluster, cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
-from benchmarks.serve_crew import DOOR, Place, begin, opened, preload
+from benchmarks.serve_crew import CHANNEL, Place, begin, opened, preload
 from benchmarks.serve_troubles import Asked, Troubled, fates, repeated, unrecorded
 from benchmarks.turn_crash import twice
 from trimtab.errors import StoreUnavailable
@@ -91,7 +91,7 @@ class Run:
     """Seconds from the last message until nothing waited."""
 
     async def lead(self) -> None:
-        service, mail = await opened(self.place)
+        service, queue = await opened(self.place)
         workers = [begin(self.place) for _ in range(WORKERS)]
         try:
             async with asyncio.TaskGroup() as group:
@@ -103,10 +103,10 @@ class Run:
                 await asyncio.wait([crashing, *posting])
                 killing.cancel()
             begun = time.monotonic()
-            await self._quiet(mail)
+            await self._quiet(queue)
             self.peace = time.monotonic() - begun
             self.replies = await self._look_back(service)
-            self.found["given_up"] += len(await mail.list_dead_letters())
+            self.found["given_up"] += len(await queue.list_dead_letters())
         finally:
             for worker in workers:
                 worker.kill()
@@ -125,17 +125,19 @@ class Run:
 
     async def _one(self, service: AgentService, name: str, number: int) -> None:
         message = make_text_message("user", f"{name} {number} is what I say.")
-        key, route = f"k{number}", ReplyRoute(channel=DOOR, address={})
-        letter = InboundMessage(session=name, message=message, key=key, at=time.time(), route=route)
+        key, route = f"k{number}", ReplyRoute(channel=CHANNEL, address={})
+        inbound = InboundMessage(
+            session=name, message=message, key=key, at=time.time(), route=route
+        )
         while True:
             try:
-                await service.post(letter)
+                await service.post(inbound)
             except StoreUnavailable:
                 self.found["refused_posts"] += 1
                 await asyncio.sleep(0.2)
             else:
                 break
-        self.posted.setdefault(name, []).append((key, letter.at))
+        self.posted.setdefault(name, []).append((key, inbound.at))
 
     async def _kill(self, workers: list[ForkServerProcess]) -> None:
         while True:
@@ -157,16 +159,16 @@ class Run:
             await asyncio.to_thread(self.server.start)
             self.found["crashes"] += 1
 
-    async def _quiet(self, mail: PostgresMessageQueue) -> None:
-        """Until no letter waits, no job is left and all replies have left; or for so long."""
-        manager, end = mail.job_queue.app.job_manager, time.monotonic() + PATIENCE
+    async def _quiet(self, queue: PostgresMessageQueue) -> None:
+        """Until no message waits, no job is left and all replies have left; or for so long."""
+        manager, end = queue.job_queue.app.job_manager, time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            async with mail.borrow_connection() as connection:
+            async with queue.borrow_connection() as connection:
                 query = b"SELECT count(*) FROM trimtab.outbox WHERE state = 'waiting'"
                 row = await (await connection.execute(query)).fetchone()
             leaving = row[0] if row else 0
             jobs = [*await manager.list_jobs_async()]
-            if not leaving and not jobs and not await mail.depth():
+            if not leaving and not jobs and not await queue.depth():
                 return
             await asyncio.sleep(0.2)
         self.found["not_quiet"] += 1

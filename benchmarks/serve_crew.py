@@ -1,8 +1,8 @@
 """Workers of a fleet as processes of their own, to be killed at will.
 
 Each is forked from a server that has imported everything and touched nothing, so that a new one is
-at work within a moment. What its tools do and what its door delivers are lines in files: they stay
-when the process is gone.
+at work within a moment. What its tools do and what its channel delivers are lines in files: they
+stay when the process is gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
 
 MODEL = "claude-sonnet-4-6"
-DOOR = "phone"
+CHANNEL = "phone"
 TIMEOUT = 4.0
 """Seconds without a sign of life after which a call is given up."""
 LEASE = 5.0
@@ -106,18 +106,18 @@ def agent_of(place: Place, store: Store) -> Agent:
 
 
 async def opened(place: Place) -> tuple[AgentService, PostgresMessageQueue]:
-    """The service of a worker, or of a door without turns."""
+    """The service of a worker, or of a channel without turns."""
     store = await PostgresStore.connect(place.conninfo)
     try:
-        mail = await PostgresMessageQueue.connect(place.conninfo)
+        queue = await PostgresMessageQueue.connect(place.conninfo)
     except BaseException:
         await store.close()
         raise
     agent = agent_of(place, store)
     service = AgentService(
-        agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+        agents={"helper": agent}, store=store, queue=queue, event_bus=LocalEventBus()
     )
-    return service, mail
+    return service, queue
 
 
 def _work(place: Place) -> None:
@@ -129,14 +129,14 @@ def _work(place: Place) -> None:
 
 
 async def _serve(place: Place) -> None:
-    service, mail = await _patiently(place)
+    service, queue = await _patiently(place)
 
     async def deliver(reply: OutboundMessage) -> None:
         _write(place.delivered, f"{reply.attempts} {reply.key}")
 
-    delivery = ReplyDelivery(cast("MessageQueue", _Lending(mail)), {DOOR: deliver})
-    mail.on_replies = delivery.wake
-    fleet = WorkerPool(service, mail, max_turns=AT_ONCE, timings=PACE)
+    delivery = ReplyDelivery(cast("MessageQueue", _Lending(queue)), {CHANNEL: deliver})
+    queue.on_replies = delivery.wake
+    fleet = WorkerPool(service, queue, max_turns=AT_ONCE, timings=PACE)
     await asyncio.gather(fleet.run(), delivery.run(poll_s=0.5))
 
 
@@ -150,18 +150,18 @@ async def _patiently(place: Place) -> tuple[AgentService, PostgresMessageQueue]:
 
 
 class _Lending:
-    """A mail whose replies are lent for a short time: whoever had one may be dead."""
+    """A queue whose replies are lent for a short time: whoever had one may be dead."""
 
-    def __init__(self, mail: MessageQueue) -> None:
-        self._mail = mail
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._mail, name)
+        return getattr(self._queue, name)
 
     async def outgoing(
-        self, doors: Collection[str], *, limit: int, lease: float
+        self, channels: Collection[str], *, limit: int, lease: float
     ) -> list[OutboundMessage]:
-        return await self._mail.lease_replies(doors, limit=limit, lease_s=min(lease, LEASE))
+        return await self._queue.lease_replies(channels, limit=limit, lease_s=min(lease, LEASE))
 
 
 def _tools(place: Place) -> list[Tool]:

@@ -222,7 +222,7 @@ def truth_of(raw: Any) -> Truth | None:
 
 @dataclass(slots=True)
 class Fuzz:
-    """Two doors of one bot, and all that is known of what was sent."""
+    """Two channels of one bot, and all that is known of what was sent."""
 
     service: AgentService
     turns: LocalTurnRunner
@@ -243,7 +243,7 @@ class Fuzz:
         pick = self.making.pick
         posted = pick.random() < 0.2
         forged = posted and pick.random() < 0.1
-        # Told apart by the agent: polled ones go to one door, posted ones to another.
+        # Told apart by the agent: polled ones go to one channel, posted ones to another.
         agent = "hooked" if posted else "polled"
         data = json.dumps(raw).encode()
         if posted and pick.random() < 0.1:
@@ -320,21 +320,25 @@ async def lead(served: ServedTelegramSimulator, size: int, seed: int) -> Counter
     logging.getLogger("trimtab").addHandler(faults)
     logging.getLogger("trimtab").propagate = False
     store = MemoryStore()
-    mail = MemoryQueue(store)
+    queue = MemoryQueue(store)
     agents = {name: _agent(name, store) for name in ("polled", "hooked")}
-    service = AgentService(agents=agents, store=store, queue=mail, event_bus=LocalEventBus())
+    service = AgentService(agents=agents, store=store, queue=queue, event_bus=LocalEventBus())
     turns = LocalTurnRunner(service)
     listener = open_local_socket(0)
-    doors = {name: _door(service, name, served, build_socket_url(listener)) for name in agents}
-    delivery = ReplyDelivery(mail, map_channel_senders(list(doors.items()), is_only_process=True))
-    mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
+    channels = {
+        name: _channel(service, name, served, build_socket_url(listener)) for name in agents
+    }
+    delivery = ReplyDelivery(
+        queue, map_channel_senders(list(channels.items()), is_only_process=True)
+    )
+    queue.on_posted, queue.on_replies = turns.request_turn, delivery.wake
     server = uvicorn.Server(
         uvicorn.Config(
-            Starlette(routes=list(doors["hooked"].routes)), log_level="error", lifespan="off"
+            Starlette(routes=list(channels["hooked"].routes)), log_level="error", lifespan="off"
         )
     )
     work = [
-        asyncio.create_task(doors["polled"].run()),
+        asyncio.create_task(channels["polled"].run()),
         asyncio.create_task(delivery.run(poll_s=0.05)),
         asyncio.create_task(server.serve(sockets=[listener])),
     ]
@@ -343,7 +347,7 @@ async def lead(served: ServedTelegramSimulator, size: int, seed: int) -> Counter
     for begun in range(0, size, ROUND):
         progress(f"{begun:,} of {size:,} updates")
         await asyncio.to_thread(lambda: [fuzz.one(hook) for _ in range(ROUND)])
-        await _settled(fuzz, mail, list(doors.values()), work)
+        await _settled(fuzz, queue, list(channels.values()), work)
         fuzz.look_out()
     await fuzz.look_in()
     server.should_exit = True
@@ -351,7 +355,7 @@ async def lead(served: ServedTelegramSimulator, size: int, seed: int) -> Counter
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)
     await turns.drain(5)
-    for one in doors.values():
+    for one in channels.values():
         await one.close()
     fuzz.counts["crashes"] += faults.found.total()
     for why, count in faults.found.most_common(10):
@@ -360,7 +364,7 @@ async def lead(served: ServedTelegramSimulator, size: int, seed: int) -> Counter
 
 
 async def _settled(
-    fuzz: Fuzz, mail: MemoryQueue, doors: list[TelegramChannel], work: list[asyncio.Task[None]]
+    fuzz: Fuzz, queue: MemoryQueue, channels: list[TelegramChannel], work: list[asyncio.Task[None]]
 ) -> None:
     """All that was sent is taken in, answered and gone out; raises what a task has raised."""
     ends = time.monotonic() + 120
@@ -369,9 +373,9 @@ async def _settled(
             if task.done():
                 task.result()
         waits = fuzz.served.simulator.list_pending_updates() or fuzz.turns.running_count
-        out = await mail.count_waiting_replies()
+        out = await queue.count_waiting_replies()
         # Looked at from inside, for nobody else needs to know.
-        out += sum(bool(one._command_reply_sender._tasks) for one in doors)  # noqa: SLF001 - as said
+        out += sum(bool(one._command_reply_sender._tasks) for one in channels)  # noqa: SLF001 - as said
         if not waits and not out:
             await fuzz.turns.wait_until_idle()
             return
@@ -384,7 +388,7 @@ def _agent(name: str, store: MemoryStore) -> Agent:
     return Agent(spec=spec, system="Help.", store=store, provider=Echo(), tools=(), environ={})
 
 
-def _door(
+def _channel(
     service: AgentService, name: str, served: ServedTelegramSimulator, hook: str
 ) -> TelegramChannel:
     own: dict[str, Any] = {"webhook": f"{hook}/hook", "secret": SECRET} if name == "hooked" else {}

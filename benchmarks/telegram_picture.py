@@ -65,7 +65,7 @@ async def talked(api: TelegramSimulator, url: str) -> None:
     earlier = [f"Noted. {'The harbour master has it in the book now. ' * 12}"] * EARLIER
     provider = ScriptedProvider("anthropic", [*earlier, tide, REPLY, THEN[1]])
     store = MemoryStore()
-    mail = MemoryQueue(store)
+    queue = MemoryQueue(store)
     model = {"name": "claude-sonnet-4-5", "context_window": 32_000, "max_output_tokens": 4_000}
     spec = AgentSpec.model_validate({"name": "harbour", "model": model})
     agent = Agent(
@@ -77,16 +77,16 @@ async def talked(api: TelegramSimulator, url: str) -> None:
         environ={},
     )
     service = AgentService(
-        agents={"harbour": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+        agents={"harbour": agent}, store=store, queue=queue, event_bus=LocalEventBus()
     )
     turns = LocalTurnRunner(service)
     told = {"token": api.token, "allow": [ADA], "api": url}
-    door = TelegramChannel(
+    channel = TelegramChannel(
         service, "harbour", TelegramSpec.model_validate(told), min_interval_s=0.0
     )
-    delivery = ReplyDelivery(mail, {door.name: door.deliver})
-    mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
-    work = [asyncio.create_task(door.run()), asyncio.create_task(delivery.run())]
+    delivery = ReplyDelivery(queue, {channel.name: channel.deliver})
+    queue.on_posted, queue.on_replies = turns.request_turn, delivery.wake
+    work = [asyncio.create_task(channel.run()), asyncio.create_task(delivery.run())]
     for number in range(EARLIER):
         entry = f"Log {number}: " + "a boat came in and another one left the harbour. " * 24
         await _say(api, entry if number else FIRST)
@@ -96,7 +96,7 @@ async def talked(api: TelegramSimulator, url: str) -> None:
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)
     await turns.drain(5)
-    await door.close()
+    await channel.close()
     await service.close()
 
 

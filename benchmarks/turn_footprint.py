@@ -2,7 +2,7 @@
 
     python -m benchmarks.turn_footprint [--quick] [--json]
 
-Sessions are served as `trimtab serve` does, by one process: a letter is posted, its turn runs, the
+Sessions are served as `trimtab serve` does, by one process: a message is posted, its turn runs, the
 reply is written to the outbox and delivered. A turn is a question of about 300 characters, a
 reply that calls two tools side by side, their results of about 1,000 characters each, and an answer
 of 60 words. The model is the simulator in a process of its own, through Anthropic's SDK.
@@ -104,10 +104,12 @@ async def on_files(
     where: Files, agents: Callable[[Any], dict[str, Agent]]
 ) -> AsyncGenerator[Served]:
     store = FileStore(where.root)
-    mail = await SqliteMessageQueue.open(store)
-    service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
+    queue = await SqliteMessageQueue.open(store)
+    service = AgentService(
+        agents=agents(store), store=store, queue=queue, event_bus=LocalEventBus()
+    )
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
-    mail.on_posted = turns.request_turn
+    queue.on_posted = turns.request_turn
 
     syncs = 0
 
@@ -151,9 +153,11 @@ async def on_postgres(where: Postgres, agents: Agents) -> AsyncGenerator[Served]
     await apply_pending_migrations(where.conninfo)
     await migrate_job_queue(where.conninfo)
     store = await PostgresStore.connect(where.conninfo)
-    mail = await PostgresMessageQueue.connect(where.conninfo)
-    service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
-    fleet = WorkerPool(service, mail, max_turns=AT_ONCE)
+    queue = await PostgresMessageQueue.connect(where.conninfo)
+    service = AgentService(
+        agents=agents(store), store=store, queue=queue, event_bus=LocalEventBus()
+    )
+    fleet = WorkerPool(service, queue, max_turns=AT_ONCE)
     running = asyncio.create_task(fleet.run())
     backends = Backends(where.conninfo)
 
@@ -194,7 +198,7 @@ async def one_round(served: Served, number: int, sessions: int, phone: Phone) ->
 
 
 class Phone:
-    """A door through which replies leave, and are counted."""
+    """A channel through which replies leave, and are counted."""
 
     def __init__(self) -> None:
         self._count = 0

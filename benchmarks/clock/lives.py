@@ -26,13 +26,13 @@ FIGURES = ("missed", "doubled", "early", "late", "unasked")
 PUNCTUAL = 1.0
 """Seconds after which a run is late, where nothing held it up."""
 LOOK = 900.0
-"""Seconds between two looks at most; a door is there when something is due anyway."""
+"""Seconds between two looks at most; a runner is there when something is due anyway."""
 Opened = tuple[ScheduleStore, MessageQueue]
 
 
 class Place(Protocol):
     def open(self) -> AbstractAsyncContextManager[Opened]:
-        """Schedules with the mail that their letters go to."""
+        """Schedules with the queue that their messages go to."""
         ...
 
 
@@ -43,13 +43,13 @@ class OnFiles:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
         store = FileStore(self.root, fsync=False)
-        mail = await SqliteMessageQueue.open(store, fsync=False)
-        schedules = SqliteScheduleStore(mail)
+        queue = await SqliteMessageQueue.open(store, fsync=False)
+        schedules = SqliteScheduleStore(queue)
         try:
-            yield schedules, mail
+            yield schedules, queue
         finally:
             await schedules.close()
-            await mail.close()
+            await queue.close()
             await store.close()
 
 
@@ -59,11 +59,11 @@ class OnPostgres:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
-        mail = await PostgresMessageQueue.connect(self.conninfo)
+        queue = await PostgresMessageQueue.connect(self.conninfo)
         try:
-            yield PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction), mail
+            yield PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction), queue
         finally:
-            await mail.close()
+            await queue.close()
 
 
 class Clock:
@@ -88,25 +88,25 @@ async def life(
             if not n:
                 for one in made:
                     await schedules.upsert(one)
-            door = ScheduleRunner(schedules, [agent], clock=clock, poll_s=LOOK)
+            runner = ScheduleRunner(schedules, [agent], clock=clock, poll_s=LOOK)
             for span in part:
-                await _pass(door, clock, span)
+                await _pass(runner, clock, span)
     out = Counter(schedules=len(made))
-    async with place.open() as (_, mail):
+    async with place.open() as (_, queue):
         for one, schedule in zip(wanted, made, strict=True):
-            letters = await mail.pending(schedule.session, limit=1_000_000)
-            out += judged(expected(one, spans), letters)
+            messages = await queue.pending(schedule.session, limit=1_000_000)
+            out += judged(expected(one, spans), messages)
     return out
 
 
 def judged(
-    due: dict[float, float], letters: Sequence[InboundMessage], punctual: float = PUNCTUAL
+    due: dict[float, float], messages: Sequence[InboundMessage], punctual: float = PUNCTUAL
 ) -> Counter[str]:
     """What happened against what must have."""
-    happened = Counter(float(letter.key.rpartition("/")[2]) for letter in letters)
-    at = {float(letter.key.rpartition("/")[2]): letter.at for letter in letters}
+    happened = Counter(float(inbound.key.rpartition("/")[2]) for inbound in messages)
+    at = {float(inbound.key.rpartition("/")[2]): inbound.at for inbound in messages}
     return Counter(
-        runs=len(letters),
+        runs=len(messages),
         missed=sum(one not in happened for one in due),
         doubled=sum(count - 1 for count in happened.values()),
         unasked=sum(one not in due for one in happened),
@@ -115,12 +115,12 @@ def judged(
     )
 
 
-async def _pass(door: ScheduleRunner, clock: Clock, span: Span) -> None:
-    """Let time go by as the door sleeps, now and then a little longer than it wanted."""
+async def _pass(runner: ScheduleRunner, clock: Clock, span: Span) -> None:
+    """Let time go by as the runner sleeps, now and then a little longer than it wanted."""
     pick = random.Random(span[0])  # noqa: S311 - not for secrets
     clock.now, end = span
     while True:
-        wait = await door.run_due()
+        wait = await runner.run_due()
         if clock.now >= end:
             return
         clock.now = min(end, clock.now + wait + pick.random() * PUNCTUAL / 2)

@@ -53,7 +53,7 @@ async def work(conninfo: str) -> None:
 async def race(conninfo: str, each_second: int, seconds: int) -> tuple[Counter[str], list[float]]:
     """So many one-off schedules each second, and some by cron; the lateness of each run."""
     place = OnPostgres(conninfo)
-    async with place.open() as (schedules, mail):
+    async with place.open() as (schedules, queue):
         with ExitStack() as held:
             first, second = _started(conninfo, held), _started(conninfo, held)
             begin = math.ceil(time.time() + HEAD)
@@ -73,11 +73,11 @@ async def race(conninfo: str, each_second: int, seconds: int) -> tuple[Counter[s
             shares = [one.ran() for one in (first, second)]
         out, lateness = Counter(schedules=len(whens), kills=1), list[float]()
         for number, when in enumerate(whens):
-            letters = await mail.pending(f"default/{AGENT}/s{number}", limit=1000)
+            messages = await queue.pending(f"default/{AGENT}/s{number}", limit=1000)
             # What came due since is none of this.
-            letters = [one for one in letters if int(one.key.rpartition("/")[2]) <= end]
-            out += judged({due: due for due in _due(when, begin, end)}, letters, PUNCTUAL)
-            lateness += [one.at - int(one.key.rpartition("/")[2]) for one in letters]
+            messages = [one for one in messages if int(one.key.rpartition("/")[2]) <= end]
+            out += judged({due: due for due in _due(when, begin, end)}, messages, PUNCTUAL)
+            lateness += [one.at - int(one.key.rpartition("/")[2]) for one in messages]
     out["idle_workers"] = sum(not share for share in shares)
     return out, lateness
 

@@ -87,7 +87,7 @@ def tear(root: Path) -> None:
     folder = root / NAME
     seq = (folder / "events.jsonl").read_bytes().count(b"\n") + 1
     with (folder / "events.jsonl").open("ab") as log:
-        log.write(b'{"v":2,"seq":%d} \n {"v":2,"se' % seq)
+        log.write(b'{"version":1,"seq":%d} \n {"version":1,"se' % seq)
     (folder / "events.idx").unlink()
 
 

@@ -35,7 +35,9 @@ def garbage(place: Place, pick: random.Random, times: int) -> Iterator[tuple[str
     events = _log(place).read_bytes().count(b"\n")
     for _ in range(times):
         data = pick.randbytes(pick.randint(1, 3_000))
-        begun = pick.choice((b"", b'{"v":2,"seq":%d,"kind":"mess' % (events + 1), b"\n", b" \n"))
+        begun = pick.choice(
+            (b"", b'{"version":1,"seq":%d,"kind":"mess' % (events + 1), b"\n", b" \n")
+        )
         yield "garbage behind", _appended(begun + data, events)
 
 

@@ -36,7 +36,7 @@ CREATE TABLE bare.outbox (
     state text DEFAULT 'waiting');
 """
 INSERT = "INSERT INTO bare.events (session, seq, kind, body) VALUES (%s, %s, %s, %s)"
-LETTERS = "SELECT number, body FROM bare.inbox WHERE session = %s ORDER BY number"
+MESSAGES = "SELECT number, body FROM bare.inbox WHERE session = %s ORDER BY number"
 HISTORY = "SELECT seq, kind, body FROM bare.events WHERE session = %s ORDER BY seq"
 TASK, QUEUE = "bare", "bare"
 AT_ONCE = {"autocommit": True}
@@ -136,11 +136,11 @@ class Turn:
     async def run(self) -> tuple[str, str, int, int, float]:
         begun = asyncio.get_running_loop().time()
         async with self._pool.connection() as connection:
-            letters = await (await connection.execute(LETTERS, [self._session])).fetchall()
+            messages = await (await connection.execute(MESSAGES, [self._session])).fetchall()
             rows = await (await connection.execute(HISTORY, [self._session])).fetchall()
         self._seq = rows[-1][0] if rows else 0
         self._messages = [json.loads(body) for _, kind, body in rows if kind == "message"]
-        for _, body in letters:
+        for _, body in messages:
             await self._say(json.loads(body))
         await self._note("turn")
         while True:
@@ -155,7 +155,7 @@ class Turn:
                 result = {"type": "tool_result", "tool_use_id": call["id"], "content": CONTENT}
                 await self._say({"role": "user", "content": [result]})
         await self._note("turn")
-        key = await self._finish([number for number, _ in letters], content)
+        key = await self._finish([number for number, _ in messages], content)
         return self._session, key, self._seq, 0, asyncio.get_running_loop().time() - begun
 
     async def _ask(self) -> list[dict[str, Any]]:
@@ -198,11 +198,11 @@ class Turn:
         async with self._pool.connection() as connection:
             await connection.execute(INSERT, [self._session, self._seq, kind, body])
 
-    async def _finish(self, letters: Sequence[int], content: list[dict[str, Any]]) -> str:
+    async def _finish(self, messages: Sequence[int], content: list[dict[str, Any]]) -> str:
         key = f"{self._session}/{self._seq}"
         async with self._pool.connection() as connection, connection.transaction():
             await connection.execute(
-                "DELETE FROM bare.inbox WHERE number = ANY (%s)", [list(letters)]
+                "DELETE FROM bare.inbox WHERE number = ANY (%s)", [list(messages)]
             )
             query = "INSERT INTO bare.outbox (session, key, body) VALUES (%s, %s, %s)"
             await connection.execute(query, [self._session, key, json.dumps(content)])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load.model import MAX_TOKENS, MODEL, SYSTEM, tools
-from benchmarks.load.talk import DOOR, Talk, letter
+from benchmarks.load.talk import CHANNEL, Talk, inbound
 from trimtab.agent.agent import Agent
 from trimtab.agent.config.spec import AgentSpec
 from trimtab.providers.anthropic import AnthropicProvider
@@ -70,14 +70,14 @@ def agent_of(store: Store, url: str, window: int | None = None) -> Agent:
 
 
 def service_of(
-    store: Store, mail: Any, url: str, window: int | None = None, kept: int = MAX_OPEN_SESSIONS
+    store: Store, queue: Any, url: str, window: int | None = None, kept: int = MAX_OPEN_SESSIONS
 ) -> tuple[AgentService, Timing]:
     live = Timing()
     agents = {"helper": agent_of(store, url, window)}
     service = AgentService(
         agents=agents,
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=live,
         max_open_sessions=kept,
         max_queued_messages=100_000,
@@ -95,17 +95,17 @@ async def on_files(
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
-    mail = await SqliteMessageQueue.open(store)
-    service, live = service_of(store, mail, url, window, kept)
+    queue = await SqliteMessageQueue.open(store)
+    service, live = service_of(store, queue, url, window, kept)
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
-    mail.on_posted = turns.request_turn
-    talk = Talk(sessions, lambda *said: service.post(letter(*said)))
+    queue.on_posted = turns.request_turn
+    talk = Talk(sessions, lambda *said: service.post(inbound(*said)))
 
     async def deliver(reply: OutboundMessage) -> None:
         talk.got(reply, live.took.pop(reply.session, 0.0))
 
-    delivery = ReplyDelivery(mail, {DOOR: deliver})
-    mail.on_replies = delivery.wake
+    delivery = ReplyDelivery(queue, {CHANNEL: deliver})
+    queue.on_replies = delivery.wake
     sending = asyncio.create_task(delivery.run())
     try:
         yield talk, store
@@ -122,13 +122,13 @@ async def on_postgres(
     conninfo: str, url: str, sessions: list[str]
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """Those who write, without any turns: the fleet has them."""
-    store, mail = (
+    store, queue = (
         await PostgresStore.connect(conninfo),
         await PostgresMessageQueue.connect(conninfo),
     )
-    service, _ = service_of(store, mail, url)
+    service, _ = service_of(store, queue, url)
     try:
-        yield Talk(sessions, lambda *said: service.post(letter(*said))), store
+        yield Talk(sessions, lambda *said: service.post(inbound(*said))), store
     finally:
         await service.close()
         await store.close()
@@ -196,19 +196,19 @@ def member(pipe: Connection, conninfo: str, url: str) -> None:
 
 
 async def _member(pipe: Connection, conninfo: str, url: str) -> None:
-    store, mail = (
+    store, queue = (
         await PostgresStore.connect(conninfo),
         await PostgresMessageQueue.connect(conninfo),
     )
-    service, live = service_of(store, mail, url)
-    fleet = WorkerPool(service, mail, max_turns=EACH)
+    service, live = service_of(store, queue, url)
+    fleet = WorkerPool(service, queue, max_turns=EACH)
 
     async def deliver(reply: OutboundMessage) -> None:
         took = live.took.pop(reply.session, 0.0)
         pipe.send((reply.session, reply.key, reply.seq, reply.attempts, took))
 
-    delivery = ReplyDelivery(mail, {DOOR: deliver})
-    mail.on_replies = delivery.wake
+    delivery = ReplyDelivery(queue, {CHANNEL: deliver})
+    queue.on_replies = delivery.wake
     pipe.send("ready")
     await asyncio.gather(fleet.run(), delivery.run())
 

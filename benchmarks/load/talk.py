@@ -17,7 +17,7 @@ from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessag
 from trimtab.server.replies import extract_assistant_text
 from trimtab.stores.base import Store
 
-DOOR = "phone"
+CHANNEL = "phone"
 ASKS = "Question"
 """What each message begins with, and nothing else that is said."""
 POSTERS = 8
@@ -40,8 +40,8 @@ def names(count: int) -> list[str]:
     return [f"tenant{n % TENANTS}/helper/s{n:05}" for n in range(count)]
 
 
-def letter(session: str, key: str, text: str) -> InboundMessage:
-    route = ReplyRoute(channel=DOOR, address={"number": session})
+def inbound(session: str, key: str, text: str) -> InboundMessage:
+    route = ReplyRoute(channel=CHANNEL, address={"number": session})
     message = make_text_message("user", text)
     return InboundMessage(session=session, message=message, key=key, at=time.time(), route=route)
 
@@ -111,7 +111,7 @@ class Talk:
                 del self._left[session]
 
     def got(self, reply: OutboundMessage, took: float) -> None:
-        """The same, from a door."""
+        """The same, from a channel."""
         self.arrived(reply.session, reply.key, reply.seq, reply.attempts, took)
 
     def _says(self, session: str) -> None:

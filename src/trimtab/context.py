@@ -1110,15 +1110,17 @@ class Context(Generic[DialectT_co]):
         policy, counter = options.build_policy(), options.build_counter()
         self.window.register_counter(counter)
         at = self._clock()  # the prices are those of the event's own day
-        settings = build_settings_event(options, counter, at=at)
+        settings, kept = build_settings_event(options, counter, at=at), self.window.settings
+        if replace(settings, renderer=kept.renderer) == kept:
+            settings = kept  # a newer renderer alone must not break the prefix
         # Read once: another dialect would take the same blocks for something else.
         system, listed_system = split_system_prompt(settings)
         options = replace(options, system=system, listed_system=listed_system)
         self._next = (settings, options)
-        if settings == self.window.settings:
+        if settings is kept:
             self._options, self._policy = options, policy
         else:
-            log_changed_settings(self.window.settings, settings)
+            log_changed_settings(kept, settings)
             self._apply([self._build_event(settings, at=at)])
 
     @_changes_context

@@ -116,6 +116,14 @@ class ErasedError(TrimtabError, LookupError):
     """The content was destroyed, by request or by a retention rule."""
 
 
+class NewerLogError(TrimtabError, ValueError):
+    """The log was written by a newer version of Trimtab."""
+
+
+class UnreleasedLogError(TrimtabError, ValueError):
+    """The log was written before the first release of Trimtab."""
+
+
 class NewerSnapshotError(TrimtabError, ValueError):
     """The snapshot was written by a newer version of Trimtab."""
 
@@ -203,6 +211,10 @@ class NotAnExportError(SessionImportError):
 
 class NewerExportError(SessionImportError):
     """The file was written by a newer version of Trimtab."""
+
+
+class UnreleasedExportError(SessionImportError):
+    """The file was written before the first release of Trimtab."""
 
 
 class TruncatedExportError(SessionImportError):

@@ -11,7 +11,7 @@ from trimtab.catalog import CacheMarks, ModelInfoValues, resolve_model_info, wit
 from trimtab.dialects import DIALECT_NAMES, DialectName, get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.tool_definitions import read_tool_name
-from trimtab.log.event import Settings
+from trimtab.log.event import RENDERER_VERSION, Settings
 from trimtab.log.message import Message, message_from_json, message_to_json
 from trimtab.option_validation import (
     reject_unknown_options,
@@ -29,7 +29,6 @@ from trimtab.policy.config import (
 )
 from trimtab.policy.planning.plan import Policy
 from trimtab.policy.presets import DEFAULT_POLICY_NAME, POLICY_NAMES, PolicyName, build_policy
-from trimtab.prompt.render import RENDERER_VERSION
 from trimtab.recall.tools import RECALL_TOOL_DEFINITIONS
 from trimtab.redaction import Redact
 from trimtab.text.utf8 import replace_lone_surrogates_in_json

@@ -6,7 +6,7 @@ from tests.snapshots import snapshot
 BOT = LEAST + "telegram:\n  token: ${BOT}\n"
 MORNING = LEAST + "schedules:\n  morning:\n    message: What is new?\n"
 
-WRONG_DOORS = {
+WRONG_CHANNELS = {
     "who is answered by a name without its sign": (
         BOT + "  allow: [alice, Bob Smith]\n",
         snapshot(
@@ -147,20 +147,6 @@ WRONG_DOORS = {
         snapshot(
             "agent.yaml, line 6, column 5: schedules.morning.at is not a date and time; write "
             "it as 2027-01-31 08:00"
-        ),
-    ),
-    "names that were changed": (
-        LEAST
-        + "serve:\n  at_once: 4\n  rate: 5\n"
-        + "schedules:\n  a:\n    cron: 0 8 * * *\n    says: Hello.\n    late: 60\n",
-        snapshot(
-            "agent.yaml has 5 problems:\n  line 4, column 3: serve.at_once is not a known "
-            "setting here; it is now called max_concurrent_turns\n  line 5, column 3: "
-            "serve.rate is not a known setting here; it is now called requests_per_minute\n  "
-            "line 7, column 3: schedules.a.message is missing; write a text: the message that "
-            "the agent gets at the scheduled time\n  line 9, column 5: schedules.a.says is not "
-            "a known setting here; it is now called message\n  line 10, column 5: "
-            "schedules.a.late is not a known setting here; it is now called catch_up_window"
         ),
     ),
     "a schedule that says nothing": (

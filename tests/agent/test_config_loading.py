@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.agent.channel_mistakes import WRONG_DOORS
+from tests.agent.channel_mistakes import WRONG_CHANNELS
 from tests.agent.config_files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from tests.agent.config_mistakes import WRONG as WRONG_FILES
 from tests.agent.tool_mistakes import WRONG_TOOLS
@@ -36,7 +36,7 @@ from trimtab.agent.config.yaml_document import (
 
 __all__ = ["folder"]
 
-WRONG = {**WRONG_FILES, **WRONG_TOOLS, **WRONG_DOORS}
+WRONG = {**WRONG_FILES, **WRONG_TOOLS, **WRONG_CHANNELS}
 
 FILE = Path("agent.yaml")
 JARGON = re.compile(

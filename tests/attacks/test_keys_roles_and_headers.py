@@ -187,7 +187,7 @@ def test_a_file_of_keys_that_is_none_locks_nobody_out_and_stops_nothing(target: 
         check(200)
         os.mkfifo(file)
         check(200)
-        file.write_bytes(b'{"v": 2, "keys": ' + b"[" * 100_000)
+        file.write_bytes(b'{"version": 1, "keys": ' + b"[" * 100_000)
         check(200)
         # Without a file there are no keys; a broken one brings none back.
         assert target.request("GET", "/v1/agents").status == 401

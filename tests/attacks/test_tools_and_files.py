@@ -142,7 +142,7 @@ def test_a_tool_server_gives_no_tool_a_name_of_ours():
         assert re.fullmatch(r"ev__[A-Za-z0-9_-]{0,60}", name)
 
 
-@pytest.mark.parametrize("name", ["../x", "..", "a/b", ".mail", "a b", "x\ny", "-x", "\u202ex"])
+@pytest.mark.parametrize("name", ["../x", "..", "a/b", ".server", "a b", "x\ny", "-x", "\u202ex"])
 def test_an_agents_name_leads_nowhere(name: str, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_agent(tmp_path, "http://127.0.0.1:1", name=name)

@@ -51,7 +51,7 @@ def test_export_import_export_is_identical(kept, tmp_path):
     assert answer("export", "alpha", store=tmp_path / "new") == first
     assert json.loads(first.splitlines()[0]) == {
         "trimtab": "session",
-        "v": 1,
+        "version": 1,
         "id": "alpha",
         "events": kept.events,
     }
@@ -83,7 +83,14 @@ def test_an_import_may_take_another_name_but_not_one_that_is_taken(kept, tmp_pat
         (lambda lines: [lines[0], lines[1], lines[1], *lines[3:]], "the file was changed"),
         (lambda lines: lines[1:], "this is not an exported session"),
         (lambda lines: [], "this is not an exported session"),
-        (lambda lines: [lines[0].replace('"v":1', '"v":2'), *lines[1:]], "upgrade trimtab"),
+        (
+            lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]],
+            "upgrade trimtab",
+        ),
+        (
+            lambda lines: [lines[0].replace('"version":1', '"v":1'), *lines[1:]],
+            "was written before the first release",
+        ),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(kept, tmp_path, change, said):

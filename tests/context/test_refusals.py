@@ -218,7 +218,7 @@ def test_another_model_that_writes_less_needs_another_output_limit():
 
 
 def test_what_a_log_holds_is_taken_as_it_is():
-    """It was given to a release that refused less."""
+    """It may have been given to a release that refused less."""
     context = Context("gpt-4o")
     settings = context.window.settings
     old: dict[str, Any] = {"params": {"max_tokens": 5}, "limits": {"max_output_tokens": 50_000}}
@@ -362,12 +362,14 @@ NOT_MINE = "pass lines that dump() wrote"
         (["hello"], f"line 1 of the log is 'hello', which is not an event; {NOT_MINE}"),
         ([b"\xff"], "which is not an event"),
         ([None], "line 1 of the log is None, which is not an event"),
-        (['{"v": 3, "seq": 1, "at": 0, "kind": "song"}'], "which is not an event"),
-        (['{"v": 3, "seq": 1, "at": 0, "kind": "call"}'], "which is not an event"),
-        (['{"v": 99, "seq": 1, "at": 0, "kind": "call"}'], "upgrade trimtab to read this log"),
+        (['{"version": 1, "seq": 1, "at": 0, "kind": "song"}'], "which is not an event"),
+        (['{"version": 1, "seq": 1, "at": 0, "kind": "call"}'], "which is not an event"),
+        (['{"version": 2, "seq": 1, "at": 0, "kind": "call"}'], "upgrade trimtab to read this log"),
+        (['{"v": 1, "seq": 1, "at": 0, "kind": "call"}'], "written before the first release"),
+        (['{"seq": 1, "at": 0, "kind": "call"}'], "written before the first release"),
         (["[" * 200_000], f"which is not an event; {NOT_MINE}"),
         ("hello", "pass the lines that dump() wrote; if you have one text, pass text.splitlines()"),
-        (['{"v":4}{"v":4}'], f"{NOT_MINE}, one event a line"),
+        (['{"version":1}{"version":1}'], f"{NOT_MINE}, one event a line"),
         (5, "the log is 5; pass the lines that dump() wrote"),
         ([], "the log has no settings event"),
     ],

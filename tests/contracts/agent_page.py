@@ -37,7 +37,7 @@ BLOCKS = (
     "session.thresholds",
     "cost",
 )
-DOORS = ("serve", "telegram", "discord", f"schedules.{ANY_NAME}")
+CHANNELS = ("serve", "telegram", "discord", f"schedules.{ANY_NAME}")
 """How it is reached."""
 
 
@@ -54,7 +54,7 @@ def reference() -> str:
     for kind in ("shell", "command", "python", "mcp"):
         shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
         parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
-    parts += [_section(f"`{path}`", _at(path), set()) for path in DOORS]
+    parts += [_section(f"`{path}`", _at(path), set()) for path in CHANNELS]
     rule = resolve_schema(_at("telegram")["properties"]["rules"]["items"], None)
     parts.insert(-2, _section("`telegram.rules`, each", rule, set()))
     return "\n".join(parts)

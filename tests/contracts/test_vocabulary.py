@@ -12,7 +12,6 @@ import pytest
 from tests.contracts.cli_page import COMMANDS
 from tests.observe.metrics_page import exposed, own
 from trimtab.agent.config.schema import index_blocks_by_setting
-from trimtab.agent.config.suggestions import RENAMED_SETTINGS
 from trimtab.server.channels.http.app import API_ROUTES
 from trimtab.server.channels.http.openapi import build_openapi_document
 from trimtab.server.channels.http.problems import PROBLEM_KINDS
@@ -139,9 +138,3 @@ def test_no_private_word_is_in_a_name_that_users_meet(where):
 )
 def test_the_search_finds_what_it_is_for(name, words):
     assert private_words(name) == words
-
-
-def test_an_earlier_name_of_a_setting_leads_to_one_that_exists():
-    known = index_blocks_by_setting()
-    assert [new for new in RENAMED_SETTINGS.values() if new not in known] == []
-    assert [old for old in RENAMED_SETTINGS if old in known] == []

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.dialects.base import Dialect
 from trimtab.log.message import Message
-from trimtab.prompt.render import RENDERER_VERSION, Prompt, PromptBlock
+from trimtab.prompt.render import Prompt, PromptBlock
 
 
 def rounds(messages: Sequence[Message]) -> list[list[Message]]:
@@ -41,9 +41,7 @@ def _in_call_order(messages: list[Message]) -> list[Message]:
 
 
 def rendered(dialect: Dialect, messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
-    found = (
-        dialect.render_round_blocks(each, RENDERER_VERSION, model) for each in rounds(messages)
-    )
+    found = (dialect.render_round_blocks(each, model) for each in rounds(messages))
     return [block for blocks in found for block in blocks]
 
 

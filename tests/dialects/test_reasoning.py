@@ -11,10 +11,10 @@ ENCRYPTED = "reasoning.encrypted_content"
 OWN = "file_search_call.results"
 
 
-def included(model, renderer=3, **params):
-    return responses.build_request_kwargs(
-        prompt(responses, [], model=model, renderer=renderer, params=params)
-    ).get("include")
+def included(model, **params):
+    return responses.build_request_kwargs(prompt(responses, [], model=model, params=params)).get(
+        "include"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,3 @@ def test_a_model_that_is_not_known_is_asked_unless_the_caller_says_what_he_wants
     assert included("house-model") == [ENCRYPTED]
     assert included("house-model", include=[]) == []
     assert included("house-model", include=[OWN]) == [OWN]
-
-
-@pytest.mark.parametrize("model", ["gpt-4o", "house-model"])
-def test_an_older_renderer_asked_every_model(model):
-    assert included(model, renderer=2) == [ENCRYPTED]
-    assert included(model, renderer=2, include=[OWN]) == [OWN, ENCRYPTED]

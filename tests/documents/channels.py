@@ -1,4 +1,4 @@
-"""`trimtab serve` as a process with four doors, and simulated platforms before them.
+"""`trimtab serve` as a process with four channels, and simulated platforms before them.
 
 With `product.py` the only module here that knows the product's names.
 """
@@ -106,7 +106,7 @@ class Server:
         )
 
     async def replies(self) -> dict[str, list[str]]:
-        """What was answered, by the door."""
+        """What was answered, by the channel."""
         web, ticks = await self.history("web"), await self.history("ticks")
         return {
             "http": [said["text"] for said in web if said["role"] == "assistant"],

@@ -17,17 +17,17 @@ from tests.documents.words import prose, quarter
 pytestmark = pytest.mark.process
 
 SAID = [prose(1_500, f"said{number}").strip() for number in range(4)]
-"""What is said through every door; two of these exceed the history that the file allows."""
+"""What is said through every channel; two of these exceed the history that the file allows."""
 HISTORY = 600
 REPLY = "As you wish."
 
 
 @dataclass
 class Seen:
-    """What came of one server with one agent behind four doors."""
+    """What came of one server with one agent behind four channels."""
 
     requests: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, Any])
-    """What the model was asked, by the door through which it was said."""
+    """What the model was asked, by the channel through which it was said."""
     replies: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     refused: int = 0
     metrics: str = ""
@@ -54,12 +54,12 @@ async def scene(folder: Path) -> Seen:
         await until(model.requests, "a scheduled turn")
         made.requests["schedule"] = model.requests()
         await server.idle("ticks")
-        doors = {"http": server.say, "telegram": server.write, "discord": server.post}
-        for door, say in doors.items():
+        channels = {"http": server.say, "telegram": server.write, "discord": server.post}
+        for channel, say in channels.items():
             count = len(model.requests())
             for text in SAID:
                 await say(text)
-            made.requests[door] = model.requests()[count:]
+            made.requests[channel] = model.requests()[count:]
         made.replies = await server.replies()
         made.refused = model.counts().get("overflow", 0)
         made.metrics = await server.metrics()
@@ -84,7 +84,7 @@ async def left_and_resumed(server: Server, made: Seen) -> None:
     made.after_resuming = len(model.requests()) - count
 
 
-def test_the_same_words_make_the_same_requests_through_every_door(seen):
+def test_the_same_words_make_the_same_requests_through_every_channel(seen):
     by_http = seen.requests["http"]
     assert len(by_http) == len(SAID)
     assert seen.requests["telegram"] == by_http
@@ -96,10 +96,10 @@ def test_the_same_words_make_the_same_requests_through_every_door(seen):
     assert rest[0] == rest[1]
 
 
-@pytest.mark.parametrize("door", ["http", "schedule", "telegram", "discord"])
-def test_the_budget_of_the_file_holds_at_every_door(seen, door):
+@pytest.mark.parametrize("channel", ["http", "schedule", "telegram", "discord"])
+def test_the_budget_of_the_file_holds_at_every_channel(seen, channel):
     assert seen.refused == 0
-    *_, request = seen.requests[door]
+    *_, request = seen.requests[channel]
     notice, *history, newest = texts(request)
     assert notice == "[conversation truncated — 3 older messages omitted]"
     assert history == [REPLY, SAID[2], REPLY]

@@ -2,8 +2,8 @@
 
 The log is golden like the others: its requests are fixed for its renderer. How the providers and
 the SDKs under them put these requests to Bedrock has no version of its own. Whoever changes it on
-purpose removes `sent_*.json` and writes it again with `python -m tests.golden.record`; the
-difference says what Bedrock will see.
+purpose writes `sent_*.json` again with `python -m tests.golden.record`; the difference says what
+Bedrock will see.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from tests.conversations import ticking
 from tests.pictures import PDF_TEXT, PNG_TEXT
 from tests.providers.clouds import HAIKU, NOVA, make
 from trimtab import Context
-from trimtab.prompt.render import RENDERER_VERSION
 from trimtab.testing.server import serve_simulated_provider
 
 HERE = Path(__file__).parent
-FIRST_RENDERER = 5
 MODELS = {
     "bedrock": HAIKU,
     "bedrock_converse": NOVA,
@@ -33,12 +31,12 @@ LONG = "A line of a file that is read.\n" * 60
 SOURCES = {"image": ("image/png", PNG_TEXT), "document": ("application/pdf", PDF_TEXT)}
 
 
-def log_file(name: str, renderer: int = RENDERER_VERSION) -> Path:
-    return HERE / f"log_{name}_r{renderer}.jsonl"
+def log_file(name: str) -> Path:
+    return HERE / f"log_{name}.jsonl"
 
 
-def sent_file(name: str, renderer: int = RENDERER_VERSION) -> Path:
-    return HERE / f"sent_{name}_r{renderer}.json"
+def sent_file(name: str) -> Path:
+    return HERE / f"sent_{name}.json"
 
 
 def conversation(name: str) -> Context:

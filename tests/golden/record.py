@@ -1,8 +1,9 @@
-"""Write the golden files of today's versions: `python -m tests.golden.record`.
+"""Write the golden files again: `python -m tests.golden.record`.
 
-Events are written once for each format version, logs and their requests once for each renderer
-version. A file that is there is never written again: what differs from it under the same version
-is a mistake in the change, not in the file.
+They hold events of every kind, a log of each dialect and of each cloud, and the requests of these
+logs. Until 0.1.0 is tagged, a change of the format or of the rendering writes them again in its own
+commit, whose message names each difference. A difference that nobody wanted is a mistake in the
+change, not in the file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from tests.golden import bedrock
 from tests.golden.events import EVENTS
 from trimtab import Context, DialectName
 from trimtab.log.event import (
-    EVENT_FORMAT_VERSION,
     Edit,
     EditKind,
     ModelCall,
@@ -28,7 +28,6 @@ from trimtab.log.event import (
 )
 from trimtab.log.message import ToolCall
 from trimtab.policy.planning.plan import MessageSpan
-from trimtab.prompt.render import RENDERER_VERSION
 
 HERE = Path(__file__).parent
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")
@@ -41,15 +40,15 @@ LONG = "A line of a file that is read.\n" * 60
 
 
 def events_file() -> Path:
-    return HERE / f"events_v{EVENT_FORMAT_VERSION}.jsonl"
+    return HERE / "events.jsonl"
 
 
-def log_file(dialect: str, renderer: int = RENDERER_VERSION) -> Path:
-    return HERE / f"log_{dialect}_r{renderer}.jsonl"
+def log_file(dialect: str) -> Path:
+    return HERE / f"log_{dialect}.jsonl"
 
 
-def requests_file(dialect: str, renderer: int = RENDERER_VERSION) -> Path:
-    return HERE / f"requests_{dialect}_r{renderer}.json"
+def requests_file(dialect: str) -> Path:
+    return HERE / f"requests_{dialect}.json"
 
 
 def conversation(dialect: str) -> Context:
@@ -102,7 +101,7 @@ def conversation(dialect: str) -> Context:
 
 
 def _words_stay(context: Context) -> None:
-    """What came with renderer 4: the user's words in a list, calls and results cut otherwise."""
+    """The user's words in a list, calls and results cut otherwise."""
     context.add(_calls("call_7"))
     context.add(_result("call_7", LONG))
     context.add({"role": "user", "content": [{"type": "text", "text": "<system-reminder>x"}]})
@@ -161,25 +160,24 @@ def requests(log: list[str]) -> list[str]:
 
 
 def write() -> None:
-    _write_once(events_file(), [dump_event_line(event) for event in EVENTS])
+    _write_lines(events_file(), [dump_event_line(event) for event in EVENTS])
     for dialect in DIALECTS:
-        _write_once(log_file(dialect), conversation(dialect).dump())
-        log = log_file(dialect).read_text(encoding="ascii").splitlines()
-        _write_once(requests_file(dialect), _list_lines(requests(log)))
+        log = conversation(dialect).dump()
+        _write_lines(log_file(dialect), log)
+        _write_lines(requests_file(dialect), _list_lines(requests(log)))
     for name in bedrock.MODELS:
-        _write_once(bedrock.log_file(name), bedrock.conversation(name).dump())
-        log = bedrock.log_file(name).read_text(encoding="ascii").splitlines()
+        log = bedrock.conversation(name).dump()
+        _write_lines(bedrock.log_file(name), log)
         bodies = bedrock.sent(name, [json.loads(request) for request in requests(log)])
-        _write_once(bedrock.sent_file(name), _list_lines([dump_canonical_json(b) for b in bodies]))
+        _write_lines(bedrock.sent_file(name), _list_lines([dump_canonical_json(b) for b in bodies]))
 
 
 def _list_lines(rendered: list[str]) -> list[str]:
     return ["[", *(f"{each}," for each in rendered[:-1]), rendered[-1], "]"]
 
 
-def _write_once(path: Path, lines: list[str]) -> None:
-    if not path.exists():
-        path.write_text("\n".join(lines) + "\n", encoding="ascii")
+def _write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
 
 if __name__ == "__main__":

@@ -72,10 +72,6 @@ FRAME = "Summary of the earlier conversation, for reference: the newest user mes
         ),
         (format_first_line_placeholder(""), "[Previously viewed: ]"),
         (
-            frame_summary_for_model("So far.", renderer_version=1),
-            "[Summary of the earlier conversation]\nSo far.",
-        ),
-        (
             frame_summary_for_model("So far."),
             f"[{FRAME}]\nSo far.",
         ),

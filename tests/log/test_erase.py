@@ -53,7 +53,9 @@ def told(seq: int, *parts) -> Event:
 
 
 def settings(seq: int, *, recall: bool) -> Event:
-    return Event(seq=seq, at=1.0, body=Settings(model="m", dialect="anthropic", recall=recall))
+    return Event(
+        seq=seq, at=1.0, body=Settings(model="m", dialect="anthropic", renderer=1, recall=recall)
+    )
 
 
 def test_answers_of_the_recall_tools_go_wherever_they_stand():

@@ -17,7 +17,9 @@ def newer(folder: Path) -> None:
     [log] = (folder / "sessions").rglob("*.jsonl")
     *rest, last = log.read_text(encoding="utf-8").splitlines()
     event = json.loads(last)
-    log.write_text("\n".join([*rest, json.dumps({**event, "v": 99})]) + "\n", encoding="utf-8")
+    log.write_text(
+        "\n".join([*rest, json.dumps({**event, "version": 99})]) + "\n", encoding="utf-8"
+    )
 
 
 def in_the_way(folder: Path) -> None:

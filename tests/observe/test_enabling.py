@@ -75,7 +75,7 @@ print([type(each).__name__ for each in instrument_if_watched(print)._watchers])
 
 @pytest.mark.process
 @pytest.mark.parametrize("missing", ["prometheus_client", "opentelemetry"])
-def test_turns_and_doors_run_where_a_library_is_not_installed(missing):
+def test_turns_and_channels_run_where_a_library_is_not_installed(missing):
     code = f"""
 import sys
 class Missing:

@@ -1,4 +1,4 @@
-"""What doors, queues and deliveries tell of themselves, counted where it happens."""
+"""What channels, queues and deliveries tell of themselves, counted where it happens."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.observe.exported import samples
-from tests.server.served_agents import SESSION, agent, letter, served, until, with_ceilings
+from tests.server.served_agents import SESSION, agent, inbound, served, until, with_ceilings
 from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.errors import StoreUnavailable
 from trimtab.log.event import Usage
@@ -40,7 +40,7 @@ from trimtab.testing.memory_queue import MemoryQueue
 pytestmark = pytest.mark.anyio
 
 
-async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted):
+async def test_messages_are_counted_by_tenant_and_by_what_became_of_them(counted):
     bot = served("Hm.")
     assert await bot.say("One.", key="k1")
     assert not await bot.say("One.", key="k1")
@@ -90,14 +90,14 @@ def paid_by(agent):
         reset_payer(token)
 
 
-async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, counted):
-    mail = MemoryQueue(memory)
+async def test_a_message_takes_from_its_arrival_to_the_end_of_its_turn(memory, counted):
+    queue = MemoryQueue(memory)
     helper = agent(ScriptedProvider("anthropic", ["Hm."]), memory)
     session = await helper.open_session(SESSION)
     for number, ago in enumerate((100.0, 20.0, -5.0)):
-        words = letter(f"Word {number}.", key=f"k{number}")
-        await mail.post(replace(words, at=time.time() - ago))
-    await ServedTurn(helper, mail, session, on_event=lambda _: None).run()
+        words = inbound(f"Word {number}.", key=f"k{number}")
+        await queue.post(replace(words, at=time.time() - ago))
+    await ServedTurn(helper, queue, session, on_event=lambda _: None).run()
     assert counted("trimtab_message_latency_seconds_count", agent="helper") == 3
     assert 120 <= counted("trimtab_message_latency_seconds_sum", agent="helper") < 180
 
@@ -118,7 +118,7 @@ async def test_a_turn_that_is_tried_again_is_counted(counted):
     await bot.turns.drain(0)
 
 
-async def test_deliveries_are_counted_by_door_and_by_how_they_ended(counted):
+async def test_deliveries_are_counted_by_channel_and_by_how_they_ended(counted):
     ends = [None, RetryDelivery(0, "wait"), Undeliverable("gone"), OSError("who knows")]
     bot = served(*["Hm."] * len(ends))
 
@@ -153,7 +153,7 @@ async def test_a_reply_that_is_not_tried_again_is_counted(counted, monkeypatch):
     assert counted("trimtab_deliveries_total", channel="phone", outcome="abandoned") == 1
 
 
-async def test_a_mail_that_cannot_be_reached_by_deliveries_is_counted(counted):
+async def test_a_queue_that_cannot_be_reached_by_deliveries_is_counted(counted):
     class Away(MemoryQueue):
         async def mark_delivered(self, number):
             raise StoreUnavailable("no disk")
@@ -162,7 +162,7 @@ async def test_a_mail_that_cannot_be_reached_by_deliveries_is_counted(counted):
         pass
 
     store = MemoryStore()
-    bot = served("Hm.", store=store, mail=Away(store))
+    bot = served("Hm.", store=store, queue=Away(store))
     await bot.say("Go.", key="k1")
     await bot.turns.wait_until_idle()
     await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
@@ -263,7 +263,7 @@ async def test_the_age_of_the_oldest_message_is_that_of_the_first_without_an_ans
     assert samples()[age] == 0
     now = time.time()
     for name, ago in (("one", 500.0), ("two", 900.0), ("three", 20.0)):
-        words = letter("Hm.", key=name, session=f"default/helper/{name}")
+        words = inbound("Hm.", key=name, session=f"default/helper/{name}")
         await bot.service.queue.post(replace(words, at=now - ago))
     assert await asked(app, "/metrics") == 200
     assert 500 <= samples()[age] < 560
@@ -294,7 +294,7 @@ async def test_while_the_store_is_away_all_other_metrics_are_shown(queue, counte
     monkeypatch.setattr(f"{where}.STORE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(f"{where}.METRICS_TIMEOUT_S", 0.05)
     store = MemoryStore()
-    away = metrics_app(served(store=store, mail=queue(store)))
+    away = metrics_app(served(store=store, queue=queue(store)))
     assert await asked(away, "/metrics") == 200
     reachable = ("trimtab_store_reachable", frozenset())
     assert samples()[reachable] == 0
@@ -313,7 +313,7 @@ async def test_a_request_that_fails_for_the_store_is_counted(counted):
             raise StoreUnavailable("no database")
 
     store = MemoryStore()
-    app = metrics_app(served(store=store, mail=Away(store)))
+    app = metrics_app(served(store=store, queue=Away(store)))
     assert await asked(app, "/v1/dead-letters") == 503
     assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 1
 

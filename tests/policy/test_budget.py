@@ -23,6 +23,7 @@ def settings(limits=None, entry=None, head=(0, 0)):
     return Settings(
         model="m",
         dialect="openai_chat",
+        renderer=1,
         limits=limits or {},
         entry={"context_window": 200_000, "max_output": 64_000} if entry is None else entry,
         head=Size(bytes=head[0], tokens=head[1]),

@@ -7,22 +7,18 @@ import json
 import pytest
 
 from tests.golden import bedrock
-from tests.golden.bedrock import FIRST_RENDERER, MODELS, log_file, sent, sent_file
+from tests.golden.bedrock import MODELS, log_file, sent, sent_file
 from tests.golden.record import requests
-from trimtab.prompt.render import RENDERER_VERSION
-
-RENDERERS = range(FIRST_RENDERER, RENDERER_VERSION + 1)
 
 
-def golden(name, renderer=RENDERER_VERSION):
-    return json.loads(sent_file(name, renderer).read_text(encoding="ascii"))
+def golden(name):
+    return json.loads(sent_file(name).read_text(encoding="ascii"))
 
 
-@pytest.mark.parametrize("renderer", RENDERERS)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_recorded_conversation_goes_to_bedrock_as_it_did(name, renderer):
-    log = log_file(name, renderer).read_text(encoding="ascii").splitlines()
-    assert sent(name, [json.loads(each) for each in requests(log)]) == golden(name, renderer)
+def test_a_recorded_conversation_goes_to_bedrock_as_it_did(name):
+    log = log_file(name).read_text(encoding="ascii").splitlines()
+    assert sent(name, [json.loads(each) for each in requests(log)]) == golden(name)
 
 
 @pytest.mark.parametrize("name", MODELS)

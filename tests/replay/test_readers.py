@@ -100,15 +100,22 @@ class TestLogs:
         context = Context("claude-sonnet-4-5", clock=lambda: 0.0)
         context.add({"role": "user", "content": "whole"})
         path = tmp_path / "one.jsonl"
-        path.write_text("\n".join(context.dump()) + '\n{"v":1,"se', encoding="utf-8")
+        path.write_text("\n".join(context.dump()) + '\n{"version":1,"se', encoding="utf-8")
         assert [m.text for m in only(path).messages] == ["whole"]
 
     def test_a_broken_event_is_named_by_file_and_line(self, tmp_path):
         lines = Context("claude-sonnet-4-5", clock=lambda: 0.0).dump()
         path = tmp_path / "one.jsonl"
-        broken = '{"v":1,"seq":2,"at":0,"kind":"nonsense"}\n'
+        broken = '{"version":1,"seq":2,"at":0,"kind":"nonsense"}\n'
         path.write_text("\n".join(lines) + "\n" + broken, encoding="utf-8")
         with pytest.raises(UnreadableRecording, match=r"one\.jsonl, line 2: expected a log event$"):
+            list(read_recordings(path))
+
+    def test_a_log_from_before_the_first_release_says_so(self, tmp_path):
+        path = tmp_path / "one.jsonl"
+        path.write_text('{"v":7,"seq":1,"at":0,"kind":"settings","model":"m"}\n', encoding="utf-8")
+        before = r"one\.jsonl, line 1: event 1 was written before the first release"
+        with pytest.raises(UnreadableRecording, match=before):
             list(read_recordings(path))
 
 
@@ -154,16 +161,27 @@ class TestExports:
                 r"line 4: expected an export of 3 events with",
             ),
             (
-                lambda lines: [lines[0].replace('"v":1', '"v":99'), *lines[1:]],
-                r"line 1: this export has format version 99, but this release reads versions",
+                lambda lines: [lines[0].replace('"version":1', '"version":2'), *lines[1:]],
+                r"line 1: this export has format version 2, but this release reads versions",
             ),
             (
-                lambda lines: [lines[0], '{"v":99,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
-                r"line 2: this event has format version 99, but this release reads versions",
+                lambda lines: [lines[0], '{"version":2,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
+                r"line 2: event 1 has format version 2; this release reads up to 1: upgrade",
+            ),
+            (
+                lambda lines: [lines[0].replace('"version":1', '"v":1'), *lines[1:]],
+                r"line 1: this export was written before the first release",
+            ),
+            (
+                lambda lines: [lines[0], '{"v":1,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
+                r"line 2: event 1 was written before the first release",
             ),
             (lambda lines: [lines[0], "{}", *lines[2:]], r"line 2: expected a log event$"),
         ],
-        ids=["cut off", "its head alone", "an event less", "newer", "newer events", "no event"],
+        ids=[
+            *("cut off", "its head alone", "an event less", "newer", "newer events"),
+            *("from before", "events from before", "no event"),
+        ],
     )
     def test_an_export_that_is_not_whole_says_so(self, tmp_path, change, why):
         path = tmp_path / "x.jsonl"

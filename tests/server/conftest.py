@@ -1,8 +1,8 @@
-"""One suite for every mail: `mail` is each in turn, with its `store`; `place` opens it again."""
+"""One suite for every queue: `queue` is each in turn, with its `store`; `place` opens it again."""
 
 import pytest
 
-from tests.server import queues as mails
+from tests.server import queues as queues
 
 
 @pytest.fixture
@@ -10,17 +10,17 @@ def anyio_backend():
     return "asyncio"
 
 
-@pytest.fixture(params=mails.NAMES)
+@pytest.fixture(params=queues.NAMES)
 def place(request, tmp_path):
-    with mails.made(request.param, tmp_path / "sessions") as found:
+    with queues.made(request.param, tmp_path / "sessions") as found:
         yield found
 
 
 @pytest.fixture
 async def opened(place):
-    store, mail = await place.open()
-    yield store, mail
-    await mail.close()
+    store, queue = await place.open()
+    yield store, queue
+    await queue.close()
     await store.close()
 
 
@@ -30,5 +30,5 @@ def store(opened):
 
 
 @pytest.fixture
-def mail(opened):
+def queue(opened):
     return opened[1]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.server.queues import S, letter, reply
+from tests.server.queues import S, inbound, reply
 from tests.stores.crash import Scenario, ended
 from tests.stores.folders import holding
 from trimtab.log.event import MessageAdded
@@ -40,9 +40,9 @@ CALL = "call"
 
 
 async def furnish(root: Path) -> None:
-    """A session, its mail and its schedules, all of which hold the word."""
+    """A session, its queue and its schedules, all of which hold the word."""
     store = FileStore(root, fsync=False)
-    mail = await SqliteMessageQueue.open(store, fsync=False)
+    queue = await SqliteMessageQueue.open(store, fsync=False)
     session = await Session.create(store, S, model="gpt-4o")
     epoch = await session.claim_turn()
     await session.add(make_text_message("user", f"{WORD} " * 10_000), key="a")
@@ -56,11 +56,11 @@ async def furnish(root: Path) -> None:
     )
     last = await session.add(make_text_message("assistant", f"So it is {WORD}."))
     await session.checkpoint()
-    await mail.post(letter("a", f"{WORD} as it came"))
+    await queue.post(inbound("a", f"{WORD} as it came"))
     said = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
-    await mail.finish_turn(S, epoch, [], [said])
-    await mail.post(letter("b", "of another", session="default/helper/two"))
-    schedules = SqliteScheduleStore(mail)
+    await queue.finish_turn(S, epoch, [], [said])
+    await queue.post(inbound("b", "of another", session="default/helper/two"))
+    schedules = SqliteScheduleStore(queue)
     made = Schedule(
         id=f"{S}/{derive_schedule_number(key)}",
         session=S,
@@ -71,14 +71,14 @@ async def furnish(root: Path) -> None:
         next_run_at=4e9,
     )
     await schedules.add(made, limit=20)
-    for held in (mail, store):
+    for held in (queue, store):
         await held.close()
 
 
 async def furnish_user(root: Path) -> None:
     """A chat that is the user's own, and a group in which others speak as well."""
     store = FileStore(root, fsync=False)
-    mail = await SqliteMessageQueue.open(store, fsync=False)
+    queue = await SqliteMessageQueue.open(store, fsync=False)
     own = f"default/helper/{USER}"
     session = await Session.create(store, own, model="gpt-4o")
     for said in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
@@ -91,19 +91,19 @@ async def furnish_user(root: Path) -> None:
         await group.add(said)
         answer = WORD if WORD in said.text else KEPT
         last = await group.add(make_text_message("assistant", f"So it is {answer}."))
-        await mail.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
+        await queue.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
     await group.checkpoint()
     for session_id, key, said in (
         (own, "a", _of(USER, WORD)),
         (GROUP, "c", _of(USER, WORD)),
         (GROUP, "d", _of("bob", KEPT)),
     ):
-        await mail.post(replace(letter(key, session=session_id), message=said))
+        await queue.post(replace(inbound(key, session=session_id), message=said))
         # Nobody will take it: what waits for a turn would be waited for.
-        newest = (await mail.pending(session_id))[-1]
-        await mail.dead_letter_session(newest, None, f"Broken: {WORD}")
-    await mail.post(letter("b", "of another", session="default/helper/two"))
-    for held in (mail, store):
+        newest = (await queue.pending(session_id))[-1]
+        await queue.dead_letter_session(newest, None, f"Broken: {WORD}")
+    await queue.post(inbound("b", "of another", session="default/helper/two"))
+    for held in (queue, store):
         await held.close()
 
 
@@ -119,10 +119,10 @@ def _reply_at(handle: str, text: str) -> OutboundMessage:
 async def _start(root: Path) -> None:
     """What a server does when it takes up a folder."""
     store = FileStore(root)
-    mail = await SqliteMessageQueue.open(store)
+    queue = await SqliteMessageQueue.open(store)
     await store.recover()
-    assert [one.key for one in await mail.pending("default/helper/two")] == ["b"]
-    for held in (mail, store):
+    assert [one.key for one in await queue.pending("default/helper/two")] == ["b"]
+    for held in (queue, store):
         await held.close()
 
 
@@ -172,17 +172,17 @@ def _check_user(root: Path) -> None:
 
 async def _look_at_group(root: Path) -> None:
     store = FileStore(root)
-    mail = await SqliteMessageQueue.open(store)
+    queue = await SqliteMessageQueue.open(store)
     said = [
         event.body.message.text
         async for event in store.events(GROUP)
         if isinstance(event.body, MessageAdded)
     ]
     assert said == [KEPT, f"So it is {KEPT}.", "[erased]", "[erased]", KEPT, f"So it is {KEPT}."]
-    assert [one.message.text for one in await mail.pending(GROUP)] == ["[erased]", KEPT]
+    assert [one.message.text for one in await queue.pending(GROUP)] == ["[erased]", KEPT]
     newest, begun, *_ = await FileErasureRecords(root).newest("default")
     assert (newest.outcome, begun.outcome) == ("done", "begun")
-    for held in (mail, store):
+    for held in (queue, store):
         await held.close()
 
 

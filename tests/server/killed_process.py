@@ -1,7 +1,7 @@
 """A process that serves from files and is killed: `python -m tests.server.killed_process URL`.
 
 It reads one life a line, JSON, and forks for each, so that what is imported is imported once. A
-life takes up what the one before has left, posts the letters it is handed, and ends when all is
+life takes up what the one before has left, posts the messages it is handed, and ends when all is
 answered and delivered, or by SIGKILL at a chosen write to the disk, tool or delivery.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.crash.points import Points, die
-from tests.server.served_agents import MODEL, PHONE, letter, served
+from tests.server.served_agents import MODEL, PHONE, inbound, served
 from tests.session.turns.sessions import definition
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.server.delivery import ReplyDelivery
@@ -46,7 +46,7 @@ class Outside:
         return "done"
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        self._note("door", self._got, [reply.session, reply.key, reply.attempts, reply.text])
+        self._note("channel", self._got, [reply.session, reply.key, reply.attempts, reply.text])
         if self._points is LAST_WORD:
             die()  # it has arrived, and nobody knows
 
@@ -56,24 +56,28 @@ class Outside:
 
 
 async def live(
-    root: Path, url: str, letters: Sequence[Sequence[str]], points: Points, tell: Callable[..., Any]
+    root: Path,
+    url: str,
+    messages: Sequence[Sequence[str]],
+    points: Points,
+    tell: Callable[..., Any],
 ) -> None:
     """One life."""
     outside = Outside(root, points)
     tool = Tool(definition=definition("act"), run=outside.act)
     store = FileStore(root / "sessions")
-    mail = await SqliteMessageQueue.open(store)
+    queue = await SqliteMessageQueue.open(store)
     provider = AnthropicProvider(api_key="test", base_url=url)
-    house = served(store=store, mail=mail, provider=provider, tools=[tool])
-    delivery = ReplyDelivery(mail, {PHONE.channel: outside.deliver})
-    mail.on_replies = delivery.wake
+    house = served(store=store, queue=queue, provider=provider, tools=[tool])
+    delivery = ReplyDelivery(queue, {PHONE.channel: outside.deliver})
+    queue.on_replies = delivery.wake
     sending = asyncio.create_task(delivery.run(poll_s=60))
     await house.turns.resume_waiting()
-    for session, key, text in letters:
-        await house.service.post(letter(text, key=key, session=session))
+    for session, key, text in messages:
+        await house.service.post(inbound(text, key=key, session=session))
         tell("kept", session, key)
     await house.turns.wait_until_idle()
-    while await mail.count_waiting_replies():  # noqa: ASYNC110 - there is no event for it
+    while await queue.count_waiting_replies():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.005)
     sending.cancel()
     await asyncio.wait([sending])
@@ -100,9 +104,9 @@ def main() -> None:
         told = json.loads(line)
         child = os.fork()
         if not child:
-            points = LAST_WORD if told["mode"] == "door" else Points(told["point"], told["mode"])
+            points = LAST_WORD if told["mode"] == "channel" else Points(told["point"], told["mode"])
             points.install()
-            asyncio.run(live(Path(told["root"]), told["url"], told["letters"], points, tell))
+            asyncio.run(live(Path(told["root"]), told["url"], told["messages"], points, tell))
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         tell("ended", str(status))

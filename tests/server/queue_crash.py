@@ -19,7 +19,7 @@ from itertools import combinations
 from pathlib import Path
 
 from benchmarks.crash.points import MODES, Points
-from tests.server.queues import S, claimed, give_up, keys, letter, numbers, reply
+from tests.server.queues import S, claimed, give_up, inbound, keys, numbers, reply
 from tests.stores.folders import holding
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.stores.files import FileStore
@@ -66,14 +66,14 @@ async def _refuse(queue: SqliteMessageQueue) -> None:
 
 
 async def _post_together(queue: SqliteMessageQueue) -> None:
-    await asyncio.gather(*(queue.post(letter(key, session=T)) for key in ("x", "y", "z")))
+    await asyncio.gather(*(queue.post(inbound(key, session=T)) for key in ("x", "y", "z")))
 
 
 STEPS: list[Step] = [
-    (lambda queue: queue.post(letter("a", LARGE)), Seen(one=("a",))),
-    (lambda queue: queue.post(letter("b")), Seen(one=("a", "b"))),
+    (lambda queue: queue.post(inbound("a", LARGE)), Seen(one=("a",))),
+    (lambda queue: queue.post(inbound("b")), Seen(one=("a", "b"))),
     (
-        lambda queue: queue.post(letter("w", LARGE, session=T)),
+        lambda queue: queue.post(inbound("w", LARGE, session=T)),
         Seen(one=("a", "b"), two=("w",)),
     ),
     (
@@ -132,8 +132,8 @@ async def _look(root: Path) -> Seen:
         for each in found:
             await queue.mark_delivered(each.number)
     for key in one:
-        assert not await queue.post(letter(key)), f"{key} was kept twice"
-    assert await queue.post(letter("new"))
+        assert not await queue.post(inbound(key)), f"{key} was kept twice"
+    assert await queue.post(inbound("new"))
     assert (await keys(queue))[-1] == "new"
     await queue.close()
     await store.close()

@@ -1,4 +1,4 @@
-"""Where a mail keeps its letters, so that it can be opened again."""
+"""Where a queue keeps its messages, so that it can be opened again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab.testing import MemoryStore
 from trimtab.testing.memory_queue import MemoryQueue
 
 NAMES = ("memory", "files")
-"""Every kind of mail; the suite in `test_mail.py` runs on each."""
+"""Every kind of queue; the suite in `test_queue.py` runs on each."""
 
 S = "default/helper/one"
 PHONE = ReplyRoute(channel="phone", address={"number": 7})
@@ -63,7 +63,7 @@ def made(name: str, root: Path) -> Generator[Place]:
             yield Files(root)
 
 
-def letter(
+def inbound(
     key: str, text: str = "", *, session: str = S, route: ReplyRoute | None = PHONE
 ) -> InboundMessage:
     message = make_text_message("user", text or f"words of {key}")
@@ -76,28 +76,30 @@ def reply(
     return OutboundMessage(session=session, seq=seq, text=f"answer {key}", route=route, key=key)
 
 
-async def keys(mail: MessageQueue, session: str = S, **which: int) -> list[str]:
-    return [one.key for one in await mail.pending(session, **which)]
+async def keys(queue: MessageQueue, session: str = S, **which: int) -> list[str]:
+    return [one.key for one in await queue.pending(session, **which)]
 
 
-async def numbers(mail: MessageQueue, session: str = S) -> list[int]:
-    return [one.number for one in await mail.pending(session)]
+async def numbers(queue: MessageQueue, session: str = S) -> list[int]:
+    return [one.number for one in await queue.pending(session)]
 
 
 async def give_up(
-    mail: MessageQueue,
+    queue: MessageQueue,
     session: str = S,
     why: str = "broken",
     replies: Sequence[OutboundMessage] = (),
 ) -> None:
-    """Let a session rest because of its newest letter."""
-    newest = (await mail.pending(session))[-1]
-    assert await mail.dead_letter_session(newest, None, why, replies)
+    """Let a session rest because of its newest message."""
+    newest = (await queue.pending(session))[-1]
+    assert await queue.dead_letter_session(newest, None, why, replies)
 
 
-async def lent(mail: MessageQueue, *doors: str, limit: int = 10, lease: float = 60) -> list[str]:
+async def lent(
+    queue: MessageQueue, *channels: str, limit: int = 10, lease: float = 60
+) -> list[str]:
     """Keys of what may be sent now."""
-    found = await mail.lease_replies(doors or ["phone"], limit=limit, lease_s=lease)
+    found = await queue.lease_replies(channels or ["phone"], limit=limit, lease_s=lease)
     return [one.key for one in found]
 
 

@@ -45,7 +45,7 @@ class Served:
     provider: ScriptedProvider
 
     async def say(self, text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> bool:
-        return await self.service.post(letter(text, key=key, session=session, route=route))
+        return await self.service.post(inbound(text, key=key, session=session, route=route))
 
     async def texts(self, session: str = SESSION) -> list[tuple[str, str]]:
         """Who said what, in the order of the log."""
@@ -69,7 +69,7 @@ class Served:
 
 def served(
     *script: Any,
-    mail: MessageQueue | None = None,
+    queue: MessageQueue | None = None,
     store: Store | None = None,
     provider: Any = None,
     runs: Mapping[str, Any] | None = None,
@@ -78,16 +78,16 @@ def served(
     """The script is the provider's, unless one is given; `runs` are options of `LocalTurns`."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = mail or MemoryQueue(store)
+    queue = queue or MemoryQueue(store)
     service = AgentService(
         agents={"helper": agent(provider, store, **options)},
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=LocalEventBus(),
     )
     turns = LocalTurnRunner(service, **(runs or {}))
-    if isinstance(mail, MemoryQueue | SqliteMessageQueue):
-        mail.on_posted = turns.request_turn
+    if isinstance(queue, MemoryQueue | SqliteMessageQueue):
+        queue.on_posted = turns.request_turn
     return Served(service=service, turns=turns, provider=provider)
 
 
@@ -135,7 +135,7 @@ async def until(holds: Callable[[], Any], *, seconds: float = 10.0) -> None:
             await asyncio.sleep(0.001)
 
 
-def letter(text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> InboundMessage:
+def inbound(text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> InboundMessage:
     return InboundMessage(
         session=session, message=make_text_message("user", text), key=key, at=1.0, route=route
     )

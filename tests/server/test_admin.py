@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.server.erasure_crash import furnish
-from tests.server.served_agents import SESSION, Gated, letter, served, until
+from tests.server.served_agents import SESSION, Gated, inbound, served, until
 from tests.stores.folders import holding
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.log.event import MessageAdded
@@ -31,8 +31,8 @@ WORD = "zq4711"
 async def house(root, *script, provider=None):
     """A process that serves from the folder, as far as others can tell."""
     store = FileStore(root)
-    mail = await SqliteMessageQueue.open(store)
-    made = served(*script, store=store, mail=mail, provider=provider)
+    queue = await SqliteMessageQueue.open(store)
+    made = served(*script, store=store, queue=queue, provider=provider)
     obeying = asyncio.create_task(control_files.serve_control_requests(root, made.service))
     try:
         yield made
@@ -103,7 +103,7 @@ async def test_the_process_that_serves_forgets_users_and_tenants(tmp_path, mine)
         records = serving.service.erasure_records = FileErasureRecords(tmp_path)
         for session in (SESSION, "acme/helper/one", "acme/helper/two"):
             said = with_sender(make_text_message("user", f"I am {WORD}."), "anna")
-            await serving.service.post(replace(letter("", key="a", session=session), message=said))
+            await serving.service.post(replace(inbound("", key="a", session=session), message=said))
         await serving.turns.wait_until_idle()
         where = (str(tmp_path), mine)
         done = await stored_session_erasure.erase_stored_user(*where, "default", "anna")
@@ -173,18 +173,18 @@ async def test_where_nobody_serves_it_is_done_here(tmp_path, mine):
 
 async def test_a_process_that_does_not_answer_is_asked_no_more(tmp_path, mine, monkeypatch):
     monkeypatch.setattr(control_files, "CONTROL_TIMEOUT_S", 0.1)
-    mail = await SqliteMessageQueue.open(FileStore(tmp_path))
+    queue = await SqliteMessageQueue.open(FileStore(tmp_path))
     with pytest.raises(StoreUnavailable, match=r"did not handle it in 0\.1 s"):
         await erase(mine, "m2")
     assert [*(tmp_path / ".server" / "asked").iterdir()] == []
-    await mail.close()
+    await queue.close()
 
 
 async def test_a_process_that_ends_meanwhile_is_waited_for_no_longer(tmp_path, mine):
-    mail = await SqliteMessageQueue.open(FileStore(tmp_path))
+    queue = await SqliteMessageQueue.open(FileStore(tmp_path))
     asking = asyncio.create_task(erase(mine, "m2"))
     await until(lambda: [*tmp_path.glob(".server/asked/*.json")])
-    await mail.close()
+    await queue.close()
     with pytest.raises(StoreUnavailable, match="has ended, so the request was withdrawn"):
         await asking
 

@@ -49,23 +49,23 @@ def place(request, tmp_path):
 
 @pytest.fixture
 async def service(opened):
-    store, mail = opened
+    store, queue = opened
     provider = ScriptedProvider("anthropic", ["So it is."] * 100)
     made = AgentService(
         agents={"helper": agent(provider, store)},
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=LocalEventBus(),
     )
     if isinstance(store, FileStore):
-        schedules = SqliteScheduleStore(mail)
+        schedules = SqliteScheduleStore(queue)
         made.erasure_records = FileErasureRecords(store.root)
     else:
         from trimtab.server.postgres.erasure_records import PostgresErasureRecords
         from trimtab.server.schedules.postgres import PostgresScheduleStore
 
-        schedules = PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction)
-        made.erasure_records = PostgresErasureRecords(mail.borrow_connection)
+        schedules = PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)
+        made.erasure_records = PostgresErasureRecords(queue.borrow_connection)
     made.schedules = schedules
     made.delete_hooks.append(schedules.forget_session)
     made.erase_hooks.append(build_erased_call_schedules_hook(schedules))

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 SEED, KILLS = 11, 8
 SESSIONS = [f"default/helper/{name}" for name in ("one", "two", "three")]
-LETTERS = 4
+MESSAGES = 4
 """Of each session."""
 PER_LIFE = 250
 """Writes of a life without an end, about."""
@@ -40,7 +40,7 @@ PER_LIFE = 250
 def script(key: str) -> str:
     """What is said, and what the model is to do about it: a tool, then words that are its own."""
     plan = {"tool_calls": 1, "then": f"Answer to {key}."}
-    return f"simulate: {json.dumps(plan)}\nLetter {key}."
+    return f"simulate: {json.dumps(plan)}\nMessage {key}."
 
 
 @contextmanager
@@ -71,12 +71,12 @@ def lived(process: subprocess.Popen[str], **life: Any) -> tuple[list[list[str]],
 
 
 def killed(root: Path, url: str, *, seed: int, kills: int) -> int:
-    """Hand in letters, those that were not acknowledged again, through many lives; returns how many
-    were cut short."""
+    """Hand in messages, those that were not acknowledged again, through many lives. Return how
+    many lives were cut short."""
     pick = random.Random(seed)  # noqa: S311 - not for secrets
     waiting = [
         [session, f"{session[-3:]}{n}", script(f"{session[-3:]}{n}")]
-        for n in range(LETTERS)
+        for n in range(MESSAGES)
         for session in SESSIONS
     ]
     made, share = 0, -(-len(waiting) // kills)
@@ -84,10 +84,10 @@ def killed(root: Path, url: str, *, seed: int, kills: int) -> int:
     with nursery(url) as process:
         for number in range(kills + 1):
             last = number == kills
-            letters = waiting if last else waiting[: share + pick.randint(0, share)]
+            messages = waiting if last else waiting[: share + pick.randint(0, share)]
             point = 0 if last else pick.randint(1, PER_LIFE)
-            life = {"root": str(root), "url": url, "letters": letters}
-            mode = "door" if number % 3 == 1 and not last else pick.choice(MODES)
+            life = {"root": str(root), "url": url, "messages": messages}
+            mode = "channel" if number % 3 == 1 and not last else pick.choice(MODES)
             told, status = lived(process, **life, point=point, mode=mode)
             kept = [rest for word, *rest in told if word == "kept"]
             waiting = [each for each in waiting if each[:2] not in kept]
@@ -105,20 +105,20 @@ def lines(path: Path) -> list[Any]:
 async def look(root: Path) -> None:
     """Judge what is there in the end."""
     store = FileStore(root / "sessions")
-    mail = await SqliteMessageQueue.open(store)
-    assert (await mail.depth(), await mail.list_dead_letters()) == (0, [])
+    queue = await SqliteMessageQueue.open(store)
+    assert (await queue.depth(), await queue.list_dead_letters()) == (0, [])
     got = lines(root / "got")
     for session in SESSIONS:
         opened = await Session.open(store, session)
         said = [e.body async for e in store.events(session) if isinstance(e.body, MessageAdded)]
         keys = [body.key for body in said if body.message.role == "user"]
-        assert keys == [f"{session[-3:]}{n}" for n in range(LETTERS)]
+        assert keys == [f"{session[-3:]}{n}" for n in range(MESSAGES)]
         answered = [
             "user" if body.message.role == "user" else "reply"
             for body in said
             if body.message.role == "user" or extract_assistant_text(body.message)
         ]
-        # Of letters that follow each other all but one reply would be one too many.
+        # Of messages that follow each other all but one reply would be one too many.
         runs = [(who, len([*each])) for who, each in groupby(answered)]
         assert runs[0][0] == "user"
         assert runs[-1][0] == "reply"
@@ -127,7 +127,7 @@ async def look(root: Path) -> None:
         delivered(here, [text for body in said if (text := extract_assistant_text(body.message))])
         await opened.add({"role": "user", "content": "Well?"})
         assert check(await opened.request(), dialect_name="anthropic") == []
-    await mail.close()
+    await queue.close()
     await store.close()
 
 
@@ -140,7 +140,7 @@ def delivered(got: list[Any], replies: list[str]) -> None:
         assert all(attempts[1:])
 
 
-def test_whenever_the_process_is_killed_each_letter_is_answered_once_and_each_reply_leaves(
+def test_whenever_the_process_is_killed_each_message_is_answered_once_and_each_reply_leaves(
     tmp_path,
 ):
     with spawn_simulated_provider(tokenizer="estimate") as remote:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.served_agents import SESSION, Gated, letter, served, until
+from tests.server.served_agents import SESSION, Gated, inbound, served, until
 from trimtab import check
 from trimtab.errors import StoreUnavailable
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
@@ -52,7 +52,7 @@ async def test_a_turn_that_fails_for_good_is_given_up_with_an_apology_and_can_be
     assert await house.service.queue.depth() == 0
 
 
-async def test_a_new_letter_begins_again_what_was_given_up():
+async def test_a_new_message_begins_again_what_was_given_up():
     house = served(WRONG, "Both.")
     await house.say("One.", key="a")
     await house.turns.wait_until_idle()
@@ -70,16 +70,16 @@ async def test_what_would_end_the_same_is_not_tried_again():
     assert len(await house.service.queue.list_dead_letters()) == 1
 
 
-async def test_letters_for_an_agent_that_is_gone_are_given_up():
+async def test_messages_for_an_agent_that_is_gone_are_given_up():
     house = served()
-    await house.service.queue.post(letter("Hello.", key="a", session="default/gone/one"))
+    await house.service.queue.post(inbound("Hello.", key="a", session="default/gone/one"))
     await house.turns.wait_until_idle()
     (dead,) = await house.service.queue.list_dead_letters()
     assert "AgentNotServed" in dead.why
 
 
 class Away(MemoryQueue):
-    """A mail that cannot be reached, so many times."""
+    """A queue that cannot be reached, so many times."""
 
     times = 0
 
@@ -111,9 +111,9 @@ class Away(MemoryQueue):
 
 async def test_a_store_that_is_away_is_waited_for_however_long():
     store = MemoryStore()
-    mail = Away(store)
-    mail.times = MAX_TURN_ATTEMPTS + 3
-    house = served("Hello to you.", store=store, mail=mail)
+    queue = Away(store)
+    queue.times = MAX_TURN_ATTEMPTS + 3
+    house = served("Hello to you.", store=store, queue=queue)
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
     assert [reply.text for reply in await house.sent()] == ["Hello to you."]
@@ -121,12 +121,12 @@ async def test_a_store_that_is_away_is_waited_for_however_long():
 
 async def test_giving_up_is_tried_again_where_it_could_not_be_kept():
     store = MemoryStore()
-    mail = Away(store)
-    mail.times = 2
-    house = served(*[WRONG] * 3, store=store, mail=mail)
+    queue = Away(store)
+    queue.times = 2
+    house = served(*[WRONG] * 3, store=store, queue=queue)
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
-    assert len(await mail.list_dead_letters()) == 1
+    assert len(await queue.list_dead_letters()) == 1
 
 
 def test_waits_grow_with_jitter_and_end(monkeypatch):
@@ -144,18 +144,18 @@ def test_waits_grow_with_jitter_and_end(monkeypatch):
 
 async def test_a_turn_that_another_has_claimed_before_it_is_given_up_goes_on(monkeypatch):
     house = served(WRONG, "Hello to you.")
-    store, mail = house.service.store, house.service.queue
-    pending = mail.pending
+    store, queue = house.service.store, house.service.queue
+    pending = queue.pending
 
     async def meanwhile(session, **which):
         if not which:  # it is about to be given up
             await (await Session.open(store, SESSION)).claim_turn()
         return await pending(session, **which)
 
-    monkeypatch.setattr(mail, "pending", meanwhile)
+    monkeypatch.setattr(queue, "pending", meanwhile)
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
-    assert await mail.list_dead_letters() == []
+    assert await queue.list_dead_letters() == []
     assert [reply.text for reply in await house.sent()] == ["Hello to you."]
 
 
@@ -212,16 +212,16 @@ async def test_a_session_with_much_to_do_does_not_hold_up_another():
 
 async def test_a_drained_process_ends_what_it_can_and_leaves_a_valid_log_of_the_rest():
     store = MemoryStore()
-    mail = MemoryQueue(store)
+    queue = MemoryQueue(store)
     gated = Gated()
-    house = served(provider=gated, store=store, mail=mail)
+    house = served(provider=gated, store=store, queue=queue)
     await house.say("Hello.", key="a")
     await until(lambda: gated.waiting)
     assert await house.turns.drain(0.01) == 1
     await house.say("Still there?", key="b")
     assert house.turns.running_count == 0
     await house.turns.wait_until_idle()
-    again = served("Now.", store=store, mail=mail)
+    again = served("Now.", store=store, queue=queue)
     assert await again.turns.resume_waiting() == 1
     await again.turns.wait_until_idle()
     assert [text for _, text in await again.texts()] == ["Hello.", "Still there?", "Now."]
@@ -243,7 +243,7 @@ async def test_a_drained_process_lets_a_turn_end_that_can():
 
 
 class Late(MemoryQueue):
-    """A mail that gets one more letter right after it was found empty."""
+    """A queue that gets one more message right after it was found empty."""
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100
@@ -251,15 +251,15 @@ class Late(MemoryQueue):
         found = await super().pending(session, after=after, limit=limit)
         if limit == 1 and not found and not self.waits_no_more:
             self.waits_no_more = True
-            await self.post(letter("Still there?", key="b"))
+            await self.post(inbound("Still there?", key="b"))
         return found
 
     waits_no_more = False
 
 
-async def test_a_letter_that_comes_as_a_turn_ends_is_answered_by_another():
+async def test_a_message_that_comes_as_a_turn_ends_is_answered_by_another():
     store = MemoryStore()
-    house = served("Hello to you.", "Yes.", store=store, mail=Late(store))
+    house = served("Hello to you.", "Yes.", store=store, queue=Late(store))
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
     assert [reply.text for reply in await house.sent()] == ["Hello to you.", "Yes."]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.server import queues
-from tests.server.queues import give_up, letter, reply
+from tests.server.queues import give_up, inbound, reply
 from tests.server.served_agents import Gated, agent, served, until
 from tests.server.test_forgetting import WORD, holders, reminder, talk, texts
 from tests.server.test_forgetting import place as place
@@ -89,7 +89,7 @@ async def test_a_tenant_s_age_holds_in_place_of_the_agent_s(service):
 async def test_a_session_stays_while_something_waits_or_is_yet_to_come_in_it(service):
     for session in (ONE, TWO, "default/helper/three"):
         await talk(service.store, session, said("hi"), "Hello.")
-    await service.queue.post(letter("a", session=ONE))
+    await service.queue.post(inbound("a", session=ONE))
     await service.schedules.add(reminder(TWO, "1", "Remind me"), limit=9)
     assert await runner(service, days_later=91).delete_expired() == 1
     assert await names(service) == [ONE, TWO]
@@ -100,8 +100,8 @@ async def test_a_session_stays_while_something_waits_or_is_yet_to_come_in_it(ser
 
 async def test_dead_letters_are_as_old_as_when_they_were_given_up(service):
     await talk(service.store, ONE, said("hi"), "Hello.")
-    await service.queue.post(letter("a", f"I am {WORD}", session=ONE))
-    await service.queue.post(letter("b", f"I am {WORD}", session=TWO))
+    await service.queue.post(inbound("a", f"I am {WORD}", session=ONE))
+    await service.queue.post(inbound("b", f"I am {WORD}", session=TWO))
     await give_up(service.queue, ONE)
     await give_up(service.queue, TWO)
     assert await runner(service, days_later=89).delete_expired() == 0
@@ -112,7 +112,7 @@ async def test_dead_letters_are_as_old_as_when_they_were_given_up(service):
 
 
 async def test_of_a_dead_letter_whose_session_never_began_nothing_is_left(service):
-    await service.queue.post(letter("a", f"I am {WORD}", session=TWO))
+    await service.queue.post(inbound("a", f"I am {WORD}", session=TWO))
     await give_up(service.queue, TWO, why=f"Broken: {WORD}")
     assert await holders(service)
     assert await runner(service, days_later=91).delete_expired() == 1
@@ -124,7 +124,7 @@ async def test_a_message_that_comes_while_its_session_is_deleted_is_kept(service
     await talk(service.store, ONE, said("hi"), "Hello.")
 
     async def post(_session):
-        await service.queue.post(letter("new", session=ONE))
+        await service.queue.post(inbound("new", session=ONE))
 
     service.delete_hooks.append(post)
     assert await runner(service, days_later=91).delete_expired() == 1
@@ -167,14 +167,14 @@ async def test_it_looks_again_by_itself_and_whatever_fails(service, caplog):
 
 async def test_a_turn_that_runs_keeps_its_session(tmp_path):
     with queues.made("memory", tmp_path) as found:
-        store, mail = await found.open()
+        store, queue = await found.open()
     gated = Gated("Hello.")
-    held = served(mail=mail, store=store, provider=gated, retain_for="1h")
+    held = served(queue=queue, store=store, provider=gated, retain_for="1h")
     ages = RetentionRunner(service=held.service, tenant_ages={}, clock=lambda: time.time() + DAY)
     await held.say("hi", key="a", session=ONE)
     await until(lambda: gated.waiting)
     # As in a turn that is resumed: nothing waits, and yet it runs.
-    await mail.finish_turn(ONE, 99, [one.number for one in await mail.pending(ONE)], [])
+    await queue.finish_turn(ONE, 99, [one.number for one in await queue.pending(ONE)], [])
     assert await ages.delete_expired() == 0
     gated.open.set()
     await held.turns.wait_until_idle()

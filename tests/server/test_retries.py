@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.served_agents import SESSION, agent, letter, served
+from tests.server.served_agents import SESSION, agent, inbound, served
 from trimtab.log.event import TurnProgressRecord
 from trimtab.providers import circuit_breaker
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
@@ -126,7 +126,7 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
     sessions = [f"default/helper/s{n}" for n in range(10)]
     for session in sessions:
         for text in ("one", "two"):
-            await house.service.post(letter(text, key=text, session=session))
+            await house.service.post(inbound(text, key=text, session=session))
     async with asyncio.timeout(120):
         while await house.turns.count_waiting_retries() < len(sessions):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -135,7 +135,7 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
     assert len(inner.requests) < 10, "an open circuit lets no calls through"
     written = await house.service.store.position(sessions[-1])
     for session in sessions:
-        await house.service.post(letter("three", key="three", session=session))
+        await house.service.post(inbound("three", key="three", session=session))
     await asyncio.sleep(0.2)
     assert await house.service.store.position(sessions[-1]) == written, "a look writes nothing"
     async with asyncio.timeout(180):

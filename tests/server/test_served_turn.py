@@ -11,7 +11,7 @@ import pytest
 
 from tests.pictures import png
 from tests.pictures import text as base64_of
-from tests.server.served_agents import PHONE, SESSION, Gated, letter, served, until
+from tests.server.served_agents import PHONE, SESSION, Gated, inbound, served, until
 from tests.session.turns.sessions import definition
 from tests.session.turns.test_appends import Recording
 from trimtab.log.event import TurnProgressRecord
@@ -51,7 +51,7 @@ async def states(house: Any) -> list[str]:
     ]
 
 
-async def test_a_letter_is_answered_and_the_reply_goes_out():
+async def test_a_message_is_answered_and_the_reply_goes_out():
     house = served("Hello to you.")
     assert await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
@@ -59,12 +59,12 @@ async def test_a_letter_is_answered_and_the_reply_goes_out():
     assert [reply.text for reply in await house.sent()] == ["Hello to you."]
 
 
-async def test_a_letter_with_a_picture_that_no_model_takes_is_in_nobodys_way():
+async def test_a_message_with_a_picture_that_no_model_takes_is_in_nobodys_way():
     """It may have been kept by an earlier release, or for another model."""
     house = served("It is broken.")
     cut = Media(kind="image", mime="image/png", data=base64_of(png()[:20]))
     said = Message(role="user", parts=(Text(text="Look."), cut))
-    await house.service.post(replace(letter("", key="a"), message=said))
+    await house.service.post(replace(inbound("", key="a"), message=said))
     await house.turns.wait_until_idle()
     why = "it cannot be decoded: it is cut off after 20 bytes"
     assert await house.texts() == [
@@ -123,7 +123,7 @@ async def test_messages_that_were_taken_together_are_told_once_and_left_out_toge
     assert ("One." in sent, "Two." in sent, "Three." in sent) == (False, False, True)
 
 
-async def test_a_letter_that_comes_again_is_not_answered_again():
+async def test_a_message_that_comes_again_is_not_answered_again():
     house = served("Hello to you.")
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
@@ -133,7 +133,7 @@ async def test_a_letter_that_comes_again_is_not_answered_again():
     assert len(await house.sent()) == 1
 
 
-async def test_a_letter_that_comes_again_past_the_check_changes_nothing(monkeypatch):
+async def test_a_message_that_comes_again_past_the_check_changes_nothing(monkeypatch):
     house = served("Hello to you.")
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
@@ -148,7 +148,7 @@ async def test_a_letter_that_comes_again_past_the_check_changes_nothing(monkeypa
         queue = house.service.queue
         assert isinstance(queue, MemoryQueue)
         queue._answered.clear()  # as in a process that has begun since
-        assert await queue.post(letter("Hello.", key="a"))
+        assert await queue.post(inbound("Hello.", key="a"))
     await house.turns.wait_until_idle()
     assert await house.service.store.position(SESSION) == before
     assert await house.sent() == []
@@ -250,13 +250,13 @@ async def test_more_than_one_turn_takes_is_answered_by_the_next_in_order():
 
 async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
     store = MemoryStore()
-    mail = MemoryQueue(store)
+    queue = MemoryQueue(store)
     gated = Gated()
-    first = served(store=store, mail=mail, provider=gated)
+    first = served(store=store, queue=queue, provider=gated)
     await first.say("Hello.", key="a")
     await until(lambda: gated.waiting)
     assert await first.turns.drain(0) == 1
-    again = served("Hello to you.", store=store, mail=mail)
+    again = served("Hello to you.", store=store, queue=queue)
     assert await again.turns.resume_waiting() == 1
     await again.turns.wait_until_idle()
     assert await again.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
@@ -265,9 +265,9 @@ async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
 
 async def test_only_the_last_of_several_messages_is_added_with_the_claim():
     store = Recording(MemoryStore())
-    house = served("Hello to you.", store=store, mail=MemoryQueue(store.inner))
+    house = served("Hello to you.", store=store, queue=MemoryQueue(store.inner))
     for text in ("a", "b"):
-        await house.service.queue.post(letter(text, key=text))
+        await house.service.queue.post(inbound(text, key=text))
     await house.turns.wait_until_idle()
     claims = [each for each in store.appends if "claimed" in each]
     assert claims == [["user", "claimed"]]
@@ -276,7 +276,7 @@ async def test_only_the_last_of_several_messages_is_added_with_the_claim():
 
 
 class Forgetful(MemoryQueue):
-    """A mail whose process ends before a turn is finished, so many times."""
+    """A queue whose process ends before a turn is finished, so many times."""
 
     crashes = 1
 
@@ -301,7 +301,7 @@ async def test_a_turn_whose_end_was_not_kept_is_not_asked_for_again_and_its_repl
     hand.go.set()
     store = MemoryStore()
     house = served(
-        ScriptedCall(name="look"), "Seen.", store=store, mail=Forgetful(store), tools=[hand.tool]
+        ScriptedCall(name="look"), "Seen.", store=store, queue=Forgetful(store), tools=[hand.tool]
     )
     await house.say("Look.", key="a")
     await house.turns.wait_until_idle()
@@ -344,7 +344,7 @@ async def test_a_turn_at_its_limit_says_so():
     assert [reply.text for reply in await house.sent()] == [STEP_LIMIT_TEXT]
 
 
-async def test_the_reply_goes_where_the_last_letter_came_from_or_nowhere():
+async def test_the_reply_goes_where_the_last_message_came_from_or_nowhere():
     house = served("One.", "Two.")
     house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - answered below
     await house.say("a", key="a", route=ReplyRoute(channel="phone", address={"number": 1}))

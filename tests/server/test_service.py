@@ -1,4 +1,4 @@
-"""What doors hand in: whose it is, how much may wait, and what becomes of deleted sessions."""
+"""What channels hand in: whose it is, how much may wait, and what becomes of deleted sessions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from tests.server.served_agents import SESSION, Gated, letter, served, until
+from tests.server.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.log.event import MessageAdded, TurnProgressRecord
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
@@ -20,11 +20,11 @@ from trimtab.testing.memory_queue import MemoryQueue
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_letter_for_an_agent_that_is_not_served_is_refused():
+async def test_a_message_for_an_agent_that_is_not_served_is_refused():
     house = served()
     for session in ("default/other/one", "nonsense"):
         with pytest.raises(AgentNotServed, match="available: helper"):
-            await house.service.post(letter("Hello.", key="a", session=session))
+            await house.service.post(inbound("Hello.", key="a", session=session))
 
 
 async def test_a_tenant_with_too_much_waiting_is_refused_and_others_are_not():
@@ -61,7 +61,7 @@ async def test_what_was_given_up_keeps_nobody_out():
     assert len(await house.service.queue.list_dead_letters()) == 3
 
 
-async def test_what_waits_is_not_counted_for_each_letter(monkeypatch):
+async def test_what_waits_is_not_counted_for_each_message(monkeypatch):
     house = served(*["Done."] * 300)
     counted = []
     depth = house.service.queue.depth
@@ -100,7 +100,7 @@ async def test_deleting_a_session_breaks_its_turn_off_and_leaves_nothing():
 async def test_what_is_deleted_on_files_is_not_sent_to_the_model_again(tmp_path):
     store = FileStore(tmp_path)
     gated = Gated("One.", "Two.")
-    house = served(provider=gated, store=store, mail=await SqliteMessageQueue.open(store))
+    house = served(provider=gated, store=store, queue=await SqliteMessageQueue.open(store))
     await house.say("Forget this.", key="a")
     await until(lambda: gated.waiting)
     gated.open.set()
@@ -113,7 +113,7 @@ async def test_what_is_deleted_on_files_is_not_sent_to_the_model_again(tmp_path)
 
 
 class Slow(MemoryQueue):
-    """A mail that forgets when it is let, and says that it was asked to."""
+    """A queue that forgets when it is let, and says that it was asked to."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
@@ -126,17 +126,17 @@ class Slow(MemoryQueue):
         await super().forget_session(session)
 
 
-async def test_letters_are_forgotten_before_a_turn_is_broken_off():
+async def test_messages_are_forgotten_before_a_turn_is_broken_off():
     store = MemoryStore()
-    mail = Slow(store)
+    queue = Slow(store)
     gated = Gated("One.")
-    house = served(provider=gated, store=store, mail=mail)
+    house = served(provider=gated, store=store, queue=queue)
     await house.say("Forget this.", key="a")
     await until(lambda: gated.waiting)
     deleting = asyncio.create_task(house.service.delete_session(SESSION))
-    await until(lambda: mail.asked)
+    await until(lambda: queue.asked)
     running = list(gated.waiting)
-    mail.may.set()
+    queue.may.set()
     await deleting
     gated.open.set()
     await house.turns.wait_until_idle()
@@ -238,7 +238,7 @@ async def test_a_reply_that_is_erased_before_it_leaves_does_not_leave():
 
 
 class Slipping(MemoryQueue):
-    """A mail that cannot keep the first replies it is given: their turn is done again."""
+    """A queue that cannot keep the first replies it is given: their turn is done again."""
 
     slipped = asyncio.Event()
 
@@ -251,13 +251,13 @@ class Slipping(MemoryQueue):
 
 async def test_a_turn_that_is_done_again_does_not_send_what_was_erased_in_between():
     store = MemoryStore()
-    mail = Slipping(store)
-    house = served("You are Ada.", store=store, mail=mail)
+    queue = Slipping(store)
+    house = served("You are Ada.", store=store, queue=queue)
     await house.say("I am Ada.", key="a")
-    await mail.slipped.wait()
+    await queue.slipped.wait()
     await house.service.erase_message(SESSION, await reply_in(house))
     await house.turns.wait_until_idle()
-    assert await mail.depth() == 0
+    assert await queue.depth() == 0
     assert await house.sent() == []
 
 
@@ -302,7 +302,7 @@ async def test_whoever_keeps_something_of_a_message_elsewhere_is_told_what_is_er
 
 async def test_what_waits_for_a_session_that_was_never_begun_can_be_deleted():
     store = MemoryStore()
-    house = served(store=store, mail=MemoryQueue(store))
+    house = served(store=store, queue=MemoryQueue(store))
     house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - nobody answers here
     await house.say("Forget this.", key="a")
     await house.service.delete_session(SESSION)

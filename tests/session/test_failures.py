@@ -187,7 +187,7 @@ class Changed(Wrapped):
     async def snapshot(self, session, *, upto=None) -> Snapshot | None:
         found = await self.inner.snapshot(session, upto=upto)
         assert found is not None
-        return snapshot_from_json({**snapshot_to_json(found), "v": self._version})
+        return snapshot_from_json({**snapshot_to_json(found), "version": self._version})
 
 
 async def snapshotted(store) -> Worker:
@@ -201,8 +201,8 @@ async def snapshotted(store) -> Worker:
 async def test_a_snapshot_of_a_later_release_is_refused_with_what_to_do(store):
     await snapshotted(store)
     position = await store.position("s")
-    with pytest.raises(NewerSnapshotError, match="format version 99; this release reads up to"):
-        await Session.open(Changed(store, 99), "s")
+    with pytest.raises(NewerSnapshotError, match="format version 2; this release reads up to 1"):
+        await Session.open(Changed(store, 2), "s")
     assert await store.position("s") == position
 
 
@@ -221,7 +221,7 @@ async def test_a_newer_snapshot_on_files_is_refused_and_stays(tmp_path):
     await snapshotted(store)
     await store.close()
     state = tmp_path / "s" / "state.yaml"
-    newer = state.read_text().replace(f"v: {SNAPSHOT_VERSION}\n", "v: 99\n")
+    newer = state.read_text().replace(f"version: {SNAPSHOT_VERSION}\n", "version: 2\n")
     state.write_text(newer)
     with pytest.raises(NewerSnapshotError):
         await Session.open(FileStore(tmp_path), "s")

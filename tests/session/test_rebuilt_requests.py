@@ -2,13 +2,12 @@
 
 import json
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from tests.agents import Clock
 from tests.conversations import prose
-from tests.golden.record import DIALECTS, HERE
+from tests.golden.record import DIALECTS, log_file, requests_file
 from tests.session.failing_stores import Failing
 from tests.session.session_user import (
     TOOLS,
@@ -131,23 +130,16 @@ async def test_every_call_of_hundreds_of_turns_is_shown_as_it_was_sent(place, st
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_golden_logs_of_earlier_formats_give_their_requests_from_every_store(store, dialect):
-    logs = sorted(HERE.glob(f"log_{dialect}_r*.jsonl"))
-    assert logs
-    for path in logs:
-        lines = path.read_text(encoding="ascii").splitlines()
-        await store.append(path.name, [load_event_line(line) for line in lines])
-        requests = json.loads(golden_requests(path).read_text(encoding="ascii"))
-        session = await Session.open(store, path.name, clock=Clock())
-        seqs = await call_positions(store, path.name)
-        rebuilt = [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs]
-        assert rebuilt == [dump_canonical_json(request) for request in requests]
-        await session.checkpoint()
-        assert [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs] == rebuilt
-
-
-def golden_requests(log: Path) -> Path:
-    return log.with_name(log.name.replace("log_", "requests_").replace(".jsonl", ".json"))
+async def test_a_golden_log_gives_its_requests_from_every_store(store, dialect):
+    lines = log_file(dialect).read_text(encoding="ascii").splitlines()
+    await store.append("s", [load_event_line(line) for line in lines])
+    requests = json.loads(requests_file(dialect).read_text(encoding="ascii"))
+    session = await Session.open(store, "s", clock=Clock())
+    seqs = await call_positions(store, "s")
+    rebuilt = [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs]
+    assert rebuilt == [dump_canonical_json(request) for request in requests]
+    await session.checkpoint()
+    assert [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs] == rebuilt
 
 
 async def test_what_is_no_call_cannot_be_shown_as_one(store):

@@ -68,7 +68,7 @@ def kept_once(root: Path) -> None:
 def torn(root: Path) -> None:
     past(root)
     with (root / SESSION / "events.jsonl").open("ab") as log:
-        log.write(b'{"v":1,"seq":5} \n {"v":1,"se')
+        log.write(b'{"version":1,"seq":5} \n {"version":1,"se')
     (root / SESSION / "events.idx").unlink()
 
 
@@ -135,7 +135,7 @@ def repaired(root: Path) -> None:
     seen = lines(root)
     assert seen in (dumped(*PAST), dumped(*PAST, said(5)))
     goes_on(root, seen)
-    assert b'{"v":1,"se' in (root / SESSION / "events.torn").read_bytes()
+    assert b'{"version":1,"se' in (root / SESSION / "events.torn").read_bytes()
 
 
 SCENARIOS = {

@@ -66,7 +66,9 @@ def call(seq: int, size: int) -> Event:
 
 
 def settings(seq: int, model: str) -> Event:
-    return Event(seq=seq, at=float(seq), body=Settings(model=model, dialect="anthropic"))
+    return Event(
+        seq=seq, at=float(seq), body=Settings(model=model, dialect="anthropic", renderer=1)
+    )
 
 
 def outcome(

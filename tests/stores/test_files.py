@@ -19,6 +19,7 @@ from trimtab.errors import (
     NewerSnapshotError,
     StaleOwner,
     StoreUnavailable,
+    UnreleasedLogError,
 )
 from trimtab.log.event import MessageAdded
 from trimtab.session import Session
@@ -75,14 +76,14 @@ def test_the_state_is_yaml_with_a_line_for_each_key(root):
     )
     text = (root / SESSION / "state.yaml").read_text("ascii")
     assert text.splitlines()[:4] == [
-        f"v: {SNAPSHOT_VERSION}",
+        f"version: {SNAPSHOT_VERSION}",
         "seq: 4",
         "spans: [[1, 4]]",
         "epoch: 4",
     ]
     assert text.splitlines()[8:] == ["..."]
     assert parse_snapshot_yaml(text) == {
-        "v": SNAPSHOT_VERSION,
+        "version": SNAPSHOT_VERSION,
         "seq": 4,
         "spans": [[1, 4]],
         **state,
@@ -294,13 +295,35 @@ def test_a_torn_last_line_of_earlier_snapshots_is_ignored_and_then_replaced(root
     assert found == [1, 1, 3, 4]
 
 
-def test_a_snapshot_of_a_later_release_is_refused_and_one_of_an_earlier_left_unused(root):
+def test_a_snapshot_of_a_later_release_is_refused_and_one_from_before_left_unused(root):
     state = root / SESSION / "state.yaml"
-    state.write_text(dump_snapshot_yaml({"v": SNAPSHOT_VERSION + 1, "seq": 3, "spans": []}))
+    state.write_text(dump_snapshot_yaml({"version": 2, "seq": 3, "spans": []}))
     with pytest.raises(NewerSnapshotError, match="upgrade trimtab"):
         run(root, lambda store: store.snapshot(SESSION))
-    state.write_text(dump_snapshot_yaml({"v": SNAPSHOT_VERSION - 1, "seq": 3, "spans": []}))
+    # Its `version` counted how often the prefix had changed.
+    state.write_text(dump_snapshot_yaml({"v": 5, "seq": 3, "spans": [], "version": 1}))
     assert run(root, lambda store: store.snapshot(SESSION)) is None
+
+
+@pytest.mark.parametrize("index", ["kept", "lost"])
+def test_a_log_from_before_the_first_release_is_refused_and_can_be_deleted(root, index):
+    log = log_of(root)
+    log.write_bytes(log.read_bytes().replace(b'{"version":1,', b'{"v":7,'))
+    if index == "lost":
+        index_of(root).unlink()
+    before = log.read_bytes()
+    for step in (
+        lambda store: store.position(SESSION),
+        lambda store: store.sessions(),
+        lambda store: held(store, SESSION),
+        lambda store: store.search(SESSION, "one", limit=1),
+        lambda store: store.append(SESSION, [said(5)]),
+    ):
+        with pytest.raises(UnreleasedLogError, match="event 1 was written before the first rel"):
+            run(root, step)
+    assert log.read_bytes() == before
+    run(root, lambda store: store.delete(SESSION))
+    assert not log.exists()
 
 
 def test_a_large_text_is_kept_once_and_compressed(root):
@@ -338,7 +361,7 @@ def test_an_erased_text_is_nowhere_in_the_folder(root, size):
 
     run(root, step)
     with log_of(root).open("ab") as log:
-        log.write(b' {"v":1,"seq":9,"torn":"' + word.encode())
+        log.write(b' {"version":1,"seq":9,"torn":"' + word.encode())
     append(root, [said(9)])
     assert "events.torn" in holding(root, word)
 

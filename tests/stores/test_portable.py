@@ -14,6 +14,7 @@ from trimtab.errors import (
     SessionImportError,
     SessionNotFound,
     TruncatedExportError,
+    UnreleasedExportError,
 )
 from trimtab.stores.export import export_session, import_session
 
@@ -34,7 +35,7 @@ async def lines_of(store, session="a"):
 def sealed(body, **header):
     """An export by hand, with the sum that belongs to it."""
     summed = sha256("".join(f"{line}\n" for line in body).encode()).hexdigest()
-    head = {"trimtab": "session", "v": 1, "id": "a", "events": len(body), **header}
+    head = {"trimtab": "session", "version": 1, "id": "a", "events": len(body), **header}
     return [
         json.dumps(head),
         *body,
@@ -93,14 +94,17 @@ async def test_a_file_cut_after_any_line_is_refused(store, kept):
     ("broken", "error"),
     [
         (["{}"], NotAnExportError),
-        (['{"trimtab":"session","v":1,"id":"a"}'], NotAnExportError),
+        (['{"trimtab":"session","version":1,"id":"a"}'], NotAnExportError),
         (["[]", "[]"], NotAnExportError),
         (sealed([]), NotAnExportError),
-        (sealed([], v=2), NewerExportError),
-        (sealed(['{"v":99,"seq":1,"at":1.0,"kind":"message"}']), NewerExportError),
-        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExportError),
+        (sealed([], version=2), NewerExportError),
+        (sealed(['{"version":2,"seq":1,"at":1.0,"kind":"message"}']), NewerExportError),
+        (['{"trimtab":"session","v":1,"id":"a","events":1}'], UnreleasedExportError),
+        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"message"}']), UnreleasedExportError),
+        (sealed(['{"seq":1,"at":1.0,"kind":"message"}']), UnreleasedExportError),
+        (sealed(['{"version":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExportError),
         (
-            sealed(['{"v":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']),
+            sealed(['{"version":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']),
             NotAnExportError,
         ),
         (sealed(["hello"]), NotAnExportError),

@@ -38,10 +38,15 @@ from trimtab.recall.search_ranking import (
 )
 from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
-from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.postgres import PostgresStore, migrations
 from trimtab.stores.postgres.append import build_append_statement
 from trimtab.stores.postgres.connection_pool import ConnectionPool
-from trimtab.stores.postgres.migrations import apply_pending_migrations, load_migrations
+from trimtab.stores.postgres.migrations import (
+    Migration,
+    apply_pending_migrations,
+    list_pending_migrations,
+    load_migrations,
+)
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.session_keys_and_text_escaping import (
     compute_event_partition,
@@ -186,6 +191,41 @@ async def test_a_migration_that_was_another_is_refused(migrated):
     for step in (apply_pending_migrations, PostgresStore.connect):
         with pytest.raises(DatabaseSchemaTooNew, match=r"version 1 of database .* another release"):
             await step(migrated)
+
+
+@pytest.mark.parametrize("versions", [1, 6])
+async def test_a_database_from_before_the_first_release_is_refused_and_stays(migrated, versions):
+    names = ["0001_logs", *(f"000{version}_more" for version in range(2, versions + 1))]
+    await rows_none(migrated, "DELETE FROM trimtab.migrations")
+    async with raw(migrated, autocommit=True) as connection:
+        for version, name in enumerate(names, 1):
+            values = [version, name, "x"]
+            await connection.execute(QUERIES["record_migration"], values)
+    for step in (apply_pending_migrations, list_pending_migrations, PostgresStore.connect):
+        with pytest.raises(
+            DatabaseNotMigrated,
+            match=r"written before the first release \(0001_logs\).* use another database, or drop",
+        ):
+            await step(migrated)
+    assert await rows(migrated, "SELECT name FROM trimtab.migrations") == [(one,) for one in names]
+
+
+async def test_a_later_migration_is_applied_to_what_is_there(migrated, monkeypatch):
+    first = load_migrations()
+    later = Migration(
+        version=2, name="0002_colours", sql=b"ALTER TABLE trimtab.dead ADD COLUMN colour text"
+    )
+    await rows_none(migrated, "INSERT INTO trimtab.dead VALUES ('s', 'why', 1)")
+    monkeypatch.setattr(migrations, "load_migrations", lambda: (*first, later))
+    with pytest.raises(DatabaseNotMigrated, match="is at version 1, but this release needs 2"):
+        await PostgresStore.connect(migrated)
+    assert await list_pending_migrations(migrated) == ["0002_colours"]
+    assert await apply_pending_migrations(migrated) == ["0002_colours"]
+    assert await apply_pending_migrations(migrated) == []
+    assert await rows(migrated, "SELECT session, colour FROM trimtab.dead") == [("s", None)]
+    monkeypatch.undo()
+    with pytest.raises(DatabaseSchemaTooNew, match=r"version 2 \(0002_colours\).*upgrade trimtab"):
+        await PostgresStore.connect(migrated)
 
 
 async def rows_none(database, query):

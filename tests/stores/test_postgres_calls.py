@@ -10,12 +10,10 @@ from psycopg import AsyncConnection
 from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarised_chats import GOOD, rolling, writer
-from tests.stores import places
 from tests.stores.events import call, forked, outcome, said, settings
-from trimtab.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage, dump_event_line
+from trimtab.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import load_migrations
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -92,32 +90,6 @@ async def test_a_call_names_the_model_that_the_session_had_then(store, migrated)
     await store.append("s", [call(8, 10), settings(9, "three"), call(10, 10)])
     found = await rows(migrated, "SELECT seq, model FROM trimtab.llm_calls ORDER BY seq")
     assert found == [(3, "one"), (5, "one"), (7, "two"), (8, "two"), (10, "three")]
-
-
-async def test_a_database_from_before_learns_the_models_of_its_sessions(template):
-    """Sessions go on without a word about their model."""
-    del template  # skips where there is no server
-    with places.database("") as database:
-        assert await migrated_from_version_3(database) == [("empty", None), ("s", "new")]
-
-
-async def migrated_from_version_3(database):
-    async with await AsyncConnection.connect(database, autocommit=True) as connection:
-        await connection.execute("CREATE SCHEMA IF NOT EXISTS trimtab")
-        for migration in load_migrations()[:3]:
-            await connection.execute(migration.sql)
-        await connection.execute(
-            "INSERT INTO trimtab.sessions (id, name) VALUES (gen_random_uuid(), 's'), "
-            "(gen_random_uuid(), 'empty')"
-        )
-        for seq, model in ((1, "old"), (3, "new")):
-            await connection.execute(
-                "INSERT INTO trimtab.events (session, at, seq, kind, body) "
-                "SELECT id, 0, %s, 'settings', %s FROM trimtab.sessions WHERE name = 's'",
-                [seq, dump_event_line(settings(seq, model))],
-            )
-        await connection.execute(load_migrations()[3].sql)
-    return await rows(database, "SELECT name, model FROM trimtab.sessions ORDER BY name")
 
 
 async def test_calls_that_a_fork_inherits_stay_the_parents(store, migrated):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 
 from tests.stores import places
 from trimtab import Session
-from trimtab.errors import CostCeilingReached
+from trimtab.errors import CostCeilingReached, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.spending import CallReservation, CostCeilings, find_spending_ledger
@@ -249,6 +251,18 @@ def test_the_file_is_its_owners_alone(tmp_path: Path):
     asyncio.run(ledger.reserve(CALL, CostCeilings(day=PRICE)))
     ledger.close()
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_file_of_a_later_release_is_refused(tmp_path: Path):
+    path = tmp_path / "spending.sqlite3"
+    ledger = SqliteSpendingLedger(path)
+    asyncio.run(ledger.settle(1, 1))
+    ledger.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(StoreUnavailable, match=r"format version 2, .* reads 1: upgrade trimtab"):
+        asyncio.run(ledger.settle(1, 1))
 
 
 async def test_a_store_without_ceilings_keeps_no_file(tmp_path: Path):

@@ -145,7 +145,6 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
                 "role": key.role,
                 "tenant": None if key.role == "metrics" else key.tenant,
                 "agents": list(key.agents) if key.agents is not None else None,
-                "narrowed": key.narrowed,
                 "created": key.created,
                 "expires": key.expires,
                 "expired": key.has_expired(now),
@@ -171,13 +170,6 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
         )
         table.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
     make_output_console().print(table)
-    for key in found:
-        if key.narrowed:
-            typer.echo(
-                f"{key.name} could also open sessions of tenant {key.tenant} when it was created, "
-                "but no longer can; for sessions, create another key: trimtab keys create NAME",
-                err=True,
-            )
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from trimtab.log.event import JsonMapping, Usage
 from trimtab.log.message import Message
-from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
+from trimtab.prompt.render import JoinText, Prompt, PromptBlock
 
 WireObject = Mapping[str, Any]
 
@@ -75,9 +75,8 @@ class Dialect(Protocol):
 
     @property
     def prepend_text(self) -> JoinText | None:
-        """The function that joins summary and notice to the following user message, from renderer 3
-        on. None if they are separate messages, with the roles that `allows_system_notices`
-        decides."""
+        """The function that joins summary and notice to the following user message. None if they
+        are separate messages, with the roles that `allows_system_notices` decides."""
         ...
 
     def parse_message(self, wire: WireObject) -> Message:
@@ -127,15 +126,11 @@ class Dialect(Protocol):
         ...
 
     def render_round_blocks(
-        self,
-        round_messages: Sequence[Message],
-        renderer_version: int = RENDERER_VERSION,
-        model: str = "",
-        /,
+        self, round_messages: Sequence[Message], model: str = "", /
     ) -> list[PromptBlock]:
         """Render one round: a single message, or an assistant's calls, their results in call order,
-        then the other messages. An older `renderer_version` renders as it did then. Content that
-        `model` is known to reject is left out; an empty name rejects nothing."""
+        then the other messages. Content that `model` is known to reject is left out; an empty name
+        rejects nothing."""
         ...
 
     def build_request_kwargs(self, prompt: Prompt) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def create_rendering(settings: Settings) -> IncrementalRenderer:
     wire = get_dialect(settings.dialect)
 
     def render(messages: Sequence[Message]) -> list[PromptBlock]:
-        return wire.render_round_blocks(messages, settings.renderer, settings.rules_model)
+        return wire.render_round_blocks(messages, settings.rules_model)
 
     return IncrementalRenderer(
         render, system_notices=wire.allows_system_notices, join_text=wire.prepend_text
@@ -58,7 +58,6 @@ def build_request(
         stream=call.stream,
         volatile=call.volatile,
         selected_tools=settings.selected,
-        renderer=settings.renderer,
         hour_cache=settings.entry.get("cache_marks") == "1h",
     )
     return get_dialect(settings.dialect).build_request_kwargs(prompt)

@@ -95,11 +95,9 @@ def format_dropped_messages_notice(message_count: int) -> str:
     return f"[conversation truncated — {message_count} older messages omitted]"
 
 
-def frame_summary_for_model(summary: str, handle: str = "", renderer_version: int = 2) -> str:
+def frame_summary_for_model(summary: str, handle: str = "") -> str:
     """Return a summary as the model reads it. It names the range it covers if that can be
     recalled."""
-    if renderer_version < 2:
-        return f"[Summary of the earlier conversation]\n{summary}"
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
     return f"{add_recall_handle(frame, handle) if handle else frame}\n{summary}"
 

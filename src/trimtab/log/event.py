@@ -1,7 +1,7 @@
 """The events of a session's log, and their canonical JSON.
 
 An event is an envelope (position, time) around one body. The log only grows, and a window is
-computed from the log alone. Each stored event carries a format version, see `upgrade_event_json`.
+computed from the log alone. Each stored event carries a format version, see `check_event_version`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
+from trimtab.errors import NewerLogError, UnreleasedLogError
 from trimtab.log.message import Message, message_from_json, message_to_json
 
-EVENT_FORMAT_VERSION = 7
-"""Version of the stored format. Each change of the format raises it, adds a golden file and extends
-`upgrade_event_json`."""
+EVENT_FORMAT_VERSION = 1
+"""Version of the stored format. It stays 1 until the first release."""
+RENDERER_VERSION = 1
+"""Version of everything that turns a window into a request. It stays 1 until the first release."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
 JsonMapping = Mapping[str, Any]
@@ -91,8 +93,8 @@ class Settings:
     """The name of the token counter whose figures the events carry."""
     recall: bool = False
     """True if the recall tools are among the tools and placeholders name their handles."""
-    renderer: int = 1
-    """The version of the code that turns a window into a request."""
+    renderer: int
+    """The version of the code that turns a window into a request, always written."""
     head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
     """Size of the system prompt and the tools together."""
 
@@ -432,7 +434,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
     """Return the event as plain JSON values, without fields that have their default."""
     body = event.body
     out: dict[str, Any] = {
-        "v": EVENT_FORMAT_VERSION,
+        "version": EVENT_FORMAT_VERSION,
         "seq": event.seq,
         "at": event.at,
         "kind": _KIND_BY_CLASS[type(body)],
@@ -445,9 +447,10 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(event_json: JsonMapping) -> Event:
-    """Return the event of `event_to_json`'s output. Older format versions are upgraded first."""
-    event_json = upgrade_event_json(event_json)
-    cls = _CLASS_BY_KIND[event_json["kind"]]
+    """Return the event of `event_to_json`'s output. Raise the errors of `check_event_version`."""
+    kind = event_json["kind"]  # without one it is not an event of any version
+    check_event_version(event_json)
+    cls = _CLASS_BY_KIND[kind]
     known = {spec.name for spec in fields(cls)}
     body = cls(
         **{key: _decode_field(key, value) for key, value in event_json.items() if key in known}
@@ -455,26 +458,25 @@ def event_from_json(event_json: JsonMapping) -> Event:
     return Event(seq=event_json["seq"], at=event_json["at"], body=body)
 
 
-def upgrade_event_json(event_json: JsonMapping) -> JsonMapping:
-    """Return an event of an older format version in today's format.
-
-    A field that an older version did not have is left out. Version 1 had no `recalled` of a message
-    and no `bytes` of a call. Version 2 had no `paused` of a message, `selected` of settings or
-    `prior` of an edit, and no attempts. Version 3 had no `spares` of an edit. Version 4 had no
-    `pieces` and no list of the user's words. Version 5 had no `media` of a call. Version 6 had no
-    `counted`, `cache_diagnosis` and `server_edits` of an outcome, no `cache_write_long` of usage
-    and no `listed_system` of settings.
+def check_event_version(event_json: JsonMapping) -> None:
+    """Check that this release can read an event.
 
     Raises:
-        ValueError: The event was written by a newer version of trimtab.
+        NewerLogError: The event was written by a newer version of trimtab.
+        UnreleasedLogError: The event was written before the first release, which has no `version`.
     """
-    version = event_json.get("v")
-    if version not in range(1, EVENT_FORMAT_VERSION + 1):
-        raise ValueError(
+    version = event_json.get("version")
+    if version is None:
+        raise UnreleasedLogError(
+            f"event {event_json.get('seq')} was written before the first release of trimtab; this "
+            "release cannot read it: read this log with the trimtab that wrote it, or delete it "
+            "and start a new session"
+        )
+    if version != EVENT_FORMAT_VERSION:
+        raise NewerLogError(
             f"event {event_json.get('seq')} has format version {version}; this release reads up to "
             f"{EVENT_FORMAT_VERSION}: upgrade trimtab to read this log"
         )
-    return event_json
 
 
 _SCALARS = frozenset((str, int, float, bool))

@@ -14,8 +14,8 @@ from trimtab.log.event import (
     Settings,
     Size,
     ToolResultRepair,
+    check_event_version,
     event_from_json,
-    upgrade_event_json,
 )
 from trimtab.log.message import Message
 
@@ -38,13 +38,13 @@ def _parse_event_line(number: int, line: Any) -> Event:
     # What a damaged line does to its readers, no list of errors would have whole.
     with suppress(Exception):
         data = json.loads(line)
-    if isinstance(data, dict) and "v" in data:
-        upgrade_event_json(cast("dict[str, Any]", data))  # of a later version it says so
+    if isinstance(data, dict) and "kind" in data:
+        check_event_version(cast("dict[str, Any]", data))  # of another version it says so
         with suppress(Exception):
             event = event_from_json(cast("dict[str, Any]", data))
             if _has_expected_field_types(event):
                 return event
-    several = isinstance(line, str) and '}{"v":' in line
+    several = isinstance(line, str) and '}{"version":' in line
     raise ValueError(
         f"line {number} of the log is {short(line)}, which is not an event; pass lines that "
         f"dump() wrote{', one event a line' if several else ''}"

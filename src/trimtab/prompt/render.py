@@ -28,10 +28,6 @@ from trimtab.text.utf8 import replace_lone_surrogates_in_json
 from trimtab.window.entries_rounds_groups import Entry, Round
 from trimtab.window.window import Window
 
-RENDERER_VERSION = 5
-"""The version of everything that turns a window into a request. It goes up when a golden log
-changes."""
-
 _SURROGATE = re.compile(r"\\ud[89a-f]")
 """How JSON writes a pair of surrogates, or half of one."""
 
@@ -75,8 +71,6 @@ class Prompt:
     """A text for this call only, after the last cache mark."""
     selected_tools: int = 0
     """How many of the tools are selected for one turn. The tools before them are worth caching."""
-    renderer: int = RENDERER_VERSION
-    """The version of the renderer."""
     hour_cache: bool = False
     """Whether cache marks ask for an hour instead of five minutes, if the dialect supports both."""
 
@@ -135,7 +129,7 @@ class IncrementalRenderer:
     def _render_front(self, window: Window, rounds: list[Round]) -> list[Round]:
         """Render the user's words, the summary and the notice, and return the rounds that
         follow."""
-        join = self._join if window.settings.renderer > 2 else None
+        join = self._join
         listed = window.conversation.user_words.render_blocks(show_handles=window.settings.recall)
         front = build_summary_and_notice_messages(window, "user" if join else self._notice_role)
         if join is not None and (listed or front):
@@ -220,9 +214,8 @@ def build_summary_and_notice_messages(window: Window, notice_role: Role) -> list
 
     A summary repeats what users and tools have written, so it must not have the system's role.
     """
-    teller: Role = "user" if window.settings.renderer > 2 else notice_role
     told: tuple[tuple[Role, str], ...] = (
-        (teller, window.conversation.framed_summary(window.summary)),
+        ("user", window.conversation.framed_summary(window.summary)),
         (notice_role, window.conversation.dropped_notice()),
     )
     return [make_text_message(whose, text) for whose, text in told if text]

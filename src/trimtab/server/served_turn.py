@@ -221,7 +221,7 @@ class ServedTurn:
     def _replace_media(self, queued: InboundMessage) -> Message:
         """Replace media that the model does not support, so that later messages are not blocked.
 
-        Such messages come from an older release, or were written for another model.
+        Such messages were written for another model.
         """
         return replace_unsupported_media(queued.message, self._session.media_support)
 

@@ -16,17 +16,20 @@ from trimtab.errors import (
     ExportChecksumError,
     ImportTargetExistsError,
     NewerExportError,
+    NewerLogError,
     NotAnExportError,
     PositionTaken,
     SessionNotFound,
     TruncatedExportError,
+    UnreleasedExportError,
+    UnreleasedLogError,
 )
-from trimtab.log.event import EVENT_FORMAT_VERSION as EVENTS
 from trimtab.log.event import Event, dump_event_line, event_from_json
 from trimtab.stores.base import Store
 
 EXPORT_VERSION = 1
-"""Version of the file format. Each event carries its own format version."""
+"""Version of the file format. Each event carries its own format version. It stays 1 until the first
+release."""
 HEADER_KIND = "session"
 FOOTER_KIND = "end"
 
@@ -53,7 +56,7 @@ async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
     if not count:
         raise SessionNotFound(session_id)
     yield _to_json_line(
-        {"trimtab": HEADER_KIND, "v": EXPORT_VERSION, "id": session_id, "events": count}
+        {"trimtab": HEADER_KIND, "version": EXPORT_VERSION, "id": session_id, "events": count}
     )
     summed, seen = sha256(), 0
     async for event in store.events(session_id, [(1, count)]):
@@ -103,12 +106,17 @@ def _parse_header(line: str) -> dict[str, Any]:
             "this is not an exported session: its first line is not the one that `trimtab "
             "session export` writes"
         )
-    version, count, name = header.get("v"), header.get("events"), header.get("id")
+    version, count, name = header.get("version"), header.get("events"), header.get("id")
     if isinstance(version, int) and version > EXPORT_VERSION:
         raise NewerExportError(
             f"this export has format version {version} and this release reads up to "
             f"{EXPORT_VERSION}: "
             "upgrade trimtab to import it"
+        )
+    if version is None and "v" in header:
+        raise UnreleasedExportError(
+            "this export was written before the first release of trimtab; this release cannot read "
+            "it: import it with the trimtab that wrote it"
         )
     counted = isinstance(count, int) and count > 0
     if version != EXPORT_VERSION or not counted or not isinstance(name, str):
@@ -146,13 +154,12 @@ def _parse_events(body: Sequence[str]) -> list[Event]:
     events: list[Event] = []
     for number, line in enumerate(body, 1):
         data = _parse_object(line)
-        if isinstance(data.get("v"), int) and data["v"] > EVENTS:
-            raise NewerExportError(
-                f"event {number} of this export has format version {data['v']} and this release "
-                f"reads up to {EVENTS}: upgrade trimtab to import it"
-            )
         try:
             event = event_from_json(data)
+        except NewerLogError as error:
+            raise NewerExportError(str(error)) from error
+        except UnreleasedLogError as error:
+            raise UnreleasedExportError(str(error)) from error
         except (LookupError, TypeError, ValueError) as error:
             raise NotAnExportError(f"line {number + 1} of this export is not an event") from error
         if event.seq != number:

@@ -23,7 +23,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self.on_foreign_write: list[Callable[[], None]] = []
         self._connection = connect(":memory:", fsync=False)
-        prepare_tables(self._connection)
+        prepare_tables(self._connection, ":memory:")
 
     async def write(
         self,

@@ -33,8 +33,9 @@ from trimtab.log.event import (
 from trimtab.log.events_undone_by_rewinds import select_events_in_force
 from trimtab.window.entries_rounds_groups import Entry, Group
 
-SNAPSHOT_VERSION = 5
-"""Version of the stored format. Unlike an event, an old snapshot is not upgraded but ignored."""
+SNAPSHOT_VERSION = 1
+"""Version of the stored format. A snapshot of an earlier format is ignored: the log gives the same
+window. It stays 1 until the first release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +55,24 @@ class Snapshot:
 def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return the snapshot as one flat mapping of plain JSON values."""
     spans = [list(span) for span in snapshot.spans]
-    return {"v": SNAPSHOT_VERSION, "seq": snapshot.seq, "spans": spans, **snapshot.state}
+    return {"version": SNAPSHOT_VERSION, "seq": snapshot.seq, "spans": spans, **snapshot.state}
 
 
 def snapshot_from_json(data: Mapping[str, Any]) -> Snapshot | None:
-    """Return the snapshot of `snapshot_to_json`'s output; None for an older format, which is
-    ignored.
+    """Return the snapshot of `snapshot_to_json`'s output; None for an earlier format, which is
+    ignored. What was written before the first release has a field `v`.
 
     Raise `NewerSnapshotError` for a newer format.
     """
-    version = data.get("v")
-    if not isinstance(version, int) or version < SNAPSHOT_VERSION:
+    version = data.get("version")
+    if "v" in data or not isinstance(version, int) or version < SNAPSHOT_VERSION:
         return None
     if version > SNAPSHOT_VERSION:
         raise NewerSnapshotError(
             f"the snapshot at event {data.get('seq')} has format version {version}; this release "
             f"reads up to {SNAPSHOT_VERSION}: upgrade trimtab to open this session"
         )
-    state = {key: value for key, value in data.items() if key not in ("v", "seq", "spans")}
+    state = {key: value for key, value in data.items() if key not in ("version", "seq", "spans")}
     spans = tuple((first, last) for first, last in data["spans"])
     return Snapshot(seq=data["seq"], spans=spans, state=state)
 

@@ -61,9 +61,6 @@ MAX_REMEMBERED_HIDINGS = 64
 """Number of newest edits for which the hidden groups are remembered."""
 MAX_REMEMBERED_FRONT_SIZES = 16
 """Number of sizes of summaries and notices to remember."""
-SPLIT_LOOPS_RENDERER = 4
-"""The renderer version from which a loop with signed thinking may lose its early rounds, and a
-message of a client program no longer begins a turn."""
 
 
 class SummaryNoticeUserWordsTokens(NamedTuple):
@@ -197,7 +194,7 @@ class Conversation:
         if summary is None or not summary.text:
             return ""
         handle = summary.handle if self.settings.recall else ""
-        return frame_summary_for_model(summary.text, handle, self.settings.renderer)
+        return frame_summary_for_model(summary.text, handle)
 
     def visible_media_tokens(self) -> int:
         """Return the estimated tokens of the visible pictures and files."""
@@ -439,7 +436,7 @@ class Conversation:
         drops = [
             g for g in self.groups_to_evict() if g.hidden is not None and g.hidden.op == "drop"
         ]
-        state: dict[str, Any] = {
+        return {
             "last_reply": [self.last_reply_id, self.last_reply_seq],
             "replied": self.last_assistant_seq,
             "groups": [[[e.seq for e in round.entries] for round in g.rounds] for g in kept],
@@ -451,22 +448,16 @@ class Conversation:
             "summary": self.summary_seq if self.summary is not None else None,
             "turn": [self.turn_results.first, [*self.turn_results.last], self.turn_results.count],
             "dropped": self.dropped_groups.totals_after_eviction(drops),
+            "words": [[block.listed_parts, block.left_out] for block in self.user_words.blocks],
         }
-        if self.user_words.blocks:
-            # Left out as a rule, so that a release that does not know of it reads all others.
-            state["words"] = [
-                [block.listed_parts, block.left_out] for block in self.user_words.blocks
-            ]
-        return state
 
     def restore(self, state: Mapping[str, Any], events: Mapping[int, Event]) -> None:
         """Restore the state of a snapshot, with the events that it names, in an empty
         conversation."""
         if not state:
             return
-        hidden = {seq for seq, _ in state["hidden"]}
         for shape in state["groups"]:
-            self._restore_group(shape, events, keep_whole=shape[0][0] in hidden)
+            self._restore_group(shape, events)
         for seq in state["edits"]:
             edit = _edit_body(events[seq])
             if edit.part is not None:
@@ -493,17 +484,13 @@ class Conversation:
         self.last_reply_id, self.last_reply_seq = state["last_reply"]
         self.last_assistant_seq = state["replied"]
         self.evicted_message_count = sum(count for count, _ in state["gone"].values())
-        self.user_words = _restore_user_words(state.get("words", []), events)
+        self.user_words = _restore_user_words(state["words"], events)
         self.recount_front()
 
-    def _restore_group(
-        self, shape: list[list[int]], events: Mapping[int, Event], *, keep_whole: bool
-    ) -> None:
+    def _restore_group(self, shape: list[list[int]], events: Mapping[int, Event]) -> None:
         group = self._new_group()
-        for index, seqs in enumerate(shape):
+        for seqs in shape:
             thinks = any(_holds_thinking(events[seq]) for seq in seqs)
-            if index and not keep_whole and not self._joins_group(group, thinking=thinks):
-                group = self._new_group()  # an older renderer has kept the loop whole
             round = self._new_round(group, thinking=thinks)
             for seq in seqs:
                 self._put_message(seq, _message_body(events[seq]), round, events[seq].at)
@@ -553,9 +540,7 @@ class Conversation:
 
     def _begins_turn(self, message: Message) -> bool:
         """Whether a message begins a turn. Messages that a client program adds by itself do not."""
-        if self.settings.renderer < SPLIT_LOOPS_RENDERER or self.newest_user_entry is None:
-            return True
-        return may_be_written_by_person(message)
+        return self.newest_user_entry is None or may_be_written_by_person(message)
 
     def _begin_turn(self, entry: Entry) -> None:
         group = entry.round.group
@@ -571,18 +556,11 @@ class Conversation:
             group is not None
             and group.hidden is None
             and message.role == "assistant"
-            and self._joins_group(group, thinking=thinking)
+            and group.continues_with(next_has_thinking=thinking)
         )
         if group is None or not continues:
             group = self._new_group()
         return self._new_round(group, thinking=thinking)
-
-    def _joins_group(self, group: Group, *, thinking: bool) -> bool:
-        """Whether an assistant's next message, with or without signed thinking, belongs to the
-        group."""
-        return group.continues_with(
-            next_has_thinking=thinking, whole_loops=self.settings.renderer < SPLIT_LOOPS_RENDERER
-        )
 
     def _new_group(self) -> Group:
         group = Group(index=len(self.groups))
@@ -643,13 +621,6 @@ class Conversation:
         if group.index >= self.turn_start_group:
             self.turn_bytes += bytes
             self.turn_tokens += tokens
-
-
-def settings_change_grouping(previous_settings: Settings, current_settings: Settings) -> bool:
-    """Whether messages are grouped differently from now on."""
-    return (previous_settings.renderer < SPLIT_LOOPS_RENDERER) is not (
-        current_settings.renderer < SPLIT_LOOPS_RENDERER
-    )
 
 
 def _changed_wire_ids(groups: list[Group]) -> list[list[Any]]:

@@ -176,22 +176,18 @@ class Group:
         """Position of its last message."""
         return self.rounds[-1].entries[-1].seq
 
-    def continues_with(self, *, next_has_thinking: bool, whole_loops: bool) -> bool:
+    def continues_with(self, *, next_has_thinking: bool) -> bool:
         """Whether an assistant's next message, with or without signed thinking, belongs to this
         group.
 
         A provider refuses a loop that does not begin with its original thinking. So a round without
         thinking stays with the round before it. A round with its own thinking does not need the
-        rounds before it. Older renderers keep whole loops together (`whole_loops`).
+        rounds before it.
         """
         last = self.rounds[-1]
         if last.paused or not last.calls:
             return last.paused
-        return (
-            (next_has_thinking or self.has_thinking)
-            if whole_loops
-            else (self.has_thinking and not next_has_thinking)
-        )
+        return self.has_thinking and not next_has_thinking
 
     def entries(self) -> Iterator[Entry]:
         for round in self.rounds:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from trimtab.log.event import (
@@ -128,17 +128,21 @@ class CacheMissTracker:
 
     def to_state(self) -> dict[str, Any]:
         """Return the state for a snapshot, under the stored keys."""
-        state: dict[str, Any] = {
-            "cache": [self.miss_rate, self.expected_read_tokens, self.provider_reports_cache]
+        return {
+            "cache": [self.miss_rate, self.expected_read_tokens, self.provider_reports_cache],
+            "cache_misses": [
+                self.own_reason,
+                self.last_reason,
+                self.last_missed_tokens,
+                self.misses_by_reason,
+            ],
         }
-        told = [self.own_reason, self.last_reason, self.last_missed_tokens, self.misses_by_reason]
-        return {**state, "cache_misses": told} if any(told) else state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CacheMissTracker:
         """Return the tracker of `to_state`'s output."""
         miss_rate, expected, reports = state["cache"]
-        own_reason, last_reason, missed, by_reason = state.get("cache_misses", ("", "", 0, {}))
+        own_reason, last_reason, missed, by_reason = state["cache_misses"]
         return cls(
             miss_rate=miss_rate,
             expected_read_tokens=expected,
@@ -561,8 +565,9 @@ class Accounting:
     def to_state(self) -> dict[str, Any]:
         """Return the state for a snapshot, under the stored keys."""
         last = self.last_call
-        state: dict[str, Any] = {
-            "version": self.prefix_version,
+        return {
+            "prefix_version": self.prefix_version,
+            "broken_by": self.prefix_break_cause,
             "epoch": self.epoch,
             "sent": self.sent_through_seq,
             "calls": self.call_count,
@@ -576,30 +581,20 @@ class Accounting:
             "paid": self.total_cost_usd,
             "last_call": last.seq if last else None,
             "noted": self.policy_note is not None,
-            "anchor": _without_trailing_defaults(self.usage_anchor),
+            "anchor": self.usage_anchor,
             "weighed": self.calibration_sums,
-            "pending": _without_trailing_defaults(self.last_estimate),
+            "pending": self.last_estimate,
             **self.cache_misses.to_state(),
-            "last_usage": None if self.last_usage is None else _usage_to_list(self.last_usage),
-            "used": _usage_to_list(self.total_usage),
+            "last_usage": None if self.last_usage is None else asdict(self.last_usage),
+            "used": asdict(self.total_usage),
             "summaries": self.summary_stats.to_json(),
+            "rejection": self.rejection,
+            "refused": self.overflow_without_numbers,
+            "carried": self.carried_usage,
+            "disbelieved": self.disbelieved_input,
+            "request_limits": self.learned_request_limits,
+            "doubted": self.refusal_is_doubted,
         }
-        # Left out as a rule, so that a release that does not know of them reads all others.
-        if self.rejection.last_sent_seq:
-            state["rejection"] = self.rejection
-        if self.overflow_without_numbers:
-            state["refused"] = True
-        if self.carried_usage is not None:
-            state["carried"] = self.carried_usage
-        if self.prefix_break_cause:
-            state["broken_by"] = self.prefix_break_cause
-        if self.disbelieved_input:
-            state["disbelieved"] = self.disbelieved_input
-        if any(self.learned_request_limits):
-            state["request_limits"] = self.learned_request_limits
-        if self.refusal_is_doubted:
-            state["doubted"] = True
-        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], events: Mapping[int, Event]) -> Accounting:
@@ -611,19 +606,19 @@ class Accounting:
             last_call = LoggedModelCall(seq=made.seq, at=made.at, body=made.body)
             policy_note = made.body.note if state["noted"] else None
         heavy, light = state["weighed"]
-        anchor, carried, usage = state["anchor"], state.get("carried"), state["last_usage"]
+        anchor, carried, usage = state["anchor"], state["carried"], state["last_usage"]
         return cls(
             epoch=state["epoch"],
-            prefix_version=state["version"],
-            prefix_break_cause=state.get("broken_by", ""),
+            prefix_version=state["prefix_version"],
+            prefix_break_cause=state["broken_by"],
             sent_through_seq=state["sent"],
             last_call=last_call,
             policy_note=policy_note,
             cache_is_cold=state["cold"],
             cache_misses=CacheMissTracker.from_state(state),
             call_count=state["calls"],
-            last_usage=None if usage is None else _usage_from_list(usage),
-            total_usage=_usage_from_list(state["used"]),
+            last_usage=None if usage is None else Usage(**usage),
+            total_usage=Usage(**state["used"]),
             total_cost_usd=state["paid"],
             learned_limit=state["learned_limit"],
             last_call_ratio=state["ratio"],
@@ -633,14 +628,14 @@ class Accounting:
             version_at_last_call=state["call_version"],
             open_call_seq=state["awaiting"],
             overflow_was_counted=state["overflowed"],
-            overflow_without_numbers=state.get("refused", False),
-            rejection=ProviderRejection(*state.get("rejection", ())),
+            overflow_without_numbers=state["refused"],
+            rejection=ProviderRejection(*state["rejection"]),
             started_tool_keys=state["started"],
             summary_stats=SummaryAttemptStats.from_json(state["summaries"]),
             last_estimate=RequestEstimate(*state["pending"]),
-            disbelieved_input=state.get("disbelieved", 0),
-            refusal_is_doubted=state.get("doubted", False),
-            learned_request_limits=LearnedRequestLimits(*state.get("request_limits", ())),
+            disbelieved_input=state["disbelieved"],
+            refusal_is_doubted=state["doubted"],
+            learned_request_limits=LearnedRequestLimits(*state["request_limits"]),
         )
 
     def _record_usage(
@@ -798,27 +793,3 @@ def _is_plausible_count(reported_tokens: int, estimated_tokens: int) -> bool:
 
 def _window_identity(settings: Settings) -> tuple[str, str, object]:
     return settings.model, settings.dialect, settings.limits.get("context_window")
-
-
-def _without_trailing_defaults(figures: UsageAnchor | RequestEstimate | None) -> list[Any] | None:
-    """Return the figures without defaults at the end, because an older release knows fewer
-    figures."""
-    if figures is None:
-        return None
-    kept, names = [*figures], [*figures._fields]
-    while names[-1] in figures._field_defaults and figures._field_defaults[names[-1]] == kept[-1]:
-        kept.pop()
-        names.pop()
-    return kept
-
-
-def _usage_to_list(usage: Usage) -> list[int]:
-    figures = [usage.input, usage.output, usage.cache_read, usage.cache_write]
-    return [*figures, usage.cache_write_long] if usage.cache_write_long else figures
-
-
-def _usage_from_list(figures: list[int]) -> Usage:
-    fresh, output, read, write, *long = figures
-    return Usage(
-        input=fresh, output=output, cache_read=read, cache_write=write, cache_write_long=sum(long)
-    )

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy, deepcopy
 
+from trimtab.errors import NewerLogError
 from trimtab.log.erase import erase_event_payload, make_event_eraser
 from trimtab.log.event import (
+    RENDERER_VERSION,
     CallOutcome,
     Edit,
     Event,
@@ -39,7 +41,7 @@ from trimtab.tokens.counter import (
     make_counter_from_name,
 )
 from trimtab.window.checkpoint import MAX_REMEMBERED_REWINDS, Base, Snapshot, build_snapshot
-from trimtab.window.conversation import Conversation, settings_change_grouping
+from trimtab.window.conversation import Conversation
 from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView, TurnResultKeys
 from trimtab.window.learned_from_calls import Accounting
 
@@ -58,7 +60,7 @@ class Window:
     ) -> None:
         self.counters_by_name = dict(counters or {})
         """The caller's own counters."""
-        self.settings = Settings(model="", dialect="")
+        self.settings = Settings(model="", dialect="", renderer=RENDERER_VERSION)
         """Everything that shapes a request except the messages."""
         self.settings_seq = 0
         """Position of the settings event."""
@@ -160,6 +162,7 @@ class Window:
         Raises:
             HistoryNotInMemory: An event needs history that is no longer in memory. Events before
                 it are folded.
+            NewerLogError: A newer version of trimtab rendered the requests of this log.
             ValueError: An event does not follow the last position.
         """
         erasing: list[Event] = []
@@ -261,6 +264,11 @@ class Window:
         return self.counters_by_name.get(name) or make_counter_from_name(name)
 
     def _set_settings(self, settings: Settings, seq: int) -> None:
+        if settings.renderer > RENDERER_VERSION:
+            raise NewerLogError(
+                f"the settings at event {seq} have renderer version {settings.renderer}; this "
+                f"release knows up to {RENDERER_VERSION}: upgrade trimtab to read this log"
+            )
         self.settings, self.settings_seq = settings, seq
         self.counter = self._counter_named(settings.counter)
 
@@ -306,8 +314,6 @@ class Window:
             base = self.base
             base.sizes_are_recounted = bool(base.events_since_snapshot or base.snapshot_events)
             self.accounting.reset_calibration()
-            self._refold()
-        elif settings_change_grouping(before, body):
             self._refold()
         else:
             self.conversation.use_settings(body, self.counter)

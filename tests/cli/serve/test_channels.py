@@ -28,7 +28,7 @@ async def until(holds: Callable[[], Any]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_one_command_opens_every_door_of_the_file(tmp_path, simulator):
+async def test_one_command_opens_every_channel_of_the_file(tmp_path, simulator):
     simulator.set_replies(otherwise="At your service.")
     async with discord.serve_simulated_discord() as guild:
         bob = guild.add_user("bob")
@@ -72,7 +72,7 @@ async def test_one_command_opens_every_door_of_the_file(tmp_path, simulator):
 
 
 class Phone:
-    """A door that sends whatever it is given."""
+    """A channel that sends whatever it is given."""
 
     name = "phone"
     routes = ()
@@ -98,14 +98,14 @@ async def outcome(deliver, sent):
     return None
 
 
-async def test_a_reply_goes_through_the_door_of_its_own_agent():
+async def test_a_reply_goes_through_the_channel_of_its_own_agent():
     mine, other = Phone(), Phone()
     ways = map_channel_senders([("helper", mine), ("other", other)], is_only_process=True)
     await ways["phone"](reply("r1"))
     assert (mine.sent, other.sent) == (["r1"], [])
 
 
-async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
+async def test_a_reply_whose_channel_is_nowhere_is_refused_with_what_to_do():
     ways = map_channel_senders([("other", Phone())], is_only_process=True)
     found = await outcome(ways["phone"], reply("r1"))
     assert isinstance(found, Undeliverable)
@@ -115,7 +115,7 @@ async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
     )
 
 
-async def test_a_reply_whose_door_other_processes_may_have_is_left_to_them_for_a_while():
+async def test_a_reply_whose_channel_other_processes_may_have_is_left_to_them_for_a_while():
     ways = map_channel_senders([("other", Phone())], is_only_process=False)
     found = [await outcome(ways["phone"], reply("r1")) for _ in range(MAX_DELIVERY_ATTEMPTS)]
     assert [type(each) for each in found] == [RetryDelivery] * (MAX_DELIVERY_ATTEMPTS - 1) + [

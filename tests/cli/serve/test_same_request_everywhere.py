@@ -1,5 +1,5 @@
 """However something is said to an agent, the model is asked the same: HTTP, Telegram, Discord and
-the clock are doors to one path, and the requests are the same to the byte, cut and masked by the
+the clock are channels to one path, and the requests are the same to the byte, cut and masked by the
 same settings."""
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Say = Callable[[str, str], Awaitable[None]]
 
 
 @dataclass
-class Doors:
+class Channels:
     """All of them, to one agent in one process: each says one thing and waits for the reply."""
 
     house: ServerRuntime
@@ -86,7 +86,7 @@ class Doors:
     clock: ScheduleRunner
 
     def ways(self) -> dict[str, Say]:
-        """By door, how something is said through it; it waits for the reply."""
+        """By channel, how something is said through it; it waits for the reply."""
         ways = (self.http, self.telegram, self.chat, self.schedule)
         return dict(zip(("http", "telegram", "discord", "schedule"), ways, strict=True))
 
@@ -132,9 +132,9 @@ class Doors:
 
 
 @asynccontextmanager
-async def all_doors(
+async def all_channels(
     folder: Path, model: str, blocks: Mapping[str, Any] = BLOCKS
-) -> AsyncGenerator[Doors]:
+) -> AsyncGenerator[Channels]:
     """What `trimtab serve` opens for a file that names them all."""
     async with AsyncExitStack() as held:
         bot_api = held.enter_context(telegram.serve_simulated_telegram())
@@ -163,10 +163,12 @@ async def all_doors(
         await http.ready.wait()
         client = await held.enter_async_context(Client(build_listener_url(listener)))
         await guild.gateway.identified.wait()
-        clock = next(door for _, door in house.channels if isinstance(door, ScheduleRunner))
+        clock = next(
+            channel for _, channel in house.channels if isinstance(channel, ScheduleRunner)
+        )
         try:
             ann = guild.add_user("Ann")
-            yield Doors(house, bot_api.simulator, guild, ann, client, clock._schedules, clock)
+            yield Channels(house, bot_api.simulator, guild, ann, client, clock._schedules, clock)
         finally:
             http.should_exit = True
             await offer.close()
@@ -181,11 +183,11 @@ def words_of(request: dict[str, Any]) -> list[str]:
     return [str(part.get("text", part.get("content", ""))) for part in parts]
 
 
-def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte(tmp_path):
+def test_one_conversation_through_four_channels_makes_the_same_requests_to_the_byte(tmp_path):
     async def run(model: server.ServedSimulator) -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {}
-        async with all_doors(tmp_path, model.url) as doors:
-            for name, say in doors.ways().items():
+        async with all_channels(tmp_path, model.url) as channels:
+            for name, say in channels.ways().items():
                 model.simulator.reset()
                 model.simulator.script.set_replies(list(SCRIPT))
                 for text, reply in zip(SAID, REPLIES, strict=True):
@@ -207,7 +209,7 @@ def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte
     assert [text for text in sent[-1] if text in SAID] == list(SAID[2:])
 
 
-def test_through_no_door_runs_what_would_be_asked_about_and_the_model_is_told(tmp_path):
+def test_through_no_channel_runs_what_would_be_asked_about_and_the_model_is_told(tmp_path):
     called = (
         {"name": "shell", "arguments": {"command": "touch written"}},
         {"name": "shell", "arguments": {"command": "git diff --output=written"}},
@@ -216,8 +218,8 @@ def test_through_no_door_runs_what_would_be_asked_about_and_the_model_is_told(tm
 
     async def run(model: server.ServedSimulator) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        async with all_doors(tmp_path, model.url, {"tools": ASKING}) as doors:
-            for name, say in doors.ways().items():
+        async with all_channels(tmp_path, model.url, {"tools": ASKING}) as channels:
+            for name, say in channels.ways().items():
                 model.simulator.reset()
                 model.simulator.script.set_replies([{"calls": list(called)}, "I may not."])
                 await say("Do it.", "I may not.")

@@ -86,12 +86,12 @@ async def _telegram() -> AsyncGenerator[Platform]:
                 max_units=TELEGRAM_UNITS,
                 resent_notice=f"{TELEGRAM_NOTICE}\n\n",
                 address={"chat": bots.ADA},
-                deliver=bot.door.deliver,
+                deliver=bot.channel.deliver,
                 texts=lambda: served.simulator.list_bot_texts(bots.ADA),
                 plan=lambda *outcomes: served.simulator.fail_calls(
                     "sendMessage", *(faults[one] for one in outcomes)
                 ),
-                pass_time=bot.door._message_sender._paused_until.clear,
+                pass_time=bot.channel._message_sender._paused_until.clear,
             )
 
 
@@ -122,7 +122,7 @@ async def _discord() -> AsyncGenerator[Platform]:
             max_units=DISCORD_UNITS,
             resent_notice=DISCORD_NOTICE,
             address={"channel": channel},
-            deliver=bot.door.deliver,
+            deliver=bot.channel.deliver,
             texts=lambda: discord.list_posted_texts(channel),
             plan=plan,
             pass_time=lambda: None,

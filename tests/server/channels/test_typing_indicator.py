@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.server.served_agents import SESSION, Gated, letter, served, until
+from tests.server.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.errors import StoreUnavailable
 from trimtab.server.channels import typing_indicator
 from trimtab.server.channels.typing_indicator import TypingIndicator
@@ -28,7 +28,7 @@ async def test_the_sign_is_repeated_until_the_turn_is_over(monkeypatch):
     gate, shown = Gated("Done."), Shown()
     bot = served(provider=gate)
     typing = TypingIndicator(bot.service, shown.show, interval_s=0.01)
-    assert await typing.post_message(letter("Begin.", key="k"), "here")
+    assert await typing.post_message(inbound("Begin.", key="k"), "here")
     await until(lambda: len(shown) >= 3)
     assert set(shown) == {"here"}
     gate.open.set()
@@ -40,11 +40,11 @@ async def test_a_message_that_is_known_already_shows_nothing_for_long():
     shown = Shown()
     bot = served("Done.")
     typing = TypingIndicator(bot.service, shown.show, interval_s=60.0)
-    assert await typing.post_message(letter("Begin.", key="k"), "here")
+    assert await typing.post_message(inbound("Begin.", key="k"), "here")
     await bot.turns.wait_until_idle()
     typing.on_reply_sent(SESSION)
     await until(lambda: not is_shown())
-    assert not await typing.post_message(letter("Begin.", key="k"), "here")
+    assert not await typing.post_message(inbound("Begin.", key="k"), "here")
     await until(lambda: not is_shown())
 
 
@@ -57,7 +57,7 @@ async def test_a_message_that_could_not_be_kept_shows_nothing_for_long(monkeypat
     monkeypatch.setattr(bot.service.queue, "post", away)
     typing = TypingIndicator(bot.service, shown.show, interval_s=60.0)
     with pytest.raises(StoreUnavailable):
-        await typing.post_message(letter("Begin.", key="k"), "here")
+        await typing.post_message(inbound("Begin.", key="k"), "here")
     await until(lambda: not is_shown())
 
 
@@ -66,7 +66,7 @@ async def test_a_turn_of_which_nothing_is_heard_is_not_waited_for(monkeypatch):
     gate, shown = Gated("Done."), Shown()
     bot = served(provider=gate)
     typing = TypingIndicator(bot.service, shown.show, interval_s=0.01)
-    await typing.post_message(letter("Begin.", key="k"), "here")
+    await typing.post_message(inbound("Begin.", key="k"), "here")
     await until(lambda: not is_shown())
     gate.open.set()
     await bot.turns.wait_until_idle()
@@ -78,6 +78,6 @@ async def test_a_sign_that_fails_ends_in_silence():
 
     bot = served("Done.")
     typing = TypingIndicator(bot.service, refused, interval_s=60.0)
-    await typing.post_message(letter("Begin.", key="k"), "here")
+    await typing.post_message(inbound("Begin.", key="k"), "here")
     await until(lambda: not is_shown())
     await bot.turns.wait_until_idle()

@@ -1,4 +1,4 @@
-"""Where the fleet's letters are: PostgreSQL, with the queue beside them."""
+"""Where the fleet's messages are: PostgreSQL, with the queue beside them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.server.postgres.workers import asked, member, until
-from tests.server.served_agents import letter
+from tests.server.served_agents import inbound
 from tests.session.find_text_in_store import places_of
 from tests.stores.places import Postgres
 from trimtab.log.message import make_text_message
@@ -73,12 +73,12 @@ async def test_a_turn_that_another_process_runs_writes_nothing_of_a_user_who_is_
     ):
         for key, user, text in (("a", "bob", "I am Bob"), ("b", "anna", f"hold {WORD}")):
             said = with_sender(make_text_message("user", text), user)
-            await working.service.post(replace(letter("", key=key), message=said))
+            await working.service.post(replace(inbound("", key=key), message=said))
             await until(lambda key=key: other.service.store.find_key(ONE, key))
         await until(lambda: len(asked(tmp_path)) == 2)
         # A second one waits behind the turn that runs.
         said = with_sender(make_text_message("user", f"more {WORD}"), "anna")
-        await other.service.post(replace(letter("", key="c"), message=said))
+        await other.service.post(replace(inbound("", key="c"), message=said))
 
         done = await forgetting.erase_user(other.service, "default", "anna", by="office")
 
@@ -99,7 +99,7 @@ async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(
         await working.say(f"I am {WORD}", key="a")
         await working.quiet()
         await working.say(f"I am {WORD}", key="a", session=TWO)
-        await until(working.mail.list_dead_letters)
+        await until(working.queue.list_dead_letters)
         tables = await found(conninfo, working.service.store)
         assert {"trimtab.inbox", "trimtab.outbox", "trimtab.dead"} < {*tables}
         store = await PostgresStore.connect(conninfo)
@@ -110,9 +110,9 @@ async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(
                 conninfo, store, session, f"m2-m{last}"
             )
         assert await found(conninfo, store) == []
-        assert [one.why for one in await working.mail.list_dead_letters()] == [
+        assert [one.why for one in await working.queue.list_dead_letters()] == [
             "ProviderError: the details were erased together with a message"
         ]
         await stored_session_erasure.delete_stored_session(conninfo, store, TWO)
-        assert await working.mail.list_dead_letters() == []
+        assert await working.queue.list_dead_letters() == []
         await store.close()

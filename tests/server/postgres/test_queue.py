@@ -1,27 +1,27 @@
-"""What every mail promises, of the one in PostgreSQL."""
+"""What every queue promises, of the one in PostgreSQL."""
 
 import asyncio
 
 from tests.server.postgres.workers import until
-from tests.server.queues import S, claimed, letter, reply
+from tests.server.queues import S, claimed, inbound, reply
 from tests.server.test_queue import *  # noqa: F403 - the whole suite
-from trimtab.server.queue import postgres as mails
+from trimtab.server.queue import postgres as queues
 
 
-async def test_giving_up_waits_for_whoever_removes_the_letter(mail):
-    await mail.post(letter("a"))
-    (found,) = await mail.pending(S)
-    async with mail.borrow_connection() as connection:
+async def test_giving_up_waits_for_whoever_removes_the_message(queue):
+    await queue.post(inbound("a"))
+    (found,) = await queue.pending(S)
+    async with queue.borrow_connection() as connection:
         async with connection.transaction():
             await connection.execute("DELETE FROM trimtab.inbox")
             giving = asyncio.create_task(
-                mail.dead_letter_session(found, None, "broken", [reply("sorry")])
+                queue.dead_letter_session(found, None, "broken", [reply("sorry")])
             )
             await until(lambda: waits(connection))
         assert not await giving
     assert (
-        await mail.list_dead_letters(),
-        await mail.lease_replies(["phone"], limit=1, lease_s=1),
+        await queue.list_dead_letters(),
+        await queue.lease_replies(["phone"], limit=1, lease_s=1),
     ) == ([], [])
 
 
@@ -31,16 +31,16 @@ async def waits(connection):
 
 
 async def test_all_that_has_left_long_ago_is_cleared_away_however_much_it_is(
-    mail, store, monkeypatch
+    queue, store, monkeypatch
 ):
-    monkeypatch.setattr(mails, "CLEANUP_BATCH_ROWS", 2)
-    monkeypatch.setattr(mails, "REPLY_RETENTION_S", {"sent": 0.0})
+    monkeypatch.setattr(queues, "CLEANUP_BATCH_ROWS", 2)
+    monkeypatch.setattr(queues, "REPLY_RETENTION_S", {"sent": 0.0})
     epoch = await claimed(store)
-    await mail.finish_turn(S, epoch, [], [reply(f"r{n}") for n in range(5)])
+    await queue.finish_turn(S, epoch, [], [reply(f"r{n}") for n in range(5)])
     for _ in range(5):
-        (found,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
-        await mail.mark_delivered(found.number)
-    await mail.delete_expired_replies()
-    async with mail.borrow_connection() as connection:
+        (found,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
+        await queue.mark_delivered(found.number)
+    await queue.delete_expired_replies()
+    async with queue.borrow_connection() as connection:
         rows = await (await connection.execute("SELECT FROM trimtab.outbox")).fetchall()
     assert rows == []

@@ -23,7 +23,7 @@ ONE = "default/helper/one"
 
 
 async def jobs(one):
-    return [*await one.mail.job_queue.app.job_manager.list_jobs_async()]
+    return [*await one.queue.job_queue.app.job_manager.list_jobs_async()]
 
 
 @pytest.mark.process
@@ -104,7 +104,9 @@ async def test_a_turn_that_was_taken_over_is_broken_off_before_it_asks_again(con
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
         (job,) = await jobs(one)
-        assert await one.mail.take_over_job(job.id, job.worker_id, JobPayload(session=ONE, taken=1))
+        assert await one.queue.take_over_job(
+            job.id, job.worker_id, JobPayload(session=ONE, taken=1)
+        )
         await until(lambda: len(asked(tmp_path)) == 2)
         assert one.fleet.cancelled_jobs == 1
         (tmp_path / "go").touch()
@@ -116,7 +118,7 @@ async def test_a_process_that_nobody_hears_of_breaks_off_its_turns(conninfo, tmp
     async with member(conninfo, tmp_path, pace=replace(PACE, self_cancel_after_s=0.5)) as one:
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
-        monkeypatch.setattr(one.mail.job_queue.app.job_manager, "update_heartbeat", never)
+        monkeypatch.setattr(one.queue.job_queue.app.job_manager, "update_heartbeat", never)
         await until(lambda: one.fleet.cancelled_jobs)
         (tmp_path / "go").touch()
         await one.quiet()

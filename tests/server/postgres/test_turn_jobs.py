@@ -9,7 +9,7 @@ import pytest
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from tests.server.postgres.workers import asked, member, until
-from tests.server.queues import letter
+from tests.server.queues import inbound
 from trimtab.errors import StaleOwner
 from trimtab.log.event import SummaryAttempt, TurnProgressRecord
 from trimtab.providers import circuit_breaker
@@ -37,10 +37,10 @@ BUSY = ProviderFailureDetails(kind="overloaded", message="Overloaded")
 
 
 async def jobs(one):
-    return [*await one.mail.job_queue.app.job_manager.list_jobs_async()]
+    return [*await one.queue.job_queue.app.job_manager.list_jobs_async()]
 
 
-async def test_letters_that_come_while_a_turn_runs_are_answered_by_the_next_at_once(
+async def test_messages_that_come_while_a_turn_runs_are_answered_by_the_next_at_once(
     conninfo, tmp_path
 ):
     # With a minute between two looks, the second turn can only begin because the first has ended.
@@ -82,11 +82,11 @@ async def test_a_call_that_comes_while_a_worker_looks_is_heard_afterwards():
     assert not bell.is_set()
 
 
-async def test_a_letter_that_comes_again_is_not_answered_again(conninfo, tmp_path):
+async def test_a_message_that_comes_again_is_not_answered_again(conninfo, tmp_path):
     async with member(conninfo, tmp_path) as one:
         assert await one.say("hello", key="k")
         await one.quiet()
-        assert not await one.mail.post(letter("k", "hello"))
+        assert not await one.queue.post(inbound("k", "hello"))
         assert await jobs(one) == []
 
 
@@ -95,16 +95,16 @@ async def test_a_job_with_nothing_to_do_writes_nothing(conninfo, tmp_path):
         await one.say("hello")
         await one.quiet()
         before = await one.service.store.position(ONE)
-        assert await one.mail.defer_job(JobPayload(session=ONE))
+        assert await one.queue.defer_job(JobPayload(session=ONE))
         await one.quiet()
         assert await one.service.store.position(ONE) == before
 
 
-async def test_a_turn_that_is_open_goes_on_although_no_letter_waits(conninfo, tmp_path):
+async def test_a_turn_that_is_open_goes_on_although_no_message_waits(conninfo, tmp_path):
     async with member(conninfo, tmp_path) as one:
         async with one.service.open_session(ONE) as session:
             await session.add({"role": "user", "content": "go on"})
-        assert await one.mail.defer_job(JobPayload(session=ONE))
+        assert await one.queue.defer_job(JobPayload(session=ONE))
         await one.quiet()
         assert await one.texts() == ["go on", "I am one."]
 
@@ -143,15 +143,15 @@ async def test_a_turn_that_cannot_succeed_is_given_up_with_an_apology_and_can_be
     wrong = ProviderFailureDetails(kind="refused", message="no such model")
     async with member(conninfo, tmp_path, script=[wrong]) as one:
         await one.say("first")
-        await until(one.mail.list_dead_letters)
-        (dead,) = await one.mail.list_dead_letters()
+        await until(one.queue.list_dead_letters)
+        (dead,) = await one.queue.list_dead_letters()
         assert (dead.session, dead.messages) == (ONE, 1)
         assert "no such model" in dead.why
         assert [reply.seq for reply in await one.sent()] == [0]
-        assert await one.mail.revive(ONE)
+        assert await one.queue.revive(ONE)
         await one.quiet()
         assert await one.texts() == ["first", "I am one."]
-        assert await one.mail.list_dead_letters() == []
+        assert await one.queue.list_dead_letters() == []
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["answered", "still at work"])
@@ -163,7 +163,7 @@ async def test_whoever_was_taken_over_before_it_gives_up_apologises_for_nothing(
         member(conninfo, tmp_path, script=[wrong]) as one,
         member(conninfo, tmp_path, name="heir", run=False) as heir,
     ):
-        pending = one.mail.pending
+        pending = one.queue.pending
 
         async def meanwhile(session, **which):
             found = await pending(session, **which)
@@ -173,34 +173,34 @@ async def test_whoever_was_taken_over_before_it_gives_up_apologises_for_nothing(
                 await (await heir.service.agent_for(ONE).open_session(ONE)).claim_turn()
             return found
 
-        monkeypatch.setattr(one.mail, "pending", meanwhile)
+        monkeypatch.setattr(one.queue, "pending", meanwhile)
         await one.say("hello")
         await one.quiet()
-        assert await one.mail.list_dead_letters() == []
+        assert await one.queue.list_dead_letters() == []
         answer = "I am heir." if answers else "I am one."
         assert [reply.text for reply in await one.sent()] == [answer]
 
 
-async def test_a_letter_for_an_agent_that_only_others_know_is_left_to_them(conninfo, tmp_path):
+async def test_a_message_for_an_agent_that_only_others_know_is_left_to_them(conninfo, tmp_path):
     new = "default/new/one"
     async with member(conninfo, tmp_path) as old:
-        assert await old.mail.post(letter("hello", session=new))
+        assert await old.queue.post(inbound("hello", session=new))
         await until(lambda: scheduled(old))
         (job,) = await scheduled(old)  # the one that has put it there may not have ended yet
         assert job.task_kwargs["tries"] == 1
-        assert await old.mail.list_dead_letters() == []
+        assert await old.queue.list_dead_letters() == []
         old.service.agents = {**old.service.agents, "new": old.service.agents["helper"]}
         await old.quiet()
         assert await old.texts(new) == ["words of hello", "I am one."]
 
 
-async def test_a_letter_for_an_agent_that_nobody_knows_is_given_up_in_the_end(conninfo, tmp_path):
+async def test_a_message_for_an_agent_that_nobody_knows_is_given_up_in_the_end(conninfo, tmp_path):
     async with member(conninfo, tmp_path) as one:
-        assert await one.mail.post(letter("hello", session="default/gone/one"))
+        assert await one.queue.post(inbound("hello", session="default/gone/one"))
         again = JobPayload(session="default/gone/one", tries=MAX_TURN_ATTEMPTS - 1)
-        await one.mail.replace_queued_job(again, delay_s=0)
-        await until(one.mail.list_dead_letters)
-        assert "AgentNotServed" in (await one.mail.list_dead_letters())[0].why
+        await one.queue.replace_queued_job(again, delay_s=0)
+        await until(one.queue.list_dead_letters)
+        assert "AgentNotServed" in (await one.queue.list_dead_letters())[0].why
         assert [reply.text for reply in await one.sent()] == [APOLOGY_TEXT]
 
 
@@ -222,7 +222,7 @@ async def test_a_session_that_is_being_deleted_has_no_further_turn_anywhere(conn
             assert await one.service.store.position(ONE) == 0
 
 
-async def test_a_letter_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_path):
+async def test_a_message_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_path):
     async with (
         member(conninfo, tmp_path, run=False) as idle,
         await AsyncConnection.connect(
@@ -230,7 +230,7 @@ async def test_a_letter_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_
         ) as posting,
     ):
         await idle.say("first")
-        assert await idle.mail.post_in_transaction(letter("late"), posting)
+        assert await idle.queue.post_in_transaction(inbound("late"), posting)
         cursor = await posting.execute("SELECT count(*) FROM procrastinate_jobs")
         assert await cursor.fetchone() == (1,)
         async with member(conninfo, tmp_path, name="two") as two:
@@ -243,7 +243,7 @@ async def test_a_letter_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_
 
 async def running(idle):
     """The session's job, as a worker has it."""
-    manager = idle.mail.job_queue.app.job_manager
+    manager = idle.queue.job_queue.app.job_manager
     worker = await manager.register_worker()
     job = await manager.fetch_job(queues=["turns"], worker_id=worker)
     task = asyncio.current_task()
@@ -256,8 +256,8 @@ async def test_a_job_ends_in_one_step_with_its_turn(conninfo, tmp_path):
         await idle.say("hello")
         job = await running(idle)
         current_job.set(job)
-        [waiting] = await idle.mail.pending(ONE)
-        await idle.mail.finish_turn(ONE, 0, [waiting.number], [])
+        [waiting] = await idle.queue.pending(ONE)
+        await idle.queue.finish_turn(ONE, 0, [waiting.number], [])
         assert (job.ended, job.over) == (True, True)
         assert await jobs(idle) == []
 
@@ -268,8 +268,8 @@ async def test_a_job_outlives_a_turn_that_leaves_something_behind(conninfo, tmp_
         await idle.say("more")
         job = await running(idle)
         current_job.set(job)
-        first, _ = await idle.mail.pending(ONE)
-        await idle.mail.finish_turn(ONE, 0, [first.number], [])
+        first, _ = await idle.queue.pending(ONE)
+        await idle.queue.finish_turn(ONE, 0, [first.number], [])
         assert (job.ended, job.over) == (False, False)
         assert [each.status for each in await jobs(idle)] == ["doing"]
 
@@ -281,9 +281,9 @@ async def test_a_turn_that_is_stale_ends_no_job(conninfo, tmp_path):
         current_job.set(job)
         async with idle.service.open_session(ONE) as session:
             await session.claim_turn()
-        [waiting] = await idle.mail.pending(ONE)
+        [waiting] = await idle.queue.pending(ONE)
         with pytest.raises(StaleOwner):
-            await idle.mail.finish_turn(ONE, 0, [waiting.number], [])
+            await idle.queue.finish_turn(ONE, 0, [waiting.number], [])
         assert (job.ended, job.over) == (False, False)
         assert [each.status for each in await jobs(idle)] == ["doing"]
 
@@ -293,7 +293,7 @@ async def test_a_turn_ends_no_job_of_another_session(conninfo, tmp_path):
         await idle.say("hello")
         job = await running(idle)
         current_job.set(job)
-        await idle.mail.finish_turn("default/helper/two", 0, [], [])
+        await idle.queue.finish_turn("default/helper/two", 0, [], [])
         assert not job.ended
         assert [each.status for each in await jobs(idle)] == ["doing"]
 
@@ -301,11 +301,11 @@ async def test_a_turn_ends_no_job_of_another_session(conninfo, tmp_path):
 async def test_a_job_that_is_queued_already_does_not_undo_the_transaction(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
         await idle.say("hello")
-        async with idle.mail.borrow_connection() as connection, connection.transaction():
-            assert not await idle.mail.job_queue.defer_job(connection, JobPayload(session=ONE))
-            assert await idle.mail.post_in_transaction(letter("more"), connection)
+        async with idle.queue.borrow_connection() as connection, connection.transaction():
+            assert not await idle.queue.job_queue.defer_job(connection, JobPayload(session=ONE))
+            assert await idle.queue.post_in_transaction(inbound("more"), connection)
         assert len(await jobs(idle)) == 1
-        assert await idle.mail.depth() == 2
+        assert await idle.queue.depth() == 2
 
 
 async def waits(conninfo):
@@ -353,7 +353,7 @@ async def test_a_turn_that_is_cut_off_by_the_end_of_its_process_is_handed_over(c
             assert await two.texts() == ["hold on", "I am two."]
 
 
-async def test_more_letters_than_one_turn_takes_are_answered_by_several(conninfo, tmp_path):
+async def test_more_messages_than_one_turn_takes_are_answered_by_several(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
         await asyncio.gather(*(idle.say(f"word {n}") for n in range(120)))
         assert len(await jobs(idle)) == 1
@@ -364,7 +364,7 @@ async def test_more_letters_than_one_turn_takes_are_answered_by_several(conninfo
             assert texts.count("I am one.") == 3
 
 
-async def test_letters_without_a_job_are_found_at_a_start(conninfo, tmp_path):
+async def test_messages_without_a_job_are_found_at_a_start(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
         await idle.say("hello")
         async with await AsyncConnection.connect(add_job_queue_options(conninfo)) as connection:
@@ -377,15 +377,15 @@ async def test_letters_without_a_job_are_found_at_a_start(conninfo, tmp_path):
 async def test_a_turn_that_kills_its_workers_again_and_again_is_given_up(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
         await idle.say("hello")
-        queue = idle.mail.job_queue.app.job_manager
-        await idle.mail.replace_queued_job(JobPayload(session=ONE, taken=20), delay_s=0)
+        queue = idle.queue.job_queue.app.job_manager
+        await idle.queue.replace_queued_job(JobPayload(session=ONE, taken=20), delay_s=0)
         # Fetched by a worker that is gone.
         gone = await queue.register_worker()
         assert await queue.fetch_job(["turns"], gone) is not None
         await queue.unregister_worker(gone)
         async with member(conninfo, tmp_path) as one:
-            await until(one.mail.list_dead_letters)
-            (dead,) = await one.mail.list_dead_letters()
+            await until(one.queue.list_dead_letters)
+            (dead,) = await one.queue.list_dead_letters()
             assert "20 workers died" in dead.why
             assert asked(tmp_path) == []
             assert [reply.text for reply in await one.sent()] == [APOLOGY_TEXT]
@@ -393,12 +393,12 @@ async def test_a_turn_that_kills_its_workers_again_and_again_is_given_up(conninf
 
 async def test_a_summary_is_a_job_of_its_own_and_holds_no_turn_back(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
-        assert await idle.mail.defer_job(JobPayload(session=ONE, kind="summaries"))
-        assert not await idle.mail.defer_job(JobPayload(session=ONE, kind="summaries"))
+        assert await idle.queue.defer_job(JobPayload(session=ONE, kind="summaries"))
+        assert not await idle.queue.defer_job(JobPayload(session=ONE, kind="summaries"))
         assert await idle.say("hello")
         found = {job.queue: job.lock for job in await jobs(idle)}
         assert found == {"turns": ONE, "summaries": f"summary {ONE}"}
-        queue = idle.mail.job_queue.app.job_manager
+        queue = idle.queue.job_queue.app.job_manager
         worker = await queue.register_worker()
         assert await queue.fetch_job(["summaries"], worker) is not None
         assert await queue.fetch_job(["turns"], worker) is not None
@@ -422,7 +422,7 @@ async def test_a_summary_is_made_by_the_fleet_beside_the_turns(conninfo, tmp_pat
 async def test_a_summary_of_a_session_that_was_deleted_does_not_begin_it_anew(conninfo, tmp_path):
     async with member(conninfo, tmp_path) as one:
         summarising(one)
-        assert await one.mail.defer_job(JobPayload(session=ONE, kind="summaries"))
+        assert await one.queue.defer_job(JobPayload(session=ONE, kind="summaries"))
         await one.quiet()
         assert await one.service.store.position(ONE) == 0
 
@@ -466,7 +466,7 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
                 await one.say(text, session=session)
 
         async def all_wait():
-            return await one.mail.count_waiting_retries() == len(sessions)
+            return await one.queue.count_waiting_retries() == len(sessions)
 
         await until(all_wait)
         assert len(inner.requests) == 1
@@ -478,20 +478,20 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
         for session in sessions:
             said = [text for text in await one.texts(session) if text != "Fine."]
             assert said == ["one", "two", "three"]
-        assert await one.mail.list_dead_letters() == []
+        assert await one.queue.list_dead_letters() == []
 
 
 async def test_a_turn_is_given_up_when_its_provider_was_away_for_longer_than_it_may(
     conninfo, tmp_path
 ):
     async with member(conninfo, tmp_path, script=[BUSY] * 9, fleet={"retry_for_s": 60}) as one:
-        assert await one.mail.post(letter("hello", session=ONE))
+        assert await one.queue.post(inbound("hello", session=ONE))
         earlier = JobPayload(session=ONE, tries=20, failing_since=time.time() - 61)
 
         async def is_given_up() -> object:
             # The first attempt may be running, and then puts a job of its own there.
-            await one.mail.replace_queued_job(earlier, delay_s=0)
-            return await one.mail.list_dead_letters()
+            await one.queue.replace_queued_job(earlier, delay_s=0)
+            return await one.queue.list_dead_letters()
 
         await until(is_given_up)
-        assert "Overloaded" in (await one.mail.list_dead_letters())[0].why
+        assert "Overloaded" in (await one.queue.list_dead_letters())[0].why

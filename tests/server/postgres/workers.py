@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.server.served_agents import agent, letter
+from tests.server.served_agents import agent, inbound
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Text
 from trimtab.server.events.bus import LocalEventBus
@@ -66,12 +66,12 @@ class Member:
     """A part of the fleet in this process."""
 
     service: AgentService
-    mail: PostgresMessageQueue
+    queue: PostgresMessageQueue
     fleet: WorkerPool
     task: asyncio.Task[None]
 
     async def say(self, text: str, *, key: str = "", session: str = "default/helper/one") -> bool:
-        return await self.service.post(letter(text, key=key or text, session=session))
+        return await self.service.post(inbound(text, key=key or text, session=session))
 
     async def texts(self, session: str = "default/helper/one") -> list[str]:
         """What was said, in the order of the log."""
@@ -86,18 +86,18 @@ class Member:
     async def sent(self) -> list[OutboundMessage]:
         """The replies that are to leave, all of them, as if each had arrived."""
         found: list[OutboundMessage] = []
-        while replies := await self.mail.lease_replies(["phone"], limit=100, lease_s=60):
+        while replies := await self.queue.lease_replies(["phone"], limit=100, lease_s=60):
             for reply in replies:
                 found.append(reply)
-                await self.mail.mark_delivered(reply.number)
+                await self.queue.mark_delivered(reply.number)
         return found
 
     async def quiet(self) -> None:
-        """Until no letter waits and no job is left."""
-        manager = self.mail.job_queue.app.job_manager
+        """Until no message waits and no job is left."""
+        manager = self.queue.job_queue.app.job_manager
 
         async def done() -> bool:
-            return not await self.mail.depth() and not [*await manager.list_jobs_async()]
+            return not await self.queue.depth() and not [*await manager.list_jobs_async()]
 
         await until(done)
 
@@ -117,18 +117,18 @@ async def member(
     **session: Any,
 ) -> AsyncGenerator[Member]:
     """A member that works for the length of the block."""
-    store, mail = (
+    store, queue = (
         await PostgresStore.connect(conninfo),
         await PostgresMessageQueue.connect(conninfo),
     )
     answering = agent(provider or Holding(name, folder, script), store, tools=tools, **session)
     service = AgentService(
-        agents={"helper": answering}, store=store, queue=mail, event_bus=LocalEventBus()
+        agents={"helper": answering}, store=store, queue=queue, event_bus=LocalEventBus()
     )
-    made = WorkerPool(service, mail, timings=pace, **(fleet or {}))
+    made = WorkerPool(service, queue, timings=pace, **(fleet or {}))
     task = asyncio.create_task(made.run() if run else asyncio.sleep(0))
     try:
-        yield Member(service=service, mail=mail, fleet=made, task=task)
+        yield Member(service=service, queue=queue, fleet=made, task=task)
     finally:
         if run and not task.done():
             await made.drain(1)

@@ -1,4 +1,4 @@
-"""Where schedules are kept, with a mail that counts, so that both can be opened again."""
+"""Where schedules are kept, with a queue that counts, so that both can be opened again."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ AGENTS = ("helper",)
 
 
 class Refuses(Exception):
-    """What a mail says that does not take a letter."""
+    """What a queue says that does not take a message."""
 
 
 class Place:
-    """Schedules with the mail that their letters go to, as long as they are open."""
+    """Schedules with the queue that their messages go to, as long as they are open."""
 
     def __init__(self) -> None:
-        self.mail: Any = None
+        self.queue: Any = None
         """The `MessageQueue`."""
         self.refused: set[str] = set()
-        """Sessions whose letters are not taken."""
+        """Sessions whose messages are not taken."""
 
-    async def letters(self) -> list[InboundMessage]:
+    async def messages(self) -> list[InboundMessage]:
         """What was posted, in order."""
-        assert self.mail is not None
+        assert self.queue is not None
         found = [
-            await self.mail.pending(one, limit=9999)
-            for one in await self.mail.list_waiting_sessions()
+            await self.queue.pending(one, limit=9999)
+            for one in await self.queue.list_waiting_sessions()
         ]
-        return sorted((one for letters in found for one in letters), key=lambda one: one.number)
+        return sorted((one for messages in found for one in messages), key=lambda one: one.number)
 
     async def keys(self) -> list[str]:
-        return [letter.key for letter in await self.letters()]
+        return [inbound.key for inbound in await self.messages()]
 
     async def unknown(self, _session: str, _key: str) -> None:
         """No log has any key."""
 
-    def check(self, letter: InboundMessage) -> None:
-        if letter.session in self.refused:
-            raise Refuses(letter.session)
+    def check(self, inbound: InboundMessage) -> None:
+        if inbound.session in self.refused:
+            raise Refuses(inbound.session)
 
 
 class Files(Place):
@@ -66,18 +66,18 @@ class Files(Place):
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[ScheduleStore]:
         store = FileStore(self.root, fsync=False)
-        mail = self.mail = await SqliteMessageQueue.open(store, fsync=False)
-        post = mail.post_in_transaction
+        queue = self.queue = await SqliteMessageQueue.open(store, fsync=False)
+        post = queue.post_in_transaction
 
         def checked(connection: Connection, inbound: InboundMessage) -> bool:
             self.check(inbound)
             return post(connection, inbound)
 
-        mail.post_in_transaction = checked
+        queue.post_in_transaction = checked
         try:
-            yield SqliteScheduleStore(mail)
+            yield SqliteScheduleStore(queue)
         finally:
-            await mail.close()
+            await queue.close()
             await store.close()
 
 
@@ -88,18 +88,18 @@ class Postgres(Place):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[ScheduleStore]:
-        mail = self.mail = await PostgresMessageQueue.connect(self.conninfo)
+        queue = self.queue = await PostgresMessageQueue.connect(self.conninfo)
 
-        async def post(letter: InboundMessage, connection: Any) -> bool:
-            self.check(letter)
-            return await mail.post_in_transaction(letter, connection)
+        async def post(inbound: InboundMessage, connection: Any) -> bool:
+            self.check(inbound)
+            return await queue.post_in_transaction(inbound, connection)
 
-        opened = PostgresScheduleStore(mail.borrow_connection, post)
+        opened = PostgresScheduleStore(queue.borrow_connection, post)
         try:
             yield opened
         finally:
             await opened.close()
-            await mail.close()
+            await queue.close()
 
 
 def at(text: str, zone: str = ZURICH, *, fold: int = 0) -> float:

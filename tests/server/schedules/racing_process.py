@@ -26,20 +26,20 @@ def stop(word: str) -> None:
         signal.pause()
 
 
-async def killed_before_the_letter(where: str, now: float) -> None:
+async def killed_before_the_message(where: str, now: float) -> None:
     class Stopping(Postgres):
-        def check(self, letter: InboundMessage) -> None:
+        def check(self, inbound: InboundMessage) -> None:
             stop("claimed")
 
     async with Stopping(where).open() as schedules:
         await schedules.run_next_due(now, AGENTS)
 
 
-async def killed_behind_the_letter(where: str, now: float) -> None:
+async def killed_behind_the_message(where: str, now: float) -> None:
     def never(*_: Any) -> None:
         stop("posted")
 
-    # The letter is in the transaction; that it ran is not yet.
+    # The message is in the transaction; that it ran is not yet.
     sqlite.move_schedule = never
     async with Files(Path(where)).open() as schedules:
         await schedules.run_next_due(now, AGENTS)
@@ -59,8 +59,8 @@ async def race(where: str, now: float) -> None:
 def main() -> None:
     what, where, now = sys.argv[1:]
     verbs = {
-        "claimed": killed_before_the_letter,
-        "posted": killed_behind_the_letter,
+        "claimed": killed_before_the_message,
+        "posted": killed_behind_the_message,
         "race": race,
     }
     asyncio.run(verbs[what](where, float(now)))

@@ -72,9 +72,9 @@ async def test_what_is_resumed_beside_the_server_runs_within_a_moment(tmp_path, 
     due = []
     async with place.open() as serving:
         await serving.upsert(schedule(when="* * * * *", now=NOON, paused=True))
-        place.mail.on_posted = due.append
+        place.queue.on_posted = due.append
         runner = ScheduleRunner(serving, AGENTS, clock=lambda: NOON + 120)
-        place.mail.database.on_foreign_write.append(runner.wake)
+        place.queue.database.on_foreign_write.append(runner.wake)
         running = asyncio.create_task(runner.run())
         async with open_schedules(str(tmp_path)) as mine:
             await execute_schedule_command(mine, "resume", MORNING, NOON)

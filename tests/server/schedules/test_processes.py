@@ -59,21 +59,21 @@ async def test_two_processes_on_one_database_run_each_once(database):
     assert all(counts), "one of them did all the work: there was no race"
 
 
-async def test_a_run_is_a_letter_and_a_job_in_one_transaction_or_neither(database):
+async def test_a_run_is_a_message_and_a_job_in_one_transaction_or_neither(database):
     def jobs():
         with psycopg.connect(database) as connection:
             query = "SELECT count(*) FROM trimtab_queue.procrastinate_jobs"
             return connection.execute(query).fetchall()[0][0]
 
-    class SecondLetterRefused(Postgres):
+    class SecondMessageRefused(Postgres):
         posted = 0
 
-        def check(self, letter):
+        def check(self, inbound):
             self.posted += 1
             if self.posted == 2:
-                raise Refuses(letter.key)
+                raise Refuses(inbound.key)
 
-    place = SecondLetterRefused(database)
+    place = SecondMessageRefused(database)
     async with place.open() as schedules:
         await schedules.upsert(schedule(when="* * * * *", now=NOON - 120, catch_up="all"))
         with pytest.raises(ScheduleNotPosted):
@@ -81,11 +81,11 @@ async def test_a_run_is_a_letter_and_a_job_in_one_transaction_or_neither(databas
         assert (await place.keys(), jobs(), await schedules.list_runs()) == ([], 0, [])
         assert await schedules.next_due(AGENTS) == NOON - 60
         assert await run(schedules, NOON) == 1
-        # One job for the session, whatever number of letters it has.
+        # One job for the session, whatever number of messages it has.
         assert (len(await place.keys()), jobs(), len(await schedules.list_runs())) == (2, 1, 2)
 
 
-async def test_a_process_killed_between_claim_and_letter_leaves_the_run_to_others(database):
+async def test_a_process_killed_between_claim_and_message_leaves_the_run_to_others(database):
     place = Postgres(database)
     async with place.open() as schedules:
         await schedules.upsert(schedule(when="* * * * *", now=NOON - 60))
@@ -101,7 +101,7 @@ async def test_a_process_killed_between_claim_and_letter_leaves_the_run_to_other
         assert len(await schedules.list_runs()) == 1
 
 
-async def test_a_process_killed_behind_the_letter_does_not_make_it_two(tmp_path):
+async def test_a_process_killed_behind_the_message_does_not_make_it_two(tmp_path):
     place = Files(tmp_path)
     async with place.open() as schedules:
         await schedules.upsert(schedule(when="* * * * *", now=NOON - 60))

@@ -1,4 +1,4 @@
-"""The clock as a door: it runs what is due when it is, and sleeps until then."""
+"""The runner of schedules: it runs what is due when it is, and sleeps until then."""
 
 import asyncio
 import time
@@ -18,10 +18,10 @@ NOON = at("2026-11-15 12:00")
 
 
 @asynccontextmanager
-async def running(door):
-    task = asyncio.create_task(door.run())
+async def running(runner):
+    task = asyncio.create_task(runner.run())
     try:
-        yield door
+        yield runner
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -34,16 +34,19 @@ async def until(holds):
 
 
 async def test_what_is_added_meanwhile_is_run_when_it_is_due(kept, place):
-    door = ScheduleRunner(kept, AGENTS, poll_s=600)
-    async with running(door):
+    runner = ScheduleRunner(kept, AGENTS, poll_s=600)
+    async with running(runner):
         soon = float(int(time.time()) + 1)
         await kept.upsert(schedule(when="* * * * *", now=soon, next_run_at=soon))
-        door.wake()
+        runner.wake()
         await until(place.keys)
-    (letter,) = await place.letters()
-    assert letter.message.text == "What is new?"
-    assert (letter.session, letter.route.channel) == ("default/helper/telegram:123456", "telegram")
-    assert letter.at >= soon
+    (inbound,) = await place.messages()
+    assert inbound.message.text == "What is new?"
+    assert (inbound.session, inbound.route.channel) == (
+        "default/helper/telegram:123456",
+        "telegram",
+    )
+    assert inbound.at >= soon
 
 
 class Counted:
@@ -75,9 +78,9 @@ async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
     async def looked(times):
         return counted.asked == 2 + times
 
-    async with running(ScheduleRunner(counted, AGENTS, clock=lambda: NOON, poll_s=600)) as door:
+    async with running(ScheduleRunner(counted, AGENTS, clock=lambda: NOON, poll_s=600)) as runner:
         await until(lambda: looked(1))
-        door.wake()
+        runner.wake()
         await until(lambda: looked(2))
         # It has gone back to sleep: others run, and it does not ask again.
         for _ in range(50):
@@ -88,8 +91,8 @@ async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
 async def test_a_store_that_is_away_does_not_end_it(kept, place):
     await kept.upsert(schedule(when="* * * * *", now=NOON))
     away: Any = Counted(kept, 2)
-    door = ScheduleRunner(away, AGENTS, clock=lambda: NOON + 60, poll_s=0.01)
-    async with running(door):
+    runner = ScheduleRunner(away, AGENTS, clock=lambda: NOON + 60, poll_s=0.01)
+    async with running(runner):
         await until(place.keys)
 
 
@@ -124,8 +127,8 @@ async def test_it_ends_when_it_is_asked_to_though_the_cancellation_was_lost():
 
 
 async def test_nothing_is_delivered_to_a_clock(kept):
-    door = ScheduleRunner(kept, AGENTS)
+    runner = ScheduleRunner(kept, AGENTS)
     reply = OutboundMessage(session="s", seq=1, text="x", route=CHAT, key="k")
     with pytest.raises(Undeliverable):
-        await door.deliver(reply)
-    assert (door.name, door.routes) == ("schedule", ())
+        await runner.deliver(reply)
+    assert (runner.name, runner.routes) == ("schedule", ())

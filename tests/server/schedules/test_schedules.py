@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
 
 
-async def test_a_run_that_is_due_becomes_one_letter_and_the_next_time_is_set(kept, place):
+async def test_a_run_that_is_due_becomes_one_message_and_the_next_time_is_set(kept, place):
     await kept.upsert(schedule(when="*/10 * * * *", now=NOON))
     assert await kept.next_due(AGENTS) == NOON + 600
     assert await run(kept, NOON + 599) == 0
@@ -208,11 +208,11 @@ async def test_what_cannot_be_posted_stays_due_and_holds_up_nobody(kept, place):
     place.refused.add("default/helper/full")
     with pytest.raises(ScheduleNotPosted, match="default/helper/a is due but cannot run"):
         await kept.run_next_due(NOON + 60, AGENTS)
-    door = ScheduleRunner(kept, AGENTS, clock=lambda: NOON + 60)
-    await door.run_due()
+    runner = ScheduleRunner(kept, AGENTS, clock=lambda: NOON + 60)
+    await runner.run_due()
     assert [key.split("/")[3] for key in await place.keys()] == ["b"]
     place.refused.clear()
-    await door.run_due()
+    await runner.run_due()
     assert [key.split("/")[3] for key in await place.keys()] == ["b", "a"]
 
 
@@ -268,8 +268,8 @@ async def test_what_is_run_by_hand_runs_besides(kept, place):
     await kept.pause("default/helper/morning")
     assert await kept.run_now("default/helper/morning", NOON + 60.5)
     assert not await kept.run_now("default/helper/other", NOON + 60.5)
-    (letter,) = await place.letters()
-    assert (letter.message.text, letter.route) == ("What is new?", CHAT)
+    (inbound,) = await place.messages()
+    assert (inbound.message.text, inbound.route) == ("What is new?", CHAT)
     (line,) = await kept.list_runs()
     assert (line.due, line.at, line.reason) == (NOON + 60.5, NOON + 60.5, "")
     found = await kept.get("default/helper/morning")

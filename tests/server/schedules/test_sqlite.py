@@ -8,6 +8,7 @@ from tests.server.schedules.places import Files, at, run, schedule
 from tests.stores.folders import holding
 from trimtab.errors import StoreUnavailable
 from trimtab.log.message import make_text_message
+from trimtab.server.schedules.schedule import schedule_from_json, schedule_to_json
 from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.sqlite.database import SqliteDatabase
 from trimtab.session import Session
@@ -20,6 +21,12 @@ NOON = at("2026-11-15 12:00")
 @pytest.fixture
 def place(tmp_path):
     return Files(tmp_path)
+
+
+async def test_a_schedule_of_a_later_release_is_refused():
+    later = {**schedule_to_json(schedule(when="* * * * *", now=NOON)), "v": 2}
+    with pytest.raises(ValueError, match="unknown schedule version 2; upgrade trimtab"):
+        schedule_from_json(later)
 
 
 async def test_a_run_that_was_answered_before_is_not_posted_again(place):
@@ -57,16 +64,16 @@ async def test_a_schedule_that_is_changed_while_it_is_to_run_runs_as_it_is(place
         assert isinstance(schedules, SqliteScheduleStore)
         was = schedule(when="* * * * *", now=NOON)
         await schedules.upsert(was)
-        is_in_log, changes = place.mail.is_in_log, iter([replace(was, message="Changed.")])
+        is_in_log, changes = place.queue.is_in_log, iter([replace(was, message="Changed.")])
 
         async def meanwhile(message):
             for changed in changes:
                 await schedules.upsert(changed)
             return await is_in_log(message)
 
-        place.mail.is_in_log = meanwhile
+        place.queue.is_in_log = meanwhile
         assert await run(schedules, NOON + 60) == 1
-        assert [one.message.text for one in await place.letters()] == ["Changed."]
+        assert [one.message.text for one in await place.messages()] == ["Changed."]
 
 
 async def test_what_is_removed_is_in_no_byte_of_any_file(place):

@@ -36,7 +36,7 @@ class Life:
         )
         self.tools = {tool.name: tool for tool in made}
         service.agents["helper"].tools = made
-        self.door = ScheduleRunner(self.schedules, AGENTS, clock=lambda: self.now)
+        self.runner = ScheduleRunner(self.schedules, AGENTS, clock=lambda: self.now)
         return self
 
     def _woken(self):
@@ -64,7 +64,7 @@ async def test_what_is_asked_for_later_is_answered_later_in_the_chat_that_asked(
     assert [reply.text for reply in await house.sent()] == ["I will."]
     assert life.woken == 1
     life.now += 1200
-    await life.door.run_due()
+    await life.runner.run_due()
     await house.turns.wait_until_idle()
     (reply,) = await house.sent()
     assert (reply.text, reply.route, reply.session) == ("Your tea is ready.", PHONE, SESSION)
@@ -101,7 +101,7 @@ async def test_a_call_that_is_made_again_makes_one_schedule(life):
     assert (await life.call("schedule_task", **TASK)).split(".")[0] == first.split(".")[0]
     assert len(await life.schedules.find()) == 1
     life.now += 1200
-    await life.door.run_due()
+    await life.runner.run_due()
     assert (
         await life.call("schedule_task", **TASK)
         == f"{derive_schedule_number('k')} was scheduled and has run."

@@ -100,7 +100,7 @@ async def test_what_fails_between_leaves_a_turn_that_can_be_done_again(memory):
     session = await create(memory)
 
     async def fails() -> bool:
-        raise ConnectionError("the mail is away")
+        raise ConnectionError("the queue is away")
 
     provider = ScriptedProvider("anthropic", ["Done."])
     with pytest.raises(ConnectionError):

@@ -42,21 +42,6 @@ FOREIGN_SETTING_HINTS = {
 }
 """Names that other systems use, and the equivalent here."""
 
-RENAMED_SETTINGS = {
-    "at_once": "max_concurrent_turns",
-    "tenant_at_once": "max_concurrent_turns_per_tenant",
-    "max_body": "max_body_bytes",
-    "rate": "requests_per_minute",
-    "max_waiting": "max_queued_messages",
-    "drain": "shutdown_timeout",
-    "origins": "allowed_origins",
-    "max_file": "max_file_bytes",
-    "says": "message",
-    "missed": "catch_up",
-    "late": "catch_up_window",
-}
-"""Old names of settings, and their current names."""
-
 TOOL_KIND_SYNONYMS = {
     "bash": "shell",
     "sh": "shell",
@@ -75,8 +60,6 @@ def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
         return f"did you mean {same}?"
     if name == "max_tokens" and "max_output_tokens" in own:
         return "did you mean max_output_tokens?"
-    if RENAMED_SETTINGS.get(same) in own:
-        return f"it is now called {RENAMED_SETTINGS[same]}"
     if same in FOREIGN_SETTING_HINTS:
         return FOREIGN_SETTING_HINTS[same]
     if close := get_close_matches(same, own, n=1, cutoff=0.85):

@@ -19,7 +19,6 @@ from trimtab.dialects.provider_safe_values import (
 )
 from trimtab.dialects.wire_content import convert_tool_output_to_content, require_string_call_fields
 from trimtab.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
-from trimtab.prompt.render import RENDERER_VERSION
 
 CALL_ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 THINKING_BLOCK_TYPES = ("thinking", "redacted_thinking")
@@ -157,9 +156,7 @@ def _serialize_media(part: Media) -> dict[str, Any]:
     return {**extra, "type": part.kind, "source": source}
 
 
-def render_anthropic_block(
-    part: Part, is_native: bool, renderer_version: int = RENDERER_VERSION
-) -> dict[str, Any] | None:
+def render_anthropic_block(part: Part, is_native: bool) -> dict[str, Any] | None:
     """Render the block for a request; return None for one that Anthropic would reject or does not
     know.
 
@@ -171,35 +168,30 @@ def render_anthropic_block(
                 return None
             return _serialize_text(part) if is_native else {"type": "text", "text": part.text}
         case ToolCall():
-            as_said = is_native and renderer_version < 5
-            name = part.name if as_said else make_valid_tool_name(part.name, MAX_TOOL_NAME_CHARS)
+            name = make_valid_tool_name(part.name, MAX_TOOL_NAME_CHARS)
             call_id = make_valid_call_id(part.id, CALL_ID_PATTERN)
             out: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": name}
             out["input"] = parse_tool_arguments(part.arguments)
         case ToolResult():
-            out = _render_result(part, is_native, renderer_version)
+            out = _render_result(part, is_native)
         case Media():
             return _serialize_media(part) if is_native else _render_media(part)
         case OpaqueBlock():
             return cast("dict[str, Any]", part.data) if is_native else None
     if is_native and part.extra is not None:
         extra = dict(part.extra)
-        if renderer_version > 4 and "content" in extra and extra["content"] is None:
+        if "content" in extra and extra["content"] is None:
             del extra["content"]  # a result that holds nothing has no content
         return {**extra, **out}
     return out
 
 
-def _render_result(part: ToolResult, is_native: bool, renderer_version: int) -> dict[str, Any]:
+def _render_result(part: ToolResult, is_native: bool) -> dict[str, Any]:
     out: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": make_valid_call_id(part.call_id, CALL_ID_PATTERN),
     }
-    if (
-        renderer_version > 4
-        and part.is_error
-        and any(isinstance(each, Media) for each in part.content)
-    ):
+    if part.is_error and any(isinstance(each, Media) for each in part.content):
         # With a picture in it, a result may not be called an error: its words say so instead.
         part = replace(with_error_prefix(part), is_error=False)
     if part.is_error:
@@ -208,9 +200,7 @@ def _render_result(part: ToolResult, is_native: bool, renderer_version: int) -> 
     if part.plain and isinstance(first, Text) and (first.extra is None or not is_native):
         out["content"] = first.text
     elif part.content:
-        rendered = (
-            render_anthropic_block(each, is_native, renderer_version) for each in part.content
-        )
+        rendered = (render_anthropic_block(each, is_native) for each in part.content)
         inner = [block for block in rendered if block is not None]
         if inner:
             out["content"] = inner

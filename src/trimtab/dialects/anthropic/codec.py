@@ -48,7 +48,7 @@ from trimtab.model_families import (
     without_family_tag,
     without_thinking,
 )
-from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
+from trimtab.prompt.render import JoinText, Prompt, PromptBlock
 
 name: str = "anthropic"
 allows_system_notices: bool = False
@@ -160,24 +160,20 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_anthropic_tool)
 
 
-def render_round_blocks(
-    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
-) -> list[PromptBlock]:
+def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
     """Render a round with the results right after the calls: Anthropic wants them first."""
     said: list[PromptBlock] = []
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
     for message in round_messages:
         own = message.origin == name
-        role = "assistant" if message.role == "assistant" else "user"
-        if message.role == "system" and (own or renderer_version > 4):
-            role = "system"
+        role = "user" if message.role == "tool" else message.role
         target = said if role == "assistant" else others
         empty = True
-        if renderer_version > 4 and has_foreign_thinking(message, model):
+        if has_foreign_thinking(message, model):
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
         for part in message.parts:
-            body = render_anthropic_block(part, own, renderer_version)
+            body = render_anthropic_block(part, own)
             if body is None:
                 continue
             empty = False
@@ -193,7 +189,7 @@ def render_round_blocks(
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     system, tools, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
     messages = _group_blocks_into_messages(prompt, bodies)
-    params = prompt.params if prompt.renderer < 5 else _select_accepted_params(prompt, messages)
+    params = _select_accepted_params(prompt, messages)
     out = {**params, "model": prompt.model, prompt.output_param: prompt.max_output}
     if system:
         first = system[0]
@@ -255,8 +251,6 @@ def _resolve_block_roles(prompt: Prompt) -> list[str]:
     Not every model accepts one. Otherwise it gets the user's role.
     """
     roles = [block.role for block in prompt.blocks]
-    if prompt.renderer < 5:
-        return roles
     taken = accepts_inline_system_messages(prompt.rules_model)
     for index, role in enumerate(roles):
         if role != "system":

@@ -60,7 +60,7 @@ from trimtab.model_families import (
     without_family_tag,
     without_thinking,
 )
-from trimtab.prompt.render import RENDERER_VERSION, Prompt, PromptBlock
+from trimtab.prompt.render import Prompt, PromptBlock
 
 name: str = "openai_chat"
 allows_system_notices: bool = True
@@ -255,9 +255,7 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_chat_tool)
 
 
-def render_round_blocks(
-    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
-) -> list[PromptBlock]:
+def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
     """Render one assistant message, then the results, then the rest: results must directly follow
     calls."""
     said: dict[str, Any] | None = None
@@ -265,26 +263,15 @@ def render_round_blocks(
     others: list[PromptBlock] = []
     for message in round_messages:
         own = message.origin == name
-        if renderer_version > 4 and (
-            has_foreign_thinking(message, model) or is_served_by_openai(model)
-        ):
+        if has_foreign_thinking(message, model) or is_served_by_openai(model):
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
-        results += (
-            _render_result_block(message, result, own, renderer_version)
-            for result in message.results
-        )
+        results += (_render_result_block(message, result, own) for result in message.results)
         if message.role == "assistant":
-            if renderer_version > 4:
-                message = _with_valid_tool_names(message, model)  # noqa: PLW2901 - as this server takes it
+            message = _with_valid_tool_names(message, model)  # noqa: PLW2901 - as this server takes it
             wire = _render_assistant(message, own)
             said = wire if said is None else _merge_messages(said, wire)
         elif body := _render_other(message, own):
-            if (
-                renderer_version > 4
-                and body["role"] == "developer"
-                and model
-                and not is_openai_model(model)
-            ):
+            if body["role"] == "developer" and model and not is_openai_model(model):
                 body["role"] = "system"  # as everybody else calls it
             others.append(PromptBlock(role=body["role"], body=body))
     start = [] if said is None else [PromptBlock(role="assistant", body=said)]
@@ -305,19 +292,14 @@ def _with_valid_tool_names(message: Message, model: str) -> Message:
     return replace(message, parts=tuple(parts)) if message.calls else message
 
 
-def _render_result_block(
-    message: Message, result: ToolResult, is_native: bool, renderer_version: int
-) -> PromptBlock:
+def _render_result_block(message: Message, result: ToolResult, is_native: bool) -> PromptBlock:
     body: dict[str, Any] = {
         "role": "tool",
         "tool_call_id": make_valid_call_id(result.call_id, CALL_ID_PATTERN),
     }
     if is_native and message.extra is not None:
         body = {**message.extra, **body}
-    said = with_error_prefix(result) if renderer_version > 4 else result
-    body["content"] = render_chat_result_content(said, is_native) or (
-        [] if renderer_version < 5 and not said.plain else ""
-    )
+    body["content"] = render_chat_result_content(with_error_prefix(result), is_native) or ""
     return PromptBlock(role="tool", body=body)
 
 
@@ -390,11 +372,6 @@ def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
     return PromptBlock(role=block.role, body={**block.body, "content": content})
 
 
-def _uses_current_rules(prompt: Prompt, *, for_openai: bool) -> bool:
-    """Whether a request follows today's rules, for a model of OpenAI or for another."""
-    return prompt.renderer > 4 and is_openai_model(prompt.rules_model) is for_openai
-
-
 def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireObject]:
     """Join adjacent messages of one role: the chat templates of many open models reject two in a
     row."""
@@ -424,29 +401,23 @@ def _as_part_list(content: Any) -> list[Any]:
 
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
+    is_openai = is_openai_model(prompt.rules_model)
     # Who serves other models is not known, and some of them take more.
-    params = (
-        drop_foreign_parameters(name, prompt.params)
-        if _uses_current_rules(prompt, for_openai=True)
-        else prompt.params
-    )
+    params = drop_foreign_parameters(name, prompt.params) if is_openai else prompt.params
     kept = {key: value for key, value in params.items() if key not in _OUTPUT_LIMIT_PARAMS}
     out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
     if prompt.tools:
         out["tools"] = list(prompt.tools)
-    head = (
-        render_round_blocks([message], prompt.renderer, prompt.rules_model)
-        for message in prompt.system
-    )
+    head = (render_round_blocks([message], prompt.rules_model) for message in prompt.system)
     system = [block.body for found in head for block in found]
     messages = [*system, *(block.body for block in prompt.blocks)]
     if accepts_cache_breakpoints(prompt.rules_model):
         messages = add_cache_breakpoints_to_messages(messages, len(system), prompt.marks)
-    elif _uses_current_rules(prompt, for_openai=False):
+    elif not is_openai:
         messages = _merge_neighbours_of_one_role(messages)
     if prompt.volatile:
         tail = {"role": "user", "content": prompt.volatile}
-        joined = prompt.renderer > 4 and bool(messages) and _can_merge(messages[-1], tail)
+        joined = bool(messages) and _can_merge(messages[-1], tail)
         messages = (
             [*messages[:-1], _merge_messages(messages[-1], tail)] if joined else [*messages, tail]
         )

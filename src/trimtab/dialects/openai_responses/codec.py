@@ -59,7 +59,7 @@ from trimtab.dialects.wire_content import (
     require_valid_content,
 )
 from trimtab.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
-from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
+from trimtab.prompt.render import JoinText, Prompt, PromptBlock
 
 name: str = "openai_responses"
 allows_system_notices: bool = True
@@ -204,30 +204,19 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_responses_tool)
 
 
-def render_round_blocks(
-    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
-) -> list[PromptBlock]:
+def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
     said = [message for message in round_messages if message.role == "assistant"]
-    if renderer_version < 5:
-        model = ""
     thinks = detect_reasoning_support(model) is not False
-    bodies = (
-        render_assistant_items(
-            said, model=model, model_reasons=thinks, renderer_version=renderer_version
-        )
-        if said
-        else []
-    )
+    bodies = render_assistant_items(said, model=model, model_reasons=thinks) if said else []
     others: list[dict[str, Any]] = []
     for message in round_messages:
         own = message.origin == name
         if message.role == "assistant" and own:
             continue
-        bodies += (render_result_item(result, own, renderer_version) for result in message.results)
+        bodies += (render_result_item(result, own) for result in message.results)
         if message.role != "assistant":
             others += _render_input(message, own)
-    if renderer_version > 2:
-        bodies = match_result_types_to_calls(bodies)
+    bodies = match_result_types_to_calls(bodies)
     return [PromptBlock(role="", body=body) for body in [*bodies, *others]]
 
 
@@ -243,7 +232,7 @@ def _render_input(message: Message, is_native: bool) -> list[dict[str, Any]]:
 
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
-    params = prompt.params if prompt.renderer < 5 else drop_foreign_parameters(name, prompt.params)
+    params = drop_foreign_parameters(name, prompt.params)
     out = {"store": False, **params, "model": prompt.model}
     out[prompt.output_param] = prompt.max_output
     if not out["store"] and _should_include_reasoning(prompt):
@@ -275,8 +264,6 @@ def _should_include_reasoning(prompt: Prompt) -> bool:
 
     For an unknown model the caller's own `include` decides.
     """
-    if prompt.renderer < 3:
-        return True
     known = detect_reasoning_support(prompt.rules_model)
     return prompt.params.get("include") is None if known is None else known
 

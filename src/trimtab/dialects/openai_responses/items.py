@@ -34,7 +34,6 @@ from trimtab.dialects.wire_content import (
 )
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.model_families import has_foreign_thinking, without_thinking
-from trimtab.prompt.render import RENDERER_VERSION
 
 DIALECT_NAME = "openai_responses"
 MAX_CALL_ID_CHARS = 64
@@ -235,11 +234,7 @@ def serialize_result_item(result: ToolResult) -> dict[str, Any]:
 
 
 def render_assistant_items(
-    messages: Sequence[Message],
-    *,
-    model: str = "",
-    model_reasons: bool = True,
-    renderer_version: int = RENDERER_VERSION,
+    messages: Sequence[Message], *, model: str = "", model_reasons: bool = True
 ) -> list[dict[str, Any]]:
     """Render everything that the model wrote in one round.
 
@@ -256,9 +251,7 @@ def render_assistant_items(
             written = serialize_assistant_items(bare if left_out else message)
             # By its id the server would know that an item was made with reasoning.
             unnamed = (_without_id(item) for item in written) if left_out else written
-            items += (_with_wire_id(item) for item in unnamed)
-            if renderer_version > 4:
-                items = [_with_required_values(item) for item in items]
+            items += (_with_required_values(_with_wire_id(item)) for item in unnamed)
         else:
             items += _render_foreign(message)
     while items and items[-1].get("type") == "reasoning":
@@ -310,19 +303,16 @@ def _render_foreign(message: Message) -> list[dict[str, Any]]:
     return items
 
 
-def render_result_item(
-    result: ToolResult, is_native: bool, renderer_version: int = RENDERER_VERSION
-) -> dict[str, Any]:
+def render_result_item(result: ToolResult, is_native: bool) -> dict[str, Any]:
     if is_native:
         out = serialize_result_item(result)
         out["call_id"] = make_valid_call_id(result.call_id, CALL_ID_PATTERN)
         out.setdefault("output", "")
-        if renderer_version > 4 and out["type"] in TEXT_RESULT_ITEM_TYPES:
+        if out["type"] in TEXT_RESULT_ITEM_TYPES:
             out["output"] = _to_sendable_output(out["output"])
         return out
     call_id = make_valid_call_id(result.call_id, CALL_ID_PATTERN)
-    result = with_error_prefix(result) if renderer_version > 4 else result
-    output = render_responses_content(result.content, allow_media=True)
+    output = render_responses_content(with_error_prefix(result).content, allow_media=True)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimtab.log.event import EVENT_FORMAT_VERSION as EVENTS
+from trimtab.errors import NewerLogError, UnreleasedLogError
 from trimtab.log.event import CallOutcome, Event, MessageAdded, Settings, Usage, event_from_json
 from trimtab.log.events_undone_by_rewinds import select_events_in_force
 from trimtab.log.message import Message
@@ -24,7 +24,9 @@ from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
 
 
 def is_trimtab_log_line(line: JsonLine) -> bool:
-    return {"v", "seq", "at", "kind"} <= line.data.keys() or _is_export_head(line)
+    names = line.data.keys()
+    is_event = {"seq", "at", "kind"} <= names and bool({"version", "v"} & names)
+    return is_event or _is_export_head(line)
 
 
 def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
@@ -74,9 +76,21 @@ def _is_export_head(line: JsonLine) -> bool:
 def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
     """Return the events of an export. Raise if the export is incomplete."""
     head, body, end = lines[0], lines[1:-1], lines[-1]
-    version, count = head.data.get("v"), head.data.get("events")
+    version, count = head.data.get("version"), head.data.get("events")
+    if version is None:
+        raise UnreadableRecording(
+            path,
+            head.number,
+            "this export was written before the first release of trimtab; this release cannot read "
+            "it: replay it with the trimtab that wrote it",
+        )
     if version != EXPORT:
-        raise UnreadableRecording(path, head.number, _newer_version_text("export", version, EXPORT))
+        raise UnreadableRecording(
+            path,
+            head.number,
+            f"this export has format version {version}, but this release reads versions up to "
+            f"{EXPORT}: upgrade trimtab to replay it",
+        )
     if end.data.get("trimtab") != FOOTER_KIND or len(body) != count:
         raise UnreadableRecording(
             path,
@@ -87,17 +101,9 @@ def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
 
 
 def _parse_event(path: Path, line: JsonLine) -> Event:
-    version = line.data.get("v")
-    if isinstance(version, int) and version > EVENTS:
-        raise UnreadableRecording(path, line.number, _newer_version_text("event", version, EVENTS))
     try:
         return event_from_json(line.data)
+    except (NewerLogError, UnreleasedLogError) as error:
+        raise UnreadableRecording(path, line.number, str(error)) from error
     except (LookupError, TypeError, ValueError) as error:
         raise UnreadableRecording(path, line.number, "expected a log event") from error
-
-
-def _newer_version_text(record_kind: str, version: object, newest: int) -> str:
-    return (
-        f"this {record_kind} has format version {version}, but this release reads versions up to "
-        f"{newest}: upgrade trimtab to replay it"
-    )

@@ -64,10 +64,10 @@ awake AS (
     DELETE FROM trimtab.dead USING newest WHERE newest.epoch <= $2 AND session = $3
 ),
 kept AS (
-    INSERT INTO trimtab.outbox (session, key, door, body)
-    SELECT $3, new.key, new.door, new.body
+    INSERT INTO trimtab.outbox (session, key, channel, body)
+    SELECT $3, new.key, new.channel, new.body
     FROM standing, unnest($5::text[], $6::text[], $7::text[])
-        WITH ORDINALITY AS new (key, door, body, place)
+        WITH ORDINALITY AS new (key, channel, body, place)
     WHERE standing.epoch <= $2
     ORDER BY new.place
     ON CONFLICT (key) DO NOTHING
@@ -126,10 +126,10 @@ resting AS (
     ON CONFLICT (session) DO UPDATE SET why = excluded.why, at = excluded.at
 ),
 kept AS (
-    INSERT INTO trimtab.outbox (session, key, door, body)
-    SELECT $3, new.key, new.door, new.body
+    INSERT INTO trimtab.outbox (session, key, channel, body)
+    SELECT $3, new.key, new.channel, new.body
     FROM there, unnest($7::text[], $8::text[], $9::text[])
-        WITH ORDINALITY AS new (key, door, body, place)
+        WITH ORDINALITY AS new (key, channel, body, place)
     ORDER BY new.place
     ON CONFLICT (key) DO NOTHING
 )
@@ -169,11 +169,11 @@ SELECT EXISTS (SELECT FROM dead UNION ALL SELECT FROM again),
 -- name: outgoing
 WITH head AS (
     SELECT number FROM trimtab.outbox AS one
-    WHERE state = 'waiting' AND due <= now() AND door = ANY ($1::text[])
+    WHERE state = 'waiting' AND due <= now() AND channel = ANY ($1::text[])
         AND NOT EXISTS (
             SELECT FROM trimtab.outbox AS earlier
             WHERE earlier.session = one.session AND earlier.state = 'waiting'
-                AND earlier.number < one.number AND earlier.door = ANY ($1::text[]))
+                AND earlier.number < one.number AND earlier.channel = ANY ($1::text[]))
     ORDER BY number LIMIT $2
     FOR UPDATE SKIP LOCKED
 )
@@ -214,10 +214,10 @@ DELETE FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting';
 DELETE FROM trimtab.dead WHERE session = $1;
 
 -- Rows that may contain what is erased, locked against changes.
--- name: said_in_letters
+-- name: said_in_messages
 SELECT number, body FROM trimtab.inbox WHERE session = $1 AND key = ANY ($2::text[]) FOR UPDATE;
 
--- name: rewrite_letter
+-- name: rewrite_message
 UPDATE trimtab.inbox SET body = $3 WHERE session = $1 AND number = $2;
 
 -- name: said_in_waiting

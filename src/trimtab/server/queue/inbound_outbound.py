@@ -61,8 +61,8 @@ class OutboundMessage:
 
 
 QUEUE_RECORD_VERSION = 1
-"""Version of the stored format. If it changes, `check_queue_record_version` must read the old
-one."""
+"""Version of the stored format. If a later release changes it, `check_queue_record_version` must
+read the old one."""
 
 QueueRecord = Mapping[str, Any]
 
@@ -86,15 +86,13 @@ def check_queue_record_version(record: QueueRecord) -> QueueRecord:
 def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
     """Return the record of an incoming message."""
     return {
-        "kind": "letter",
         "number": inbound.number,
         "session": inbound.session,
         "key": inbound.key,
         "at": inbound.at,
         "message": message_to_json(inbound.message),
         "route": route_to_record(inbound.route) if inbound.route is not None else None,
-        # Older releases have no such field, and ignore it.
-        **({"request_id": inbound.request_id} if inbound.request_id else {}),
+        "request_id": inbound.request_id,
     }
 
 
@@ -105,7 +103,7 @@ def inbound_from_record(record: QueueRecord) -> InboundMessage:
         message=message_from_json(record["message"]),
         key=record["key"],
         at=record["at"],
-        request_id=record.get("request_id", ""),
+        request_id=record["request_id"],
         route=route_from_record(record["route"]) if record["route"] is not None else None,
         number=record["number"],
     )
@@ -139,9 +137,9 @@ def outbound_from_record(record: QueueRecord) -> OutboundMessage:
 
 def route_to_record(route: ReplyRoute) -> QueueRecord:
     """Return the record of a destination."""
-    return {"door": route.channel, "address": dict(route.address)}
+    return {"channel": route.channel, "address": dict(route.address)}
 
 
 def route_from_record(record: QueueRecord) -> ReplyRoute:
     """Read what `route_to_record` returned."""
-    return ReplyRoute(channel=record["door"], address=record["address"])
+    return ReplyRoute(channel=record["channel"], address=record["address"])

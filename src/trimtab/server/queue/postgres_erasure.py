@@ -70,13 +70,13 @@ class PostgresErasableQueue:
 async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collection[str]) -> None:
     name = escape_for_text_column(session)
     cursor = await connection.execute(
-        SERVER_QUERIES["said_in_letters"], [name, [*map(escape_for_text_column, keys)]]
+        SERVER_QUERIES["said_in_messages"], [name, [*map(escape_for_text_column, keys)]]
     )
     for row in await cursor.fetchall():
         queued = inbound_from_row(row)
         blank = replace(queued, message=erase_message_payload(queued.message, None))
         values = [name, Int8(queued.number), encode_inbound_body(blank)]
-        await connection.execute(SERVER_QUERIES["rewrite_letter"], values)
+        await connection.execute(SERVER_QUERIES["rewrite_message"], values)
     cursor = await connection.execute(SERVER_QUERIES["said_of_dead"], [name])
     for (why,) in await cursor.fetchall():
         await connection.execute(SERVER_QUERIES["rewrite_dead"], [name, _redact_stored_reason(why)])

@@ -114,16 +114,16 @@ def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
         "v": SCHEDULE_FORMAT_VERSION,
         "id": schedule.id,
         "session": schedule.session,
-        "says": schedule.message,
+        "message": schedule.message,
         "cron": schedule.trigger.cron,
         "at": schedule.trigger.at,
         "timezone": schedule.trigger.timezone,
         "origin": schedule.origin,
         "created_at": schedule.created_at,
         "next_run_at": schedule.next_run_at,
-        "route": route and {"door": route.channel, "address": dict(route.address)},
-        "missed": schedule.catch_up,
-        "late": schedule.catch_up_window,
+        "route": route and {"channel": route.channel, "address": dict(route.address)},
+        "catch_up": schedule.catch_up,
+        "catch_up_window": schedule.catch_up_window,
         "paused": schedule.paused,
     }
 
@@ -136,37 +136,15 @@ def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
     return Schedule(
         id=data["id"],
         session=data["session"],
-        message=data["says"],
+        message=data["message"],
         trigger=Trigger(cron=data["cron"], at=data["at"], timezone=data["timezone"]),
         origin=data["origin"],
         created_at=data["created_at"],
         next_run_at=data["next_run_at"],
         route=None
         if route is None
-        else ReplyRoute(channel=route["door"], address=route["address"]),
-        catch_up=data["missed"],
-        catch_up_window=data["late"],
+        else ReplyRoute(channel=route["channel"], address=route["address"]),
+        catch_up=data["catch_up"],
+        catch_up_window=data["catch_up_window"],
         paused=data["paused"],
-    )
-
-
-def schedule_run_to_json(run: ScheduleRunLogEntry) -> dict[str, Any]:
-    """Return the entry as plain JSON values."""
-    return {
-        "schedule": run.schedule,
-        "due": run.due,
-        "at": run.at,
-        "why": run.reason,
-        "until": run.until,
-    }
-
-
-def schedule_run_from_json(data: Mapping[str, Any]) -> ScheduleRunLogEntry:
-    """Read what `schedule_run_to_json` wrote."""
-    return ScheduleRunLogEntry(
-        schedule=data["schedule"],
-        due=data["due"],
-        at=data["at"],
-        reason=data["why"],
-        until=data["until"],
     )

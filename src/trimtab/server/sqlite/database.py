@@ -38,7 +38,6 @@ from trimtab.server.sqlite.errors import (
     translate_sqlite_error,
     write_probe_file,
 )
-from trimtab.server.sqlite.previous_release import OLD_FOLDERS, has_old_files, take_over_old_files
 from trimtab.stores.files.disk import (
     FILE_MODE,
     fsync_folder,
@@ -55,6 +54,8 @@ Work = Callable[[sqlite3.Connection], T]
 SERVER_FOLDER = ".server"
 """Name of the folder beside the sessions. No session's folder begins with a dot."""
 DATABASE_NAME = "server.db"
+APPLICATION_ID = 0x7472696D
+"""`trim` as a number: `PRAGMA application_id`. Databases from before the first release lack it."""
 SCHEMA_VERSION = 1
 """Version of the tables: `PRAGMA user_version`."""
 MIN_SQLITE_VERSION = (3, 24, 0)
@@ -148,7 +149,7 @@ class SqliteDatabase:
                 opened.enter_context(contextlib.closing(connect(self._path, fsync=fsync)))
                 for _ in range(3)
             )
-            prepare_tables(self._writer)
+            prepare_tables(self._writer, self._path)
             if lock is not None:
                 self._check_damage()
             if lock is not None and left_over:
@@ -170,8 +171,7 @@ class SqliteDatabase:
         """Open the database of a store's folder.
 
         With `serve`, the process holds the folder until `close`. Other processes may still write to
-        it. The files of the previous release are imported. Raises `QueueInUse`, `LogDamaged` and
-        `StoreUnavailable`.
+        it. Raises `QueueInUse`, `LogDamaged` and `StoreUnavailable`.
         """
         folder = root / SERVER_FOLDER
         lock = await asyncio.to_thread(_prepare_folder, root, folder, serve, fsync)
@@ -355,8 +355,8 @@ class SqliteDatabase:
 
 
 def has_server_data(root: Path) -> bool:
-    """Whether a store's folder has a queue or schedules, of this release or the previous one."""
-    return (root / SERVER_FOLDER).exists() or has_old_files(root)
+    """Whether a store's folder has a queue or schedules."""
+    return (root / SERVER_FOLDER).exists()
 
 
 @contextlib.contextmanager
@@ -388,31 +388,43 @@ def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
     return connection
 
 
-def prepare_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables if they do not exist."""
+def prepare_tables(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Create the tables if they do not exist. Raises `StoreUnavailable` if they are not those of
+    this release."""
     if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
         wanted = ".".join(map(str, MIN_SQLITE_VERSION))
         raise StoreUnavailable(
             f"the queue needs SQLite {wanted} or later; this Python has {sqlite3.sqlite_version}"
         )
+    # In one transaction, because another process may create the tables meanwhile.
+    connection.execute("BEGIN")
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    connection.execute("COMMIT")
+    if tables and application_id != APPLICATION_ID:
+        raise StoreUnavailable(
+            f"{path} was written before the first release; this release cannot read it: move it "
+            "away, or use another folder for the store"
+        )
     if version > SCHEMA_VERSION:
         raise StoreUnavailable(
-            f"the queue's database has format version {version}, but this release reads "
-            f"{SCHEMA_VERSION}: upgrade trimtab to serve from this folder"
+            f"{path} has format version {version}, but this release reads {SCHEMA_VERSION}: "
+            "upgrade trimtab to serve from this folder"
         )
-    if version == SCHEMA_VERSION:
+    if tables:
         return
     sql = files("trimtab.server.sqlite").joinpath("tables.sql").read_text(encoding="utf-8")
     connection.executescript(
-        f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+        f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA application_id = {APPLICATION_ID};\n"
+        f"PRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
     )
 
 
 def _prepare_folder(root: Path, folder: Path, serve: bool, fsync: bool) -> FolderLock | None:
     """Create the folder and the file if they do not exist. With `serve`, return the lock."""
     path = folder / DATABASE_NAME
-    if not serve and path.exists() and not has_old_files(root):
+    if not serve and path.exists():
         return None
     with translate_write_errors(folder):
         make_private_folder(folder)
@@ -428,8 +440,6 @@ def _prepare_folder(root: Path, folder: Path, serve: bool, fsync: bool) -> Folde
             if fsync:
                 for each in (folder, root):
                     fsync_folder(each)
-        if has_old_files(root):
-            _take_over(root, path)
     except BaseException:
         lock.release()
         raise
@@ -447,22 +457,6 @@ def _make_private_database_file(path: Path) -> None:
         # Do not open it: closing it would release the locks that this process holds on it.
         with contextlib.suppress(PermissionError):
             path.chmod(FILE_MODE)
-
-
-def _take_over(root: Path, path: Path) -> None:
-    """Import the files of the previous release, then delete them."""
-    try:
-        connection = connect(path, fsync=True)
-        try:
-            prepare_tables(connection)
-            take_over_old_files(root, connection)
-        finally:
-            connection.close()
-    except SessionLockedByOtherProcess:
-        holders = [find_lock_holder(root / name) for name in OLD_FOLDERS]
-        raise QueueInUse(root, next(filter(None, holders), "unknown")) from None
-    except sqlite3.Error as error:
-        raise translate_sqlite_error(error, path) from error
 
 
 def _attempt(connection: sqlite3.Connection, one: _Write, path: Path) -> None:

@@ -74,8 +74,3 @@ CREATE TABLE schedule_runs (
 );
 
 CREATE INDEX schedule_runs_schedule ON schedule_runs (schedule);
-
--- Files of the previous release that were imported and may still have to be deleted.
-CREATE TABLE taken_over (
-    path TEXT PRIMARY KEY
-) WITHOUT ROWID;

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.errors import LogDamaged
+from trimtab.log.event import check_event_version
 from trimtab.stores.files.disk import open_private_file, write_all_at
 
 LOG_FILE = "events.jsonl"
@@ -32,7 +33,7 @@ _ENTRY_STRUCT = struct.Struct(">QQIII")
 INDEX_ENTRY_BYTES = _ENTRY_STRUCT.size + 4
 """Bytes of an entry with its checksum. It is a power of two, so that no entry spans two pages."""
 
-_LINE_START = re.compile(rb' ?\{"v":\d+,"seq":(\d+),')
+_LINE_START = re.compile(rb' ?\{"version":\d+,"seq":(\d+),')
 _MAX_LINE_START_BYTES = 64
 _MAX_WRONG_ENTRIES = 1_024
 """Maximum number of wrong entries at the end of the index before it is built again."""
@@ -212,6 +213,7 @@ class LogView:
             elif data.get("seq") != before.seq + 1:
                 raise self.damage_error(before.seq + 1)
             else:
+                check_event_version(data)
                 before = build_next_index_entry(before, offset - len(line), data)
                 pending += pack_index_entry(before)
                 if not line.endswith(b" \n"):

@@ -21,6 +21,8 @@ from trimtab.stores.spending import (
     refuse_above_ceiling,
 )
 
+LEDGER_VERSION = 1
+"""Version of the tables: `PRAGMA user_version`."""
 BUSY_TIMEOUT_S = 30.0
 """Seconds to wait for another process that writes."""
 
@@ -118,10 +120,19 @@ class SqliteSpendingLedger:
             isolation_level=None,
             check_same_thread=False,
         )
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > LEDGER_VERSION:
+            db.close()
+            raise StoreUnavailable(
+                f"{self._path} has format version {version}, but this release reads "
+                f"{LEDGER_VERSION}: upgrade trimtab"
+            )
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
         for name in ("create_per_day", "create_per_session", "create_reservations"):
             db.execute(_QUERIES[name])
+        if version < LEDGER_VERSION:
+            db.execute(f"PRAGMA user_version = {LEDGER_VERSION}")
         return db
 
 

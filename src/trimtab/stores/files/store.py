@@ -31,7 +31,14 @@ from typing import TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from trimtab.errors import LogDamaged, PositionTaken, SessionNotFound, StoreError
+from trimtab.errors import (
+    LogDamaged,
+    NewerLogError,
+    PositionTaken,
+    SessionNotFound,
+    StoreError,
+    UnreleasedLogError,
+)
 from trimtab.log.event import Event
 from trimtab.recall.search_ranking import split_query_words
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
@@ -69,10 +76,8 @@ _DELETED_FOLDER = ".deleted"
 """The folder for sessions to be removed. No session's folder begins with a dot."""
 SPENDING_FOLDER = ".spending"
 """The folder for the costs of model calls."""
-_RESERVED_FOLDERS = (
-    *(_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".erasures", ".mail", ".schedules"),
-)
-"""Folders beside the sessions. The last two belong to the previous release."""
+_RESERVED_FOLDERS = (_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".erasures")
+"""Folders beside the sessions."""
 
 _logger = logging.getLogger(__name__)
 
@@ -341,8 +346,9 @@ class FileStore:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _forget(self, session: str) -> None:
-        """Remove the session from its parent's forks. A damaged session is deleted anyway."""
-        with contextlib.suppress(LogDamaged), LogView(self._folder(session)) as view:
+        """Remove the session from its parent's forks. An unreadable session is deleted anyway."""
+        unreadable = (LogDamaged, NewerLogError, UnreleasedLogError)
+        with contextlib.suppress(*unreadable), LogView(self._folder(session)) as view:
             parent = find_parent_session(view)
             if parent:
                 forks = self._folder(parent) / FORKS_FOLDER

@@ -63,7 +63,7 @@ async def list_pending_migrations(conninfo: str) -> list[str]:
             applied = await _fetch_applied_migrations(connection)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             applied = []
-    _refuse_newer_schema(applied, describe_database(conninfo))
+    _refuse_other_schema(applied, describe_database(conninfo))
     return [migration.name for migration in load_migrations()[len(applied) :]]
 
 
@@ -83,14 +83,14 @@ async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnec
 
 
 async def check_schema_version(connection: AsyncConnection, database_label: str) -> None:
-    """Refuse a database whose tables are older or newer than this release."""
+    """Refuse a database whose tables are not those of this release."""
     try:
         applied = await _fetch_applied_migrations(connection)
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
         raise DatabaseNotMigrated(
             f"{database_label} has no tables of trimtab; {MIGRATE_HINT}"
         ) from error
-    _refuse_newer_schema(applied, database_label)
+    _refuse_other_schema(applied, database_label)
     if len(applied) < len(load_migrations()):
         raise DatabaseNotMigrated(
             f"{database_label} is at version {len(applied)}, but this release needs "
@@ -117,7 +117,7 @@ async def _apply_next_migration(connection: AsyncConnection, database_label: str
         await connection.execute(QUERIES["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(QUERIES["begin_migrations"])
         applied = await _fetch_applied_migrations(connection)
-        _refuse_newer_schema(applied, database_label)
+        _refuse_other_schema(applied, database_label)
         if len(applied) == len(load_migrations()):
             return None
         migration = load_migrations()[len(applied)]
@@ -134,7 +134,14 @@ async def _fetch_applied_migrations(connection: AsyncConnection) -> list[tuple[i
     return [(version, name, checksum) for version, name, checksum in await cursor.fetchall()]
 
 
-def _refuse_newer_schema(applied: list[tuple[int, str, str]], database_label: str) -> None:
+def _refuse_other_schema(applied: list[tuple[int, str, str]], database_label: str) -> None:
+    """Refuse tables that migrations of this release did not make."""
+    if applied and applied[0][1] != load_migrations()[0].name:
+        raise DatabaseNotMigrated(
+            f"the tables of trimtab in {database_label} were written before the first release "
+            f"({applied[0][1]}); this release cannot read them; use another database, or drop the "
+            "schemas trimtab and trimtab_queue and run `trimtab migrate`"
+        )
     if len(applied) > len(load_migrations()):
         raise DatabaseSchemaTooNew(
             f"{database_label} is at version {applied[-1][0]} ({applied[-1][1]}), but this "

@@ -64,13 +64,13 @@ class House:
 
     discord: DiscordSimulator
     served: Served
-    door: Channel
+    channel: Channel
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     tried: list[OutboundMessage] = field(default_factory=list)
 
     async def deliver(self, reply: OutboundMessage) -> None:
         self.tried.append(reply)
-        await self.door.deliver(reply)
+        await self.channel.deliver(reply)
 
     def session(self, channel: int) -> str:
         return f"default/helper/discord:{channel}"
@@ -113,14 +113,14 @@ async def living(
     deny: Any = (),
     threads: bool = True,
     store: Store | None = None,
-    mail: MessageQueue | None = None,
+    queue: MessageQueue | None = None,
     pace: DiscordTiming = PACE,
     connected: bool = True,
     tools: Any = (),
     **more: Any,
 ) -> AsyncGenerator[House]:
     """A bot that is connected."""
-    made = served(*(script or [echo] * 50), store=store, mail=mail, tools=tools)
+    made = served(*(script or [echo] * 50), store=store, queue=queue, tools=tools)
     block = DiscordSpec.model_validate(
         {
             "token": discord.options.token,
@@ -134,7 +134,7 @@ async def living(
     house = House(discord, made, create_discord_channel(made.service, "helper", block, timing=pace))
     delivery = ReplyDelivery(made.service.queue, {"discord": house.deliver})
     house.tasks = [
-        asyncio.create_task(house.door.run()),
+        asyncio.create_task(house.channel.run()),
         asyncio.create_task(delivery.run(poll_s=0.01)),
     ]
     try:
@@ -149,7 +149,7 @@ async def living(
         for task in house.tasks:
             with suppress(asyncio.CancelledError, Exception):
                 await task
-        await house.door.close()
+        await house.channel.close()
 
 
 @asynccontextmanager

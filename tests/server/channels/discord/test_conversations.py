@@ -147,7 +147,7 @@ def test_nobody_is_answered_by_default():
                 await discord.post_user_message(discord.open_direct_channel(ann), ann, "Hello?")
                 await discord.drop_connections()
                 await until(lambda: [one for one in discord.gateway.received if one["op"] == 6])
-                await house.door.close()
+                await house.channel.close()
                 assert discord.posted_texts_by_channel() == {}
                 assert house.served.provider.requests == []
 

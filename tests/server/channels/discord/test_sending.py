@@ -64,7 +64,7 @@ def test_a_short_limit_is_waited_for(everything):
             house.discord.fail_requests(
                 "POST", POST, times=2, **limited(0.05, everything=everything)
             )
-            await house.door.deliver(reply_to(house, channel))
+            await house.channel.deliver(reply_to(house, channel))
             assert house.discord.list_posted_texts(channel) == ["Hello."]
 
     asyncio.run(run())
@@ -77,7 +77,7 @@ def test_more_messages_than_discord_takes_are_spread_out():
             living(discord, LONG, LONG) as house,
         ):
             channel = a_direct_channel(house)
-            await house.door.deliver(reply_to(house, channel, LONG))
+            await house.channel.deliver(reply_to(house, channel, LONG))
             assert len(discord.list_posted_texts(channel)) == 3
             assert discord.rest.limits.refused_count == 0
 
@@ -90,13 +90,13 @@ def test_a_long_limit_puts_the_reply_off_for_as_long_as_discord_says():
             channel = a_direct_channel(house)
             house.discord.fail_requests("POST", POST, **limited(42.5))
             with pytest.raises(RetryDelivery) as caught:
-                await house.door.deliver(reply_to(house, channel))
+                await house.channel.deliver(reply_to(house, channel))
             assert caught.value.delay_s == 42.5
             # So does whatever stands before Discord.
             refused: dict[str, Any] = {"status": 429, "headers": {"Retry-After": "7", "Via": ""}}
             house.discord.fail_requests("POST", POST, **refused)
             with pytest.raises(RetryDelivery) as caught:
-                await house.door.deliver(reply_to(house, channel))
+                await house.channel.deliver(reply_to(house, channel))
             assert caught.value.delay_s == 7
 
     asyncio.run(run())
@@ -108,14 +108,14 @@ def test_a_delivery_that_is_broken_off_in_a_global_limit_holds_nobody_else_back(
             discord = house.discord
             channel, other = a_direct_channel(house), a_direct_channel(house)
             discord.fail_requests("POST", POST, **limited(60.0, everything=True))
-            task = asyncio.create_task(house.door.deliver(reply_to(house, channel)))
+            task = asyncio.create_task(house.channel.deliver(reply_to(house, channel)))
             await until(lambda: [one for one in discord.requests if one.status == 429])
             await asyncio.sleep(0)
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
             async with asyncio.timeout(5):
-                await house.door.deliver(reply_to(house, other))
+                await house.channel.deliver(reply_to(house, other))
             assert discord.list_posted_texts(other) == ["Hello."]
 
     asyncio.run(run())
@@ -145,13 +145,13 @@ def test_a_reply_that_another_process_may_have_sent_is_marked():
         async with at_home() as house:
             channel = a_direct_channel(house)
             reply = replace(reply_to(house, channel), attempts=1)
-            await house.door.deliver(reply)
+            await house.channel.deliver(reply)
             assert house.discord.list_posted_texts(channel) == [f"{RESENT_NOTICE}Hello."]
             # Soon after, Discord knows its nonce; later it does not, and the mark tells.
-            await house.door.deliver(reply)
+            await house.channel.deliver(reply)
             assert len(house.discord.list_posted_texts(channel)) == 1
             house.discord.advance_clock(600)
-            await house.door.deliver(reply)
+            await house.channel.deliver(reply)
             assert len(house.discord.list_posted_texts(channel)) == 2
 
     asyncio.run(run())
@@ -166,15 +166,15 @@ def test_what_discord_will_never_take_is_kept_for_the_operator():
             discord.forbid_permissions(channel, "send")
             await discord.post_user_message(channel, ann, "Hello?")
             await until(lambda: house.tried)
-            mail = house.served.service.queue
-            await eventually(mail.list_dead_letters)
-            dead = await mail.list_dead_letters()
+            queue = house.served.service.queue
+            await eventually(queue.list_dead_letters)
+            dead = await queue.list_dead_letters()
             assert "Cannot send messages to this user" in dead[0].why
             with pytest.raises(Undeliverable, match="Unknown Channel"):
-                await house.door.deliver(reply_to(house, 99))
+                await house.channel.deliver(reply_to(house, 99))
             nowhere = ReplyRoute(channel="discord", address={"chat": 1})
             with pytest.raises(Undeliverable, match="invalid Discord channel"):
-                await house.door.deliver(replace(reply_to(house, 99), route=nowhere))
+                await house.channel.deliver(replace(reply_to(house, 99), route=nowhere))
 
     asyncio.run(run())
 
@@ -185,7 +185,7 @@ def test_nothing_is_sent_to_a_channel_that_is_denied_by_now():
             channel = discord.open_direct_channel(discord.add_user("Ann"))
             async with living(discord, deny=[channel]) as house:
                 with pytest.raises(Undeliverable, match=r"discord\.deny"):
-                    await house.door.deliver(reply_to(house, channel))
+                    await house.channel.deliver(reply_to(house, channel))
                 assert discord.posted_texts_by_channel() == {}
 
     asyncio.run(run())
@@ -194,8 +194,8 @@ def test_nothing_is_sent_to_a_channel_that_is_denied_by_now():
 def test_replies_wait_until_the_bot_is_connected():
     async def run() -> None:
         async with at_home() as house:
-            await house.door.close()
+            await house.channel.close()
             with pytest.raises(RetryDelivery, match="not connected"):
-                await house.door.deliver(reply_to(house, 1))
+                await house.channel.deliver(reply_to(house, 1))
 
     asyncio.run(run())

@@ -100,18 +100,18 @@ async def house(
     file `keys`, unless that is `written` already."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = queue or MemoryQueue(store)
+    queue = queue or MemoryQueue(store)
     agents = {name: agent_of(name, provider, store, tools, session or {}) for name in AGENTS}
     live = LocalEventBus()
     service = AgentService(
         agents=agents,
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=live,
         max_queued_messages=max_queued_messages,
     )
     turns = LocalTurnRunner(service)
-    mail.on_posted = turns.request_turn
+    queue.on_posted = turns.request_turn
     given: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
     made = [create_api_key(**options) for options in given]
     if keys is not None and not written:

@@ -104,7 +104,8 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_ends_nothing(file, cap
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"v": 9}', '{"v": 1, "last_used": {"a": "b"}}', '{"v": 1}']
+    "text",
+    ["", "[]", "{", '{"version": 2}', '{"version": 1, "last_used": {"a": "b"}}', '{"version": 1}'],
 )
 def test_a_file_that_is_none_counts_as_empty(file, text):
     path = build_last_use_path(file)

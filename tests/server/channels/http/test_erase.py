@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.server.channels.http.running_apps import Held, house, problem
-from tests.server.served_agents import letter
+from tests.server.served_agents import inbound
 from trimtab.client import ApiError
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_a_session_of_which_only_a_message_waits_can_be_deleted():
     async with house() as served, served.http() as http:
         served.leave_unanswered()
         # As a bot hands it in: there is no log before its first turn.
-        await served.service.post(letter("I am Ada.", key="a", session=ID))
+        await served.service.post(inbound("I am Ada.", key="a", session=ID))
         assert (await http.delete("/v1/agents/helper/sessions/one")).status_code == 204
         assert await served.service.queue.pending(ID) == []
         gone = await http.delete("/v1/agents/helper/sessions/one")

@@ -123,7 +123,7 @@ def test_a_session_of_another_tenant_is_answered_as_one_that_nobody_has(tmp_path
     in_house(tmp_path, act)
 
 
-def test_it_takes_the_same_steps_in_the_store_and_in_the_mail(tmp_path, monkeypatch):
+def test_it_takes_the_same_steps_in_the_store_and_in_the_queue(tmp_path, monkeypatch):
     """No step is taken for a session of another that is not taken for one of nobody."""
 
     async def act(served: House) -> None:
@@ -237,13 +237,13 @@ ASKED = st.fixed_dictionaries(
 
 def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(tmp_path):
     async def act(served: House) -> None:
-        store, mail = served.service.store, served.service.queue
+        store, queue = served.service.store, served.service.queue
         ours = f"tenant-b/helper/{THEIRS}"
 
         async def state() -> Any:
             events = [event async for event in store.events(ours)]
-            waiting = await mail.depth("tenant-b/")
-            dead = await mail.list_dead_letters(prefix="tenant-b/")
+            waiting = await queue.depth("tenant-b/")
+            dead = await queue.list_dead_letters(prefix="tenant-b/")
             return events, waiting, dead
 
         before = await state()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import logging
 import time
 
 import pytest
@@ -13,6 +12,7 @@ from tests.server.channels.http.running_apps import house, problem
 from trimtab.server.channels.http import api_keys as module
 from trimtab.server.channels.http.api_keys import (
     ApiKeyFile,
+    InvalidKeyFile,
     hash_api_key,
     read_stored_api_keys,
     write_key_file,
@@ -180,20 +180,21 @@ async def test_a_key_expires_while_the_server_runs(tmp_path, monkeypatch):
         problem(await http.get("/v1/agents"), 401, "unauthorized")
 
 
-async def test_keys_of_an_earlier_release_may_do_what_they_could(tmp_path):
-    file, text = tmp_path / "keys.json", "tt_made-long-ago"
-    old = {"name": "app", "sha256": hash_api_key(text), "metrics": False, "created": 1.0}
-    file.write_text(json.dumps({"v": 1, "keys": [{**old, "tenant": "acme", "agents": None}]}))
-    (key,) = read_stored_api_keys(file)
-    assert (key.role, key.tenant, key.expires) == ("admin", "acme", None)
-    async with house("Hi.", keys=file, written=True) as served, served.http() as http:
-        http.headers["Authorization"] = f"Bearer {text}"
-        await http.post("/v1/agents/helper/sessions", json={"name": "one"})
-        assert (await http.delete("/v1/agents/helper/sessions/one")).status_code == 204
-        problem(await http.get("/metrics"), 403, "forbidden")
-    write_key_file(file, [key])
-    assert json.loads(file.read_text())["v"] == 2
-    assert read_stored_api_keys(file) == [key]
+def test_a_key_file_from_before_the_first_release_is_refused_with_what_to_do(tmp_path):
+    file = tmp_path / "keys.json"
+    for version in (1, 2):
+        file.write_text(json.dumps({"v": version, "keys": []}))
+        with pytest.raises(InvalidKeyFile, match=r"written before the first release.*keys create"):
+            read_stored_api_keys(file)
+
+
+def test_a_key_file_of_a_later_release_is_refused(tmp_path):
+    file = tmp_path / "keys.json"
+    write_key_file(file, [])
+    assert json.loads(file.read_text()) == {"version": 1, "keys": []}
+    file.write_text(json.dumps({"version": 2, "keys": []}))
+    with pytest.raises(InvalidKeyFile, match="format version 2, but this release reads 1"):
+        read_stored_api_keys(file)
 
 
 @pytest.mark.parametrize(
@@ -240,27 +241,6 @@ async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
         for path in ("/healthz", "/readyz", "/openapi.json"):
             assert (await http.get(path)).status_code == 200
         assert await served.service.store.sessions() == before == []
-
-
-async def test_a_key_for_metrics_of_an_earlier_version_is_narrowed_and_the_log_says_so(
-    tmp_path, caplog
-):
-    file, text = tmp_path / "keys.json", "tt_made-long-ago"
-    kept = {"name": "prometheus", "sha256": hash_api_key(text), "metrics": True, "created": 1.0}
-    old = {**kept, "tenant": "acme", "agents": None}
-    file.write_text(json.dumps({"v": 1, "keys": [old]}))
-    write_key_file(
-        file, read_stored_api_keys(file)
-    )  # what it was is not forgotten when others are added
-    with caplog.at_level(logging.WARNING, "trimtab.http"):
-        async with house(keys=file, written=True) as served, served.http() as http:
-            headers = {"Authorization": f"Bearer {text}"}
-            problem(await http.get("/v1/agents", headers=headers), 403, "forbidden")
-    assert "key prometheus can only read /metrics" in caplog.text
-    caplog.clear()
-    file.write_text(json.dumps({"v": 1, "keys": [kept]}))
-    async with house(keys=file, written=True):
-        assert not caplog.text
 
 
 async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):

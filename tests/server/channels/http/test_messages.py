@@ -8,7 +8,7 @@ import pytest
 
 from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.server.channels.http.running_apps import MESSAGES, Held, house, problem, until
-from tests.server.queues import give_up, letter, reply
+from tests.server.queues import give_up, inbound, reply
 from trimtab.client import ApiError, RemoteTurnFailed
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
 from trimtab.session.tools import Tool, ToolInvocation
@@ -253,10 +253,10 @@ async def test_a_turn_that_failed_for_good_is_told_listed_and_tried_again():
 async def test_a_reply_that_never_arrived_fails_no_turn():
     provider = Held("Fine.", after=2)
     async with house(provider=provider) as served:
-        session, mail = await served.own.create_session("helper", "one"), served.service.queue
-        await mail.finish_turn(SESSION, 0, [], [reply("r1")])
-        (lost,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
-        await mail.mark_undeliverable(lost.number, "the bot was blocked")
+        session, queue = await served.own.create_session("helper", "one"), served.service.queue
+        await queue.finish_turn(SESSION, 0, [], [reply("r1")])
+        (lost,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
+        await queue.mark_undeliverable(lost.number, "the bot was blocked")
         answer = asyncio.create_task(session.ask("How are you?"))
         await provider.reached.wait()
         assert (await session.state()).failure_reason is None
@@ -266,12 +266,12 @@ async def test_a_reply_that_never_arrived_fails_no_turn():
 
 async def test_a_turn_that_was_given_up_is_told_however_many_sessions_are_called_alike():
     async with house() as served:
-        mail = served.service.queue
+        queue = served.service.queue
         served.leave_unanswered()
         await served.session().send("Hi.")
         for name in (SESSION, *(f"{SESSION}{number}" for number in range(101))):
-            await mail.post(letter("k1", session=name))
-            await give_up(mail, name, f"broken: {name}")
+            await queue.post(inbound("k1", session=name))
+            await give_up(queue, name, f"broken: {name}")
         assert (await served.session().state()).failure_reason == f"broken: {SESSION}"
 
 

@@ -146,7 +146,7 @@ async def test_nothing_is_undone_under_a_turn_that_runs():
 
 
 async def elsewhere(served):
-    """A turn that another process has begun, and its letter."""
+    """A turn that another process has begun, and its message."""
     served.leave_unanswered()
     session, store = served.session(), served.service.store
     await session.send("First.", key="k1")
@@ -171,12 +171,12 @@ async def test_nothing_is_undone_under_a_turn_that_runs_in_another_process():
 async def test_a_turn_that_nobody_goes_on_with_is_undone_and_can_write_no_more(left):
     async with house() as served:
         session, other = served.session(), await elsewhere(served)
-        mail = served.service.queue
+        queue = served.service.queue
         if left == "given up":
-            await give_up(mail, SESSION)
+            await give_up(queue, SESSION)
         else:
-            await mail.finish_turn(
-                SESSION, 1, [one.number for one in await mail.pending(SESSION)], []
+            await queue.finish_turn(
+                SESSION, 1, [one.number for one in await queue.pending(SESSION)], []
             )
         assert (await session.undo()).text == "First."
         with pytest.raises(StaleOwner):

@@ -1,4 +1,4 @@
-"""Bots that run: the door, a service with a scripted provider, deliveries, a local Bot API."""
+"""Bots that run: the channel, a service with a scripted provider, deliveries, a local Bot API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEADLINE = 15.0
 class Bot:
     """A bot that runs, with what is behind it."""
 
-    door: TelegramChannel
+    channel: TelegramChannel
     service: AgentService
     turns: LocalTurnRunner
     delivery: ReplyDelivery
@@ -97,7 +97,7 @@ async def running(
     run: bool = True,
     deliver: bool = True,
     store: Store | None = None,
-    mail: Any = None,
+    queue: Any = None,
     tools: Sequence[Tool] = (),
     session: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
@@ -107,17 +107,17 @@ async def running(
     """A bot that is asked things through a local Bot API."""
     provider = ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = mail or MemoryQueue(store)
+    queue = queue or MemoryQueue(store)
     service = AgentService(
         agents={
             "helper": agent_of(provider, store, tools, session=session or {}, model=model or {})
         },
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=LocalEventBus(),
     )
     turns = LocalTurnRunner(service)
-    mail.on_posted = turns.request_turn
+    queue.on_posted = turns.request_turn
     block = {"token": served.simulator.token, "allow": ["*"], "api": served.url, **block}
     made = TelegramChannel(
         service,
@@ -126,7 +126,7 @@ async def running(
         min_interval_s=pace,
         poll_timeout_s=5.0,
     )
-    delivery = ReplyDelivery(mail, {"telegram": made.deliver})
+    delivery = ReplyDelivery(queue, {"telegram": made.deliver})
     tasks = [asyncio.create_task(made.run())] if run else []
     if deliver:
         tasks.append(asyncio.create_task(delivery.run(poll_s=0.02)))
@@ -146,7 +146,7 @@ async def running(
 
 @asynccontextmanager
 async def listening(routes: Sequence[Any], listener: socket.socket) -> AsyncGenerator[None]:
-    """The routes of a door on a socket, in this loop."""
+    """The routes of a channel on a socket, in this loop."""
     config = uvicorn.Config(
         Starlette(routes=list(routes)), log_config=None, log_level="error", lifespan="off"
     )

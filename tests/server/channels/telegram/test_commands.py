@@ -111,7 +111,7 @@ def test_a_reset_that_is_delivered_again_hides_nothing_that_came_after(served):
     asyncio.run(run())
 
 
-def test_context_is_a_picture_with_the_same_in_letters(served):
+def test_context_is_a_picture_with_the_same_in_messages(served):
     async def run() -> None:
         async with running(served, "Hello.") as bot:
             served.simulator.post_user_message(ADA, "Hello.")
@@ -130,7 +130,7 @@ def test_context_is_a_picture_with_the_same_in_letters(served):
     asyncio.run(run())
 
 
-def test_context_is_told_in_letters_where_the_picture_is_refused(served):
+def test_context_is_told_in_messages_where_the_picture_is_refused(served):
     async def run() -> None:
         async with running(served, "Hello.") as bot:
             served.simulator.post_user_message(ADA, "Hello.")

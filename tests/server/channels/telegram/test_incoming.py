@@ -32,12 +32,12 @@ SECRET = "s3cret_of-this-test"  # noqa: S105 - of nobody
 def test_an_update_is_confirmed_when_it_is_kept_and_not_before(served):
     async def run() -> None:
         store = MemoryStore()
-        mail = _Away(store)
-        async with running(served, "Hello.", store=store, mail=mail) as bot:
+        queue = _Away(store)
+        async with running(served, "Hello.", store=store, queue=queue) as bot:
             served.simulator.post_user_message(ADA, "Hello.")
-            await until(lambda: mail.asked > 0)
+            await until(lambda: queue.asked > 0)
             assert served.simulator.list_pending_updates()
-            mail.away = False
+            queue.away = False
             await bot.settled()
             assert served.simulator.list_bot_texts(ADA) == ["Hello."]
 
@@ -198,7 +198,7 @@ def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
         own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
         async with (
             running(served, "Hello.", **own) as bot,
-            listening(bot.door.routes, listener),
+            listening(bot.channel.routes, listener),
         ):
             await until(lambda: served.simulator.webhook is not None)
             assert served.simulator.webhook.secret == SECRET
@@ -230,14 +230,14 @@ def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
         host, port = listener.getsockname()
         own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
         store = MemoryStore()
-        mail = _Away(store)
+        queue = _Away(store)
         async with (
-            running(served, "Hello.", store=store, mail=mail, **own) as bot,
-            listening(bot.door.routes, listener),
+            running(served, "Hello.", store=store, queue=queue, **own) as bot,
+            listening(bot.channel.routes, listener),
         ):
             served.simulator.post_user_message(ADA, "Hello.")
-            await until(lambda: mail.asked > 1)
-            mail.away = False
+            await until(lambda: queue.asked > 1)
+            queue.away = False
             await bot.settled()
             assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
 
@@ -255,7 +255,7 @@ def test_a_webhook_needs_a_secret(served):
 
 
 class _Away(MemoryQueue):
-    """A mail whose store is away for a while."""
+    """A queue whose store is away for a while."""
 
     away, asked = True, 0
 

@@ -20,10 +20,10 @@ def test_a_conversation_longer_than_the_window_goes_on_and_loses_nothing(served,
 
     async def life(first: int) -> list[int]:
         store = FileStore(tmp_path)
-        mail = await SqliteMessageQueue.open(store)
+        queue = await SqliteMessageQueue.open(store)
         script = [f"Noted {number}." for number in range(first, first + LIFE)]
         model = {"context_window": WINDOW, "max_output_tokens": 300}
-        async with running(served, *script, store=store, mail=mail, model=model) as bot:
+        async with running(served, *script, store=store, queue=queue, model=model) as bot:
             for number in range(first, first + LIFE):
                 served.simulator.post_user_message(
                     ADA, (f"Parcel-{number:03} is in box {number * 7}. {'word ' * 240}")

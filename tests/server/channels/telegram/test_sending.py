@@ -35,14 +35,14 @@ def test_that_somebody_writes_is_shown_while_a_turn_runs(served):
 def test_a_reply_grows_in_one_message_and_ends_as_it_was_said(served):
     async def run() -> None:
         async with running(served, "The **whole** answer.", deliver=False) as bot:
-            bot.door._drafts.watch_session(SESSION, _place())
+            bot.channel._drafts.watch_session(SESSION, _place())
             live = bot.service.event_bus
             for text, seen in (("The **wh", "The **wh …"), ("ole** ans", "The whole ans …")):
                 live.publish(SESSION, TextDelta(kind="text", text=text))
                 await until(lambda wanted=seen: served.simulator.list_bot_texts(ADA) == [wanted])
             live.publish(SESSION, TextDelta(kind="text", text="wer."))
             live.publish(SESSION, TurnFinished(reason="done", calls=1))
-            await bot.door.deliver(reply("The **whole** answer."))
+            await bot.channel.deliver(reply("The **whole** answer."))
             assert served.simulator.list_bot_texts(ADA) == ["The whole answer."]
             assert len(served.simulator.list_calls("sendMessage")) == 1
             assert len(served.simulator.list_calls("editMessageText")) >= 1
@@ -53,7 +53,7 @@ def test_a_reply_grows_in_one_message_and_ends_as_it_was_said(served):
 def test_a_draft_is_changed_no_faster_than_the_pace(served):
     async def run() -> None:
         async with running(served, deliver=False, pace=0.2) as bot:
-            bot.door._drafts.watch_session(SESSION, _place())
+            bot.channel._drafts.watch_session(SESSION, _place())
             for number in range(60):
                 bot.service.event_bus.publish(
                     SESSION, TextDelta(kind="text", text=f"word{number} ")
@@ -70,7 +70,7 @@ def test_a_draft_is_changed_no_faster_than_the_pace(served):
 def test_a_draft_that_no_reply_makes_its_own_is_taken_back(served):
     async def run() -> None:
         async with running(served, deliver=False) as bot:
-            bot.door._drafts.watch_session(SESSION, _place())
+            bot.channel._drafts.watch_session(SESSION, _place())
             bot.service.event_bus.publish(SESSION, TextDelta(kind="text", text="Half a"))
             await until(lambda: served.simulator.list_bot_texts(ADA) == ["Half a …"])
         assert served.simulator.list_bot_texts(ADA) == []
@@ -154,7 +154,7 @@ def test_a_reply_to_a_group_that_moved_meanwhile_follows_it(served):
         async with running(served, deliver=False) as bot:
             served.simulator.get_or_add_chat(-55, "Old", type="group").moved_to = GROUP
             route = ReplyRoute(channel="telegram", address={"chat": -55, "reply_to": 3})
-            await bot.door.deliver(
+            await bot.channel.deliver(
                 OutboundMessage(session=SESSION, seq=1, text="Here.", route=route, key="k")
             )
             assert served.simulator.list_bot_texts(GROUP) == ["Here."]

@@ -78,7 +78,7 @@ def read_api_key_last_use(path: Path) -> Mapping[str, float]:
     """Return seconds since the epoch by key name. Empty if there is no readable file."""
     try:
         data: Any = json.loads(path.read_bytes())
-        if data["v"] != LAST_USE_FILE_VERSION:
+        if data["version"] != LAST_USE_FILE_VERSION:
             return {}
         found = cast("dict[str, Any]", data["last_used"])
         return {name: float(at) for name, at in found.items()}
@@ -101,7 +101,7 @@ async def save_last_use_regularly(
 def _replace_file(path: Path, last_used: Mapping[str, float]) -> None:
     """Replace the file atomically. It is not synced, because times that a crash loses are recorded
     again."""
-    data = {"v": LAST_USE_FILE_VERSION, "last_used": last_used}
+    data = {"version": LAST_USE_FILE_VERSION, "last_used": last_used}
     handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # is 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -26,12 +26,8 @@ from trimtab.server.channels.http.api_key_last_use import (
 )
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, is_valid_name
 
-KEY_FILE_VERSION = 2
-"""Version 1 had no roles.
-
-An older release refuses version 2. Otherwise it could treat a read-only key as one that may do
-everything.
-"""
+KEY_FILE_VERSION = 1
+"""Version of the stored format."""
 KEY_PREFIX = "tt_"
 """Lets scanners for leaked secrets, and people, recognise a key."""
 
@@ -96,8 +92,6 @@ class StoredApiKey:
     """When it was created, in seconds since the epoch."""
     expires: float | None = None
     """When it expires, in seconds since the epoch. None for never."""
-    narrowed: bool = False
-    """Whether it was created when a key for metrics could also use sessions. It no longer can."""
 
     def has_expired(self, now: float) -> bool:
         """Whether it has expired, at a time in seconds since the epoch."""
@@ -187,17 +181,6 @@ class ApiKeyFile:
             and not key.has_expired(time.time())
         )
 
-    def log_narrowed_keys(self) -> None:
-        """Log which keys can do less than when they were created."""
-        for key in self.current_keys():
-            if key.narrowed:
-                log.warning(
-                    "key %s can only read /metrics now; the older version that created it also "
-                    "gave it access to sessions. For sessions, create another key: trimtab keys "
-                    "create NAME --file %s",
-                    *(key.name, self.path),
-                )
-
     async def save_last_use_regularly(self) -> None:
         """Store when each key was last used, while this runs."""
         await save_last_use_regularly(
@@ -275,22 +258,32 @@ def read_stored_api_keys(path: Path) -> list[StoredApiKey]:
         data = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise InvalidKeyFile(f"{path} is not valid JSON; `trimtab keys` writes this file") from None
-    version: Any = cast("dict[str, Any]", data).get("v") if isinstance(data, dict) else None
-    if version not in (1, KEY_FILE_VERSION):
+    fields = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    version = fields.get("version")
+    if "v" in fields:
         raise InvalidKeyFile(
-            f"{path} is not a key file of version 1 to {KEY_FILE_VERSION}; create one with "
+            f"{path} was written before the first release; this release cannot read it: move it "
+            f"away, and create new keys with `trimtab keys create NAME --file {path.name}`"
+        )
+    if isinstance(version, int) and version > KEY_FILE_VERSION:
+        raise InvalidKeyFile(
+            f"{path} has format version {version}, but this release reads {KEY_FILE_VERSION}: "
+            "upgrade trimtab"
+        )
+    if version != KEY_FILE_VERSION:
+        raise InvalidKeyFile(
+            f"{path} is not a key file; create one with "
             f"`trimtab keys create NAME --file {path.name}`"
         )
-    upgrade = _upgrade_key_of_version_1 if version == 1 else dict[str, Any]
     try:
-        return [_key_from_json(upgrade(each)) for each in cast("Any", data)["keys"]]
+        return [_key_from_json(each) for each in fields["keys"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidKeyFile(f"{path} contains an invalid key; remove it by hand") from None
 
 
 def write_key_file(path: Path, keys: list[StoredApiKey]) -> None:
     """Replace the key file atomically. Only its owner can read it."""
-    data = {"v": KEY_FILE_VERSION, "keys": [_key_to_json(key) for key in keys]}
+    data = {"version": KEY_FILE_VERSION, "keys": [_key_to_json(key) for key in keys]}
     handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # is 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -305,22 +298,11 @@ def write_key_file(path: Path, keys: list[StoredApiKey]) -> None:
 
 
 def _key_to_json(key: StoredApiKey) -> dict[str, Any]:
-    """Return a key as it is stored.
-
-    A key for metrics has no tenant in the file. One that has a tenant was created when it could use
-    sessions.
-    """
+    """Return a key as it is stored. A key for metrics has neither a tenant nor agents."""
     data = asdict(key)
-    del data["narrowed"]
-    if key.role == "metrics" and not key.narrowed:
+    if key.role == "metrics":
         del data["tenant"], data["agents"]
     return data
-
-
-def _upgrade_key_of_version_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Add a role: without roles, a key was for metrics or for everything with sessions."""
-    kept = {name: value for name, value in data.items() if name != "metrics"}
-    return {**kept, "role": "metrics" if data.get("metrics") else "admin"}
 
 
 def _key_from_json(data: dict[str, Any]) -> StoredApiKey:
@@ -333,7 +315,6 @@ def _key_from_json(data: dict[str, Any]) -> StoredApiKey:
         role=role,
         created=float(data.get("created", 0.0)),
         expires=None if expires is None else float(expires),
-        narrowed=role == "metrics" and "tenant" in data,
     )
     names = (key.name, key.tenant, *(key.agents or ()))
     if role not in KEY_ROLES:

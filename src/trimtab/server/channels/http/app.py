@@ -84,8 +84,6 @@ def create_http_app(server_state: HttpServerState) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
-        if server_state.key_file is not None:
-            server_state.key_file.log_narrowed_keys()
         yield
         await server_state.close()
         await server_state.hubs.close()

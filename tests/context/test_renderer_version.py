@@ -1,0 +1,71 @@
+"""The version of the renderer is recorded, kept until the prefix breaks, and refused if newer."""
+
+import json
+
+import pytest
+
+from tests.conversations import user
+from trimtab import Context
+from trimtab.errors import NewerLogError
+from trimtab.log.event import Settings
+from trimtab.session import Session
+from trimtab.testing import MemoryStore
+from trimtab.window.window import Window
+
+NEWER = (
+    r"the settings at event 1 have renderer version 2; this release knows up to 1: upgrade trimtab"
+)
+
+
+@pytest.fixture
+def of_version_2(monkeypatch):
+    """A release whose renderer has another version."""
+    monkeypatch.setattr("trimtab.options.RENDERER_VERSION", 2)
+    monkeypatch.setattr("trimtab.window.window.RENDERER_VERSION", 2)
+
+
+def renderers(context: Context) -> list[int]:
+    return [e.body.renderer for e in context.events if isinstance(e.body, Settings)]
+
+
+def test_the_settings_record_the_version():
+    [line] = Context("gpt-4o").dump()
+    assert json.loads(line)["renderer"] == 1
+
+
+def test_a_log_of_a_newer_renderer_is_refused_with_what_to_do():
+    [line] = Context("gpt-4o").dump()
+    with pytest.raises(NewerLogError, match=NEWER):
+        Context.load([line.replace('"renderer":1', '"renderer":2')])
+
+
+@pytest.mark.usefixtures("of_version_2")
+def test_a_session_keeps_its_version_until_its_settings_change():
+    [line] = Context("gpt-4o").dump()
+    context = Context.load([line.replace('"renderer":2', '"renderer":1')])
+    context.add(user("Hello."))
+    context.request()
+    context.configure(model="gpt-4o")
+    assert renderers(context) == [1]
+    context.configure(params={"seed": 7})
+    assert renderers(context) == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_a_newer_renderer_is_refused_before_anything_is_written(monkeypatch):
+    store = MemoryStore()
+    with monkeypatch.context() as newer:
+        newer.setattr("trimtab.options.RENDERER_VERSION", 2)
+        newer.setattr("trimtab.window.window.RENDERER_VERSION", 2)
+        session = await Session.create(store, "s", model="gpt-4o")
+        await session.add(user("Hello."))
+        await session.checkpoint()
+        snapshot = await store.snapshot("s")
+        assert snapshot is not None
+        assert session.window.settings.renderer == 2
+    position = await store.position("s")
+    with pytest.raises(NewerLogError, match=NEWER):
+        await Session.open(store, "s")
+    with pytest.raises(NewerLogError, match=NEWER):
+        Window(None, snapshot, [event async for event in store.events("s")])
+    assert await store.position("s") == position
