@@ -27,6 +27,7 @@ from tests.documents.reading import (
     omitted,
     paths,
     results,
+    said_bytes,
     texts,
 )
 from tests.documents.words import prose, quarter, source
@@ -51,6 +52,7 @@ def cut(**options: Any) -> str:
 
 def test_of_a_result_of_52000_tokens_the_first_8000_are_sent():
     sent = cut()
+    assert quarter(sent) <= 8_000
     head, indicator = sent.rsplit("\n", 1)
     assert indicator == "[truncated: kept first ~8000 of ~52000 tokens (head)]"
     assert HUGE.startswith(head)
@@ -58,18 +60,22 @@ def test_of_a_result_of_52000_tokens_the_first_8000_are_sent():
 
 
 def test_with_tail_the_last_8000_tokens_are_sent():
-    indicator, tail = cut(knobs={"tool_result_truncation": "tail"}).split("\n", 1)
+    sent = cut(knobs={"tool_result_truncation": "tail"})
+    assert quarter(sent) <= 8_000
+    indicator, tail = sent.split("\n", 1)
     assert indicator == "[truncated: kept last ~8000 of ~52000 tokens (tail)]"
     assert HUGE.endswith(tail)
     assert 7_950 <= quarter(tail) <= 8_000
 
 
 def test_with_both_two_equal_halves_are_sent_and_the_indicator_between_them():
-    head, indicator, tail = cut(knobs={"tool_result_truncation": "both"}).split("\n")
+    sent = cut(knobs={"tool_result_truncation": "both"})
+    assert quarter(sent) <= 8_000
+    head, indicator, tail = sent.split("\n")
     assert indicator == "[truncated: kept first+last ~8000 of ~52000 tokens (both)]"
     assert HUGE.startswith(head)
     assert HUGE.endswith(tail)
-    assert abs(len(head) - len(tail)) <= 1
+    assert len(head) == len(tail)
     assert 7_950 <= quarter(head + tail) <= 8_000
 
 
@@ -142,6 +148,9 @@ def test_if_masks_do_not_help_the_oldest_whole_rounds_of_the_turn_are_dropped():
     assert results(request) == [prose(7_900, f"r{path[1:]}") for path in left]
     assert omitted(request) == [2 * (ran - len(left))]
     assert texts(request)[1:4] == ["early question", "early answer", "go"]
+    # The limit less tools, output and a tenth, as for the history.
+    available = 20_000 - quarter(dumped(request["tools"])) - 1_000 - 2_000
+    assert said_bytes(request) / 4 <= available
     assert_paired(request)
 
 
@@ -225,6 +234,7 @@ def test_one_tool_may_have_a_cap_and_a_strategy_of_its_own():
     first, second = results(talk.rounds(whole, tool="bash"))
     assert first == whole
     assert second.startswith("[truncated: kept last ~500 of ~5000 tokens (tail)]\n")
+    assert quarter(second) <= 500
 
 
 def test_every_result_that_is_cut_or_masked_comes_back_byte_for_byte():

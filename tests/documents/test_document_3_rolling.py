@@ -39,7 +39,7 @@ from tests.documents.product import (
     summary_knobs,
     tool,
 )
-from tests.documents.reading import dumped, messages, results, texts
+from tests.documents.reading import dumped, messages, omitted, results, texts
 from tests.documents.words import prose, quarter
 
 
@@ -367,6 +367,7 @@ def test_far_beyond_50_messages_a_message_costs_the_same():
         talk.user(question(number))
         request = talk.request()
         assert len(messages(request)) <= 16
+        assert omitted(request) == [], "summaries did it, the guard had nothing to drop"
         sizes.append(quarter(dumped(request)))
         talk.reply(answer(number))
     early, late = sum(sizes[15:35]) / 20, sum(sizes[-20:]) / 20

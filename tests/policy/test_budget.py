@@ -79,14 +79,6 @@ def test_an_explicit_limit_below_a_learned_one_stays(name):
     )
 
 
-def test_a_limit_the_provider_taught_is_kept_for_the_next_call():
-    context = chat(context_window=200_000)
-    context.add(user(prose(120_000)))
-    context.request()
-    context.fail("overflow", limit=32_768, input=40_000)
-    assert context.budget().limit == 32_768
-
-
 @pytest.mark.parametrize(
     ("model", "window"),
     [("claude-next-9", 200_000), ("grok-9-new", 131_072), ("nobody-knows", 128_000)],
@@ -112,11 +104,6 @@ def test_what_the_catalog_knows_of_a_model_comes_before_the_pattern_of_its_name(
     )
     assert chat(model=known, context_window=None).budget().limit == limit
     assert chat(model=unknown, context_window=None).budget().limit == pattern
-
-
-def test_output_and_input_limits_are_different_things():
-    made = budget(limits={"context_window": 131_072, "max_output_tokens": 32_768})
-    assert (made.limit, made.max_output) == (131_072, 32_768)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conversations import calls, chat, contents, prose, result, results, use, user
+from tests.conversations import calls, chat, prose, result, results, use, user
 from trimtab.log.edits import format_first_line_placeholder
 from trimtab.log.event import Edit
 from trimtab.policy.presets import COMPACT_BYTES_AND_KEPT_BY_GOAL, COMPACT_MAX_RESULT_BYTES
@@ -31,49 +31,10 @@ def test_the_defaults_and_the_three_tunings_are_those_of_document_1():
     }
 
 
-def test_a_file_is_cut_to_4000_bytes_and_says_so():
-    context = chat("compact")
-    context.add(user("go"))
-    whole = prose(9_012)
-    assert results(use(context, "c1", whole)) == [
-        f"{whole[:4000]}...\n[truncated, showing first 4000 bytes of 9012 total]"
-    ]
-
-
-def test_the_cut_moves_back_to_where_a_character_begins():
-    context = chat("compact")
-    context.add(user("go"))
-    whole = "x" * 3_999 + "é" * 1_000
-    assert results(use(context, "c1", whole)) == [
-        "x" * 3_999 + "...\n[truncated, showing first 3999 bytes of 5999 total]"
-    ]
-
-
-def test_a_file_of_4000_bytes_is_whole():
-    context = chat("compact")
-    context.add(user("go"))
-    assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
-
-
 def test_a_cut_that_would_not_make_a_file_smaller_is_not_made():
     context = chat("compact")
     context.add(user("go"))
     assert results(use(context, "c1", prose(4_001))) == [prose(4_001)]
-
-
-def test_below_the_threshold_nothing_is_compacted():
-    context = chat("compact")
-    request = loop(context, 12)
-    assert context.window.bytes < 50_000
-    assert viewed(request) == []
-
-
-def test_above_the_threshold_all_but_the_newest_six_become_their_first_line():
-    context = chat("compact")
-    request = loop(context, 13)
-    shown = results(request)
-    assert shown[:7] == [f"[Previously viewed: File: src/f{number}.rs]" for number in range(7)]
-    assert shown[7:] == [prose(3_900, f"File: src/f{number}.rs") for number in range(7, 13)]
 
 
 def test_new_results_count_among_the_newest_six():
@@ -96,16 +57,6 @@ def test_results_the_model_has_not_seen_are_never_compacted():
         context.add(result(each, prose(3_900)))
     assert viewed(context.request()) == []
     assert len(viewed(use(context, "c1", "ok"))) == 10
-
-
-@pytest.mark.parametrize(
-    ("goal", "rounds", "kept"), [("cost", 8, 4), ("balanced", 13, 6), ("quality", 21, 10)]
-)
-def test_a_goal_sets_threshold_and_keep(goal, rounds, kept):
-    before = loop(chat("compact", goal=goal), rounds - 1)
-    after = loop(chat("compact", goal=goal), rounds)
-    assert viewed(before) == []
-    assert len(viewed(after)) == rounds - kept
 
 
 def test_compaction_says_the_bytes_and_the_limit():
@@ -173,14 +124,6 @@ def test_both_keeps_at_zero_disable_compaction():
     assert viewed(loop(context, 20)) == []
 
 
-def test_an_explicit_cap_in_tokens_replaces_bytes_and_words():
-    context = chat("compact", limits={"max_tool_result_tokens": 100})
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", prose(8_000)))
-    assert "kept first ~100 of ~" in shown
-    assert "bytes" not in shown
-
-
 @pytest.mark.parametrize("strategy", ["tail", "both"])
 def test_an_explicit_strategy_never_claims_that_the_start_is_shown(strategy):
     context = chat("compact", limits={"tool_result_truncation": strategy})
@@ -189,16 +132,3 @@ def test_an_explicit_strategy_never_claims_that_the_start_is_shown(strategy):
     [shown] = results(use(context, "c1", whole))
     assert shown.endswith(whole[-1_900:])
     assert f"~1000 of ~2253 tokens ({strategy})]" in shown
-
-
-def test_an_explicit_history_cap_binds():
-    context = chat("compact", limits={"max_history_tokens": 50})
-    for number in range(4):
-        context.add(user(prose(400, f"{number}")))
-        context.request()
-    assert contents(context.request())[0] == "[conversation truncated — 3 older messages omitted]"
-
-
-def test_an_exempt_tool_is_never_compacted():
-    context = chat("compact", limits={"tools": {"read": {"exempt": True}}})
-    assert viewed(loop(context, 20)) == []

@@ -50,49 +50,6 @@ def test_the_defaults_are_those_of_document_0():
     assert (LAYERED_KEPT_FIRST_RESULTS, LAYERED_KEPT_LAST_RESULTS) == (2, 5)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "indicator"),
-    [
-        ("head", "[truncated: kept first ~8000 of ~52000 tokens (head)]"),
-        ("tail", "[truncated: kept last ~8000 of ~52000 tokens (tail)]"),
-        ("both", "[truncated: kept first+last ~8000 of ~52000 tokens (both)]"),
-    ],
-)
-def test_a_result_over_the_cap_is_cut_and_says_so(strategy, indicator):
-    whole = prose(52_000 * 4)
-    context = chat(limits={"tool_result_truncation": strategy})
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", whole))
-    head, found, tail = shown.partition(indicator)
-    assert found
-    assert 31_900 < len(shown) <= 32_000
-    assert whole.startswith(head.removesuffix("\n"))
-    assert whole.endswith(tail.removeprefix("\n"))
-    assert (bool(head), bool(tail)) == (strategy != "tail", strategy != "head")
-
-
-def test_the_strategy_both_keeps_two_equal_halves():
-    context = chat(limits={"tool_result_truncation": "both"})
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", prose(100_000)))
-    head, tail = shown.split("\n[truncated: kept first+last ~8000 of ~25000 tokens (both)]\n")
-    assert len(head) == len(tail)
-
-
-def test_head_is_the_strategy_where_none_is_set():
-    context = chat()
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", prose(100_000)))
-    assert shown.endswith("\n[truncated: kept first ~8000 of ~25000 tokens (head)]")
-
-
-def test_a_result_within_the_cap_is_whole():
-    context = chat()
-    context.add(user("go"))
-    whole = prose(32_000)
-    assert results(use(context, "c1", whole)) == [whole]
-
-
 @pytest.mark.parametrize(("words", "whole"), [(2_001, True), (2_005, True), (2_006, False)])
 def test_a_cut_that_would_not_make_a_result_smaller_is_not_made(words, whole):
     """Tokens are counted as words; 2,000 words of 16 bytes are 8,000 tokens by bytes."""
@@ -119,66 +76,6 @@ def test_a_result_is_cut_before_it_is_first_sent_and_never_again():
     first = results(use(context, "c1", prose(100_000)))
     assert results(use(context, "c2", "small"))[:1] == first
     assert sum(isinstance(event.body, Edit) for event in context.events) == 1
-
-
-def test_results_outside_the_first_and_last_are_masked():
-    request = loop(chat(), 9)
-    assert visible(request) == [True, True, False, False, True, True, True, True, True]
-
-
-def test_eight_rounds_with_two_and_three_kept_mask_three_in_the_middle():
-    context = chat(limits={"tool_result_keep_first": 2, "tool_result_keep_last": 3})
-    request = loop(context, 8)
-    assert visible(request) == [True, True, False, False, False, True, True, True]
-
-
-def test_a_masked_result_says_how_much_is_gone_and_keeps_its_call():
-    context = chat(
-        limits={
-            "max_tool_result_tokens": 12_000,
-            "tool_result_keep_first": 0,
-            "tool_result_keep_last": 1,
-        }
-    )
-    context.add(user("go"))
-    context.add(calls("c1", arguments='{"path":"a.py"}'))
-    context.add(result("c1", prose(48_000)))
-    context.request()
-    request = use(context, "c2", "ok")
-    assert request["messages"][1:3] == snapshot(
-        [
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {
-                        "id": "c1",
-                        "type": "function",
-                        "function": {"name": "read", "arguments": '{"path":"a.py"}'},
-                    }
-                ],
-            },
-            {
-                "role": "tool",
-                "tool_call_id": "c1",
-                "content": "[result masked — ~12000 tokens removed]",
-            },
-        ]
-    )
-
-
-@pytest.mark.parametrize("rounds", [1, 6, 7])
-def test_as_many_results_as_are_kept_are_all_visible(rounds):
-    assert all(visible(loop(chat(), rounds)))
-
-
-def test_one_result_more_than_is_kept_masks_one():
-    assert visible(loop(chat(), 8)).count(False) == 1
-
-
-def test_both_keeps_at_zero_disable_masking():
-    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
-    assert all(visible(loop(context, 20)))
 
 
 @pytest.mark.parametrize(
@@ -228,43 +125,6 @@ def test_a_new_turn_leaves_the_masks_of_the_last_one_as_they_are():
     assert results(context.request()) == before
 
 
-def test_the_history_is_cut_to_20000_tokens_oldest_first():
-    context = chat()
-    talk(context, 50, size=2_000)
-    context.add(user("now"))
-    request = context.request()
-    notice, *kept = contents(request)
-    assert "omitted" in notice
-    assert kept[-1] == "now"
-    assert bytes_to_tokens(sum(len(text) for text in kept[:-1])) <= 20_000
-    assert kept[-2].startswith("answer 49\n")
-    assert len(kept) == 40
-
-
-def test_the_notice_counts_the_messages_that_are_gone():
-    context = chat(limits={"max_history_tokens": 1_000})
-    for number in range(47):
-        context.add(user(prose(100)) if number % 2 else said(prose(100)))
-    context.add(user(prose(3_900)))
-    context.add(user("now"))
-    assert contents(context.request())[0] == "[conversation truncated — 47 older messages omitted]"
-
-
-def test_the_notice_has_the_system_role_where_the_dialect_allows_it():
-    context = chat(
-        dialect="openai_responses", system="Be brief.", limits={"max_history_tokens": 100}
-    )
-    talk(context, 3, size=300)
-    context.add(user("now"))
-    assert context.request()["input"] == snapshot(
-        [
-            {"role": "system", "content": "[conversation truncated — 5 older messages omitted]"},
-            {"role": "assistant", "content": prose(300, "answer 2")},
-            {"role": "user", "content": "now"},
-        ]
-    )
-
-
 def test_the_notice_is_the_first_text_of_a_users_message_elsewhere():
     context = claude(limits={"max_history_tokens": 30})
     talk(context, 3, size=300)
@@ -286,20 +146,6 @@ def test_the_notice_is_a_users_message_of_its_own_before_an_assistants():
     assert [block["text"] for block in first["content"]] == [
         "[conversation truncated — 5 older messages omitted]"
     ]
-
-
-def test_no_notice_stands_where_nothing_is_missing():
-    context = chat()
-    talk(context, 3)
-    context.add(user("now"))
-    assert "omitted" not in texts(context.request())
-
-
-def test_zero_is_no_cap_on_the_history():
-    context = chat(limits={"max_history_tokens": 0})
-    talk(context, 50, size=2_000)
-    context.add(user("now"))
-    assert len(context.request()["messages"]) == 101
 
 
 @pytest.mark.parametrize("cap", [0, 50_000])
@@ -340,40 +186,6 @@ def test_a_newest_message_larger_than_the_cap_is_still_sent():
     assert contents(context.request())[-1] == prose(4_000)
 
 
-def test_the_oldest_rounds_of_the_turn_are_dropped_as_a_last_resort():
-    context = chat(
-        context_window=20_000,
-        max_output_tokens=1_000,
-        limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0},
-    )
-    talk(context, 2)
-    request = {}
-    context.add(user("go"))
-    for number in range(12):
-        request = use(context, f"c{number}", prose(7_000))
-    assert bytes_to_tokens(context.window.bytes) <= context.budget().available
-    assert contents(request)[:6] == [
-        "[conversation truncated — 6 older messages omitted]",
-        prose(40, "question 0"),
-        prose(40, "answer 0"),
-        prose(40, "question 1"),
-        prose(40, "answer 1"),
-        "go",
-    ]
-    ids = [m["tool_call_id"] for m in request["messages"] if m["role"] == "tool"]
-    assert ids == [f"c{number}" for number in range(3, 12)]
-
-
-def test_many_rounds_never_reach_the_limit():
-    context = chat(context_window=40_000)
-    context.add(user("go"))
-    for number in range(40):
-        use(context, f"c{number}", prose(60_000))
-        call = context.window.last_call
-        assert call is not None
-        assert call.body.bound + call.body.max_output <= 40_000
-
-
 def test_recall_stands_before_the_closing_bracket_of_every_text():
     context = chat(
         recall=True,
@@ -395,18 +207,6 @@ def test_recall_stands_before_the_closing_bracket_of_every_text():
     assert masked == snapshot("[result masked — ~98 tokens removed · recall m10.0]")
     assert cut.endswith("\n[truncated: kept first ~100 of ~1000 tokens (head) · recall m15.0]")
     assert context.recall("m15.0") == prose(4_000)
-
-
-def test_a_tool_may_have_a_cap_and_a_strategy_of_its_own():
-    context = chat(
-        limits={"tools": {"log": {"max_tool_result_tokens": 50, "tool_result_truncation": "tail"}}}
-    )
-    context.add(user("go"))
-    use(context, "c1", prose(4_000))
-    whole, cut = results(use(context, "c2", prose(4_000), tool="log"))
-    assert whole == prose(4_000)
-    assert cut.startswith("[truncated: kept last ~50 of ~1000 tokens (tail)]\n")
-    assert len(cut) <= 200
 
 
 def test_an_exempt_tool_is_neither_cut_nor_masked():

@@ -17,7 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import Context, UnusableSummary
+from trimtab import UnusableSummary
 from trimtab.log.event import Edit
 from trimtab.policy.budget import build_budget
 from trimtab.policy.config import (
@@ -48,50 +48,6 @@ def test_the_defaults_are_those_of_document_3():
         MAX_EXTRACT_TOKENS,
     ) == (15, 10, 50, 500)
     assert ROLLING_MAX_RESULT_TOKENS == 8_000
-
-
-def test_up_to_15_messages_are_sent_as_they_are():
-    context = chat("rolling")
-    talk(context, 7)
-    context.add(user("15th"))
-    request = context.request()
-    assert len(request["messages"]) == 15
-    assert summary(request) is None
-
-
-def test_above_15_messages_the_newest_10_stay_behind_one_summary():
-    context = chat("rolling", system="Be brief.")
-    talk(context, 8, size=200)
-    request = context.request()
-    roles = [message["role"] for message in request["messages"]]
-    assert roles == ["system", *["user", "assistant"] * 5]
-    kept = [
-        prose(200, f"{what} {number}") for number in range(3, 8) for what in ("question", "answer")
-    ]
-    assert contents(request)[0] == "Be brief."
-    assert contents(request)[1].startswith(SUMMARY)
-    assert contents(request)[1].endswith(f"\n\n{kept[0]}")
-    assert contents(request)[2:] == kept[1:]
-
-
-def test_system_and_tools_then_the_summary_the_newest_messages_and_the_outputs_of_the_turn():
-    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
-    context = chat("rolling", system="Be brief.", tools=[tool])
-    talk(context, 8, size=200)
-    context.add(user("And now?"))
-    use(context, "c1", "the first output")
-    request = use(context, "c2", "the second output")
-    assert request["tools"] == [tool]
-    shown = [str(content).splitlines()[0] for content in contents(request)]
-    assert shown == [
-        "Be brief.",
-        SUMMARY.removesuffix("\n"),
-        *("answer 4", "question 5", "answer 5", "question 6", "answer 6", "question 7", "answer 7"),
-        "And now?",
-        *("None", "the first output", "None", "the second output"),
-    ]
-    asked = [message["tool_calls"][0]["id"] for message in request["messages"][10::2]]
-    assert asked == ["c1", "c2"]
 
 
 def test_the_stand_in_tells_what_was_asked_answered_called_and_found():
@@ -134,23 +90,6 @@ def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_fir
     assert body.startswith("- user: question 0\n- user: question 1\n")
     assert "question 50" not in body
     assert body.splitlines()[-1] == "- user: question 93"
-
-
-def test_a_conversation_far_beyond_50_messages_costs_the_same_per_call():
-    context = chat("rolling", context_window=4_000, max_output_tokens=500)
-    used: list[int] = []
-    for number in range(230):
-        talk(context, 1, size=200, start=number)
-        call = context.window.last_call
-        assert call is not None
-        assert call.body.bound + call.body.max_output <= 4_000
-        used.append(context.report().used)
-    assert len(context.window.entries) == 460
-    assert max(used[30:]) < max(used[:30]) * 1.5
-    # The summaries did it; the guard had nothing to drop.
-    assert {event.body.op for event in context.events if isinstance(event.body, Edit)} == {
-        "summarise"
-    }
 
 
 def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
@@ -196,17 +135,6 @@ def test_the_prior_summary_is_handed_on():
     assert wanted.messages[0].text == prose(200, "question 5")
 
 
-def test_a_given_summary_is_cut_to_500_tokens_oldest_lines_first():
-    context = chat("rolling", summaries="manual")
-    talk(context, 10, size=2_000)
-    context.add_summary("\n".join(f"fact {number}: {prose(60)}" for number in range(100)))
-    told = summary(context.request())
-    assert told is not None
-    assert context.window.counter.count(told) <= 500
-    assert told.splitlines()[-1].startswith("fact 99: ")
-    assert "fact 0: " not in told
-
-
 def test_a_given_summary_of_one_long_line_keeps_its_end():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=2_000)
@@ -230,14 +158,6 @@ def test_a_summary_that_is_empty_or_not_smaller_is_refused_and_the_messages_stay
     assert context.request() == before
 
 
-def test_a_failed_summariser_loses_nothing():
-    context = chat("rolling", summaries="manual")
-    talk(context, 10)
-    wanted = context.pending_summary()
-    assert wanted is not None
-    assert len(context.request()["messages"]) == 20
-
-
 def test_long_names_do_not_push_out_what_the_user_said_first():
     context = chat("auto", context_window=16_000, limits={"summary": {"max_tokens": 600}})
     context.add(user("Never touch invoices_2019."))
@@ -250,23 +170,6 @@ def test_long_names_do_not_push_out_what_the_user_said_first():
     assert summary is not None
     assert summary.text.startswith("- user: Never touch invoices_2019.")
     assert context.window.counter.count(split_summary(summary.text)[0]) <= 600
-
-
-def test_a_summary_outlives_a_restart():
-    context = chat("rolling")
-    talk(context, 10, size=200)
-    before = context.request()
-    again = Context.load(context.dump())
-    assert summary(again.request()) == summary(before)
-    assert summary(before) is not None
-
-
-def test_a_summary_belongs_to_one_session():
-    one, other = chat("rolling"), chat("rolling")
-    talk(one, 10, size=200)
-    talk(other, 3)
-    one.request()
-    assert summary(other.request()) is None
 
 
 def test_a_round_is_summarised_whole_or_not_at_all():
@@ -347,14 +250,6 @@ def edits(context):
         for event in context.window.base.events_since_snapshot
         if isinstance(event.body, Edit)
     ]
-
-
-def test_the_window_is_a_setting():
-    context = chat("rolling", limits={"summary": {"window": 4, "keep": 2}})
-    talk(context, 3, size=200)
-    shown = contents(context.request())
-    assert shown[0].startswith(SUMMARY)
-    assert shown[1:] == [prose(200, text) for text in ("answer 1", "question 2", "answer 2")]
 
 
 def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():

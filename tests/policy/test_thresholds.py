@@ -41,16 +41,6 @@ def test_70_percent_of_the_window_is_where_summaries_begin(words, used):
     assert (SUMMARY in texts(context.request())) == (used > 14_000)
 
 
-def test_above_70_percent_all_but_the_newest_ten_are_summarised():
-    context = exact()
-    fill(context, 60, 240)
-    shown = contents(context.request())
-    told, _, first = shown[0].rpartition("\n\n")
-    assert told.startswith(SUMMARY)
-    kept = [first, *shown[1:]]
-    assert [text.split()[1] for text in kept] == [str(n) for n in range(50, 60)]
-
-
 def test_the_next_summary_takes_in_the_last_one():
     context = exact()
     fill(context, 60, 240)
@@ -138,20 +128,6 @@ def test_of_a_window_of_200000_tokens_the_room_is_less_than_90_percent():
     assert budget.tokens_at_share(0.9) == budget.room == 163_935
 
 
-def test_a_tool_output_is_cut_to_8000_characters():
-    context = chat("thresholds")
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", "é" * 20_000))
-    assert 7_900 < len(shown) <= 8_000
-    assert shown.endswith("\n[truncated: kept first ~2000 of ~5000 tokens (head)]")
-
-
-def test_a_tool_output_of_8000_characters_is_whole():
-    context = chat("thresholds")
-    context.add(user("go"))
-    assert results(use(context, "c1", "é" * 8_000)) == ["é" * 8_000]
-
-
 @pytest.mark.parametrize(("words", "whole"), [(501, True), (505, True), (506, False)])
 def test_a_cut_that_would_not_make_an_output_smaller_is_not_made(words, whole):
     """Tokens are counted as words; 500 words of 16 characters are 8,000."""
@@ -214,12 +190,6 @@ def test_an_exempt_tool_is_exempt_in_every_preset(policy):
     )
     context.add(user("go"))
     assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
-
-
-def test_the_shares_are_settings():
-    context = exact(limits={"thresholds": {"summarise": 0.1, "trim": 0.2, "keep": 2}})
-    fill(context, 12, 240)
-    assert len(context.request()["messages"]) == 2
 
 
 def test_a_summary_outlives_a_restart():
