@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -168,33 +167,6 @@ def read_status(wire: socket.socket) -> int:
             return response.status
     except (ConnectionError, HTTPException):
         return CUT_OFF
-
-
-def read_answers(wire: socket.socket, number: int) -> Iterator[Answer]:
-    """So many answers on one connection that stays open."""
-    with wire.makefile("rb") as reader:
-        for _ in range(number):
-            status = int(reader.readline().split()[1])
-            named = dict[str, str]()
-            while line := reader.readline().decode().strip():
-                name, _, value = line.partition(": ")
-                named[name.lower()] = value
-            size = int(named.get("content-length", "0"))
-            yield Answer(status=status, headers=named, body=reader.read(size))
-
-
-def flood(wire: socket.socket, piece: bytes, most: int) -> int:
-    """Send a piece again and again until something is answered; how many bytes went out."""
-    sent = 0
-    while sent < most:
-        if select.select([wire], [], [], 0)[0]:
-            break
-        try:
-            wire.sendall(piece)
-        except OSError:
-            break
-        sent += len(piece)
-    return sent
 
 
 def until(holds: Callable[[], Any], seconds: float = LONGEST) -> Any:

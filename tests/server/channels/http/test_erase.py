@@ -50,7 +50,13 @@ async def test_what_names_nothing_is_not_found_and_what_is_no_handle_is_invalid(
         for handle in ("m1", "m99", "m2.7"):
             told = problem(await http.post(ERASE, json={"handle": handle}), 404, "not-found")
             assert told["detail"] == f"nothing was erased: nothing is called {handle}"
-        for body in ({}, {"handle": "2"}, {"handle": "m2 "}, {"handle": "m2", "when": "now"}):
+        for body in (
+            {},
+            {"handle": "2"},
+            {"handle": "m-1"},
+            {"handle": "m2 "},
+            {"handle": "m2", "when": "now"},
+        ):
             told = problem(await http.post(ERASE, json=body), 422, "invalid-request")
             assert told["errors"][0]["field"] in ("handle", "when")
         said = [message.text async for message in served.session().history()]

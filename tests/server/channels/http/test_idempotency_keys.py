@@ -50,6 +50,7 @@ async def refuse(http: Any, text: str, key: str = "k1") -> None:
         headers = {"Idempotency-Key": key, "Accept": accept}
         told = problem(await http.post(MESSAGES, json={"text": text}, headers=headers), 422, KIND)
         assert f"another message already has the key {key}" in told["detail"]
+    problem(await http.post(MESSAGES, json={"text": text, "key": key}), 422, KIND)
 
 
 async def run_turn(served: House) -> None:

@@ -179,6 +179,8 @@ def test_nothing_of_another_tenant_is_listed_or_counted(tmp_path):
         async with served.client("a") as client, served.http("a") as http:
             assert [each async for each in client.list_sessions("helper")] == []
             assert await client.list_dead_letters() == []
+            retried = await http.post("/v1/dead-letters/retry", json={})
+            assert retried.json() == {"sessions": 0}
             for method, path in ROUTES:
                 if "{session}" not in path and method == "GET" and path != "/metrics":
                     answer = await asked(http, method, path, "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import json
 import time
 
+import httpx2
 import pytest
 
 from tests.server.channels.http.running_apps import house, problem
@@ -32,7 +34,16 @@ WHO = (
 
 @pytest.mark.parametrize(
     "given",
-    ["", "Bearer", "Bearer tt_wrong", "Basic d2ViOng=", "bearer \x7f", "Bearer é"],
+    [
+        "",
+        "Bearer",
+        "Bearer tt_wrong",
+        "Bearer null",
+        "Bearer *",
+        "Basic d2ViOng=",
+        "bearer \x7f",
+        "Bearer é",
+    ],
 )
 async def test_without_a_key_that_is_known_nothing_is_answered(given, tmp_path):
     async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
@@ -197,27 +208,42 @@ def test_a_key_file_of_a_later_release_is_refused(tmp_path):
         read_stored_api_keys(file)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"},
-        {"Forwarded": "for=127.0.0.1"},
-        {"Cookie": "key={key}"},
-        {"Authorization": "Basic {key}"},
-        {"Authorization": "Bearer {sha256}"},
-        {"Authorization": "{key}"},
-        {"X-Api-Key": "{key}"},
-    ],
-)
-async def test_a_key_counts_as_a_bearer_token_alone(headers, tmp_path):
-    async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
+NOT_BEARER = [
+    *(
+        {name: place}
+        for name in ("X-Forwarded-For", "X-Real-IP", "X-Forwarded-Host", "X-Client-IP")
+        for place in ("127.0.0.1", "localhost")
+    ),
+    {"Forwarded": "for=127.0.0.1"},
+    {"Cookie": "key={key}"},
+    {"Cookie": "{key}"},
+    {"Authorization": "Basic {basic}"},
+    {"Authorization": "Basic {key}"},
+    {"Authorization": "Token {key}"},
+    {"Authorization": "{key}"},
+    # What the file of keys holds.
+    {"Authorization": "Bearer {sha256}"},
+    {"Authorization": "Bearer tt_{sha256}"},
+    {"Authorization": "Bearer {upper}"},
+    {"X-Api-Key": "{key}"},
+    {"Proxy-Authorization": "{key}"},
+]
+
+
+async def test_a_key_counts_as_a_bearer_token_alone(tmp_path):
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
         key = served.keys["web"]
-        sent = {
-            name: value.format(key=key, sha256=hash_api_key(key)) for name, value in headers.items()
-        }
-        problem(await http.get("/v1/agents", headers=sent), 401, "unauthorized")
-        for name in ("key", "access_token", "authorization"):
-            problem(await http.get("/v1/agents", params={name: key}), 401, "unauthorized")
+        digest, basic = hash_api_key(key), base64.b64encode(f"web:{key}".encode()).decode()
+        texts = {"key": key, "sha256": digest, "upper": digest.upper(), "basic": basic}
+        for number, headers in enumerate(NOT_BEARER, 1):
+            # Guesses from one address are slowed down.
+            transport = httpx2.AsyncHTTPTransport(local_address=f"127.0.1.{number}")
+            async with httpx2.AsyncClient(base_url=served.url, transport=transport) as http:
+                sent = {name: text.format(**texts) for name, text in headers.items()}
+                problem(await http.get("/v1/agents", headers=sent), 401, "unauthorized")
+        async with served.http() as http:
+            for name in ("key", "api_key", "access_token", "authorization", "token"):
+                problem(await http.get("/v1/agents", params={name: key}), 401, "unauthorized")
 
 
 async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):

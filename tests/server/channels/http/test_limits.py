@@ -104,9 +104,13 @@ async def test_pages_of_elsewhere_get_nothing_unless_they_are_named():
         assert "access-control-allow-origin" not in answer.headers
         asks = {**page, "Access-Control-Request-Method": "POST"}
         assert (await http.options(MESSAGES, headers=asks)).status_code == 403
-        for broken in ("http://[", "null", "://", served.url.removeprefix("http://")):
-            answer = await http.get("/v1/agents", headers={"Origin": broken})
+        elsewhere = ("http://127.0.0.1.evil.example", "http://[", "null", "://")
+        for origin in (*elsewhere, served.url.removeprefix("http://")):
+            answer = await http.get("/v1/agents", headers={"Origin": origin})
             problem(answer, 403, "forbidden")
+            said = await http.post(MESSAGES, json={"text": "Forged."}, headers={"Origin": origin})
+            problem(said, 403, "forbidden")
+        assert await served.service.store.sessions() == []
         own = {"Origin": served.url}
         assert (await http.get("/v1/agents", headers=own)).status_code == 200
     named = {"allowed_origins": ["https://app.example.com"]}
@@ -125,38 +129,68 @@ async def test_without_keys_a_name_that_is_not_this_machine_is_refused():
         problem(answer, 403, "forbidden")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "sent", "status", "kind"),
-    [
-        ("GET", "/nowhere", {}, 404, "not-found"),
-        ("GET", "/v1/agents/", {}, 404, "not-found"),
-        ("PUT", "/v1/agents", {}, 405, "method-not-allowed"),
-        ("HEAD", "/v1/agents", {}, 405, "method-not-allowed"),
-        ("GET", "/v1/agents/nobody/sessions", {}, 404, "not-found"),
-        ("GET", "/v1/agents?what=1", {}, 422, "invalid-request"),
-        ("GET", "/v1/agents/helper/sessions?limit=x", {}, 422, "invalid-request"),
-        ("GET", "/v1/agents/helper/sessions?limit=0", {}, 422, "invalid-request"),
-        ("GET", "/v1/agents/helper/sessions?limit=1&limit=2", {}, 422, "invalid-request"),
-        ("GET", "/v1/agents/helper/sessions?after=%ff", {}, 422, "invalid-request"),
-        ("GET", "/v1/agents", {"content": b"body"}, 422, "invalid-request"),
-        ("POST", MESSAGES, {"content": b"{}"}, 415, "unsupported-media-type"),
-        ("POST", MESSAGES, {"data": {"text": "x"}}, 415, "unsupported-media-type"),
-        ("POST", MESSAGES, {"json": [1]}, 422, "invalid-request"),
-    ],
-)
-async def test_every_refusal_is_a_problem_document(method, path, sent, status, kind):
+FORGED = b'{"text": "Forged."}'
+REFUSALS = [
+    ("GET", "/nowhere", {}, 404, "not-found"),
+    ("GET", "/v1/agents/", {}, 404, "not-found"),
+    ("PUT", "/v1/agents", {}, 405, "method-not-allowed"),
+    ("HEAD", "/v1/agents", {}, 405, "method-not-allowed"),
+    ("GET", "/v1/agents/nobody/sessions", {}, 404, "not-found"),
+    ("GET", "/v1/agents?what=1", {}, 422, "invalid-request"),
+    ("GET", "/v1/agents/helper/sessions?limit=x", {}, 422, "invalid-request"),
+    ("GET", "/v1/agents/helper/sessions?limit=0", {}, 422, "invalid-request"),
+    ("GET", "/v1/agents/helper/sessions?limit=1&limit=2", {}, 422, "invalid-request"),
+    ("GET", "/v1/agents/helper/sessions?after=%ff", {}, 422, "invalid-request"),
+    ("GET", "/v1/agents", {"content": b"body"}, 422, "invalid-request"),
+    ("POST", MESSAGES, {"content": b"{}"}, 415, "unsupported-media-type"),
+    ("POST", MESSAGES, {"data": {"text": "x"}}, 415, "unsupported-media-type"),
+    ("POST", MESSAGES, {"json": [1]}, 422, "invalid-request"),
+]
+
+
+async def test_every_refusal_is_a_problem_document():
     async with house() as served, served.http() as http:
-        answer = await http.request(method, path, **sent)
-        if method == "HEAD":
-            assert (answer.status_code, answer.content) == (status, b"")
-        else:
-            problem(answer, status, kind)
-        assert "GET" in answer.headers.get("allow", "GET")
+        for method, path, sent, status, kind in REFUSALS:
+            answer = await http.request(method, path, **sent)
+            if method == "HEAD":
+                assert (answer.status_code, answer.content) == (status, b"")
+            else:
+                problem(answer, status, kind)
+            assert "GET" in answer.headers.get("allow", "GET")
+        assert await served.service.store.sessions() == []
 
 
-@pytest.mark.parametrize("raw", [b"{", b"\xff\xfe", b'{"text": "\\ud800"}', b"[" * 10_000])
-async def test_what_is_no_json_is_refused(raw):
+async def test_a_form_of_a_web_page_is_refused():
+    """A browser sends these to any server without asking first."""
+    async with house() as served, served.http() as http:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            answer = await http.post(MESSAGES, content=FORGED, headers={"Content-Type": kind})
+            problem(answer, 415, "unsupported-media-type")
+        assert await served.service.store.sessions() == []
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+DIGITS = b"9" * 500_000
+NO_JSON = [
+    b"{",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b'{"text": NaN}',
+    b'{"text": "\xff\xfe"}',
+    b'{"text": "\\ud800"}',
+    DEEP,
+    b'{"parts": ' + DEEP + b"}",
+    b'{"text": ' * 100_000,
+    b'{"text": ' + DIGITS + b"}",
+    b'{"text": "x", "key": ' + DIGITS + b"}",
+    b'{"text": 1e' + DIGITS + b"}",
+]
+
+
+async def test_what_is_no_json_is_refused():
     async with house() as served, served.http() as http:
         headers = {"Content-Type": "application/json"}
-        answer = await http.post(MESSAGES, content=raw, headers=headers)
-        problem(answer, 422, "invalid-request")
+        for raw in NO_JSON:
+            answer = await http.post(MESSAGES, content=raw, headers=headers)
+            problem(answer, 422, "invalid-request")
+        assert await served.service.store.sessions() == []

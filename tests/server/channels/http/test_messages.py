@@ -133,6 +133,10 @@ UNFIT = {
             "begin with 41 42"
         ),
     ),
+    "a document of two bytes": (
+        {"type": "document", "mime": "application/pdf", "data": "QUI="},
+        "parts.1.data: the document (application/pdf) cannot be sent: its bytes are not",
+    ),
     "a picture that is cut off": (
         {"type": "image", "mime": "image/png", "data": CUT},
         (
@@ -147,16 +151,17 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("case", UNFIT)
-async def test_what_the_model_cannot_be_given_is_refused_with_the_field_and_what_is_taken(case):
-    part, words = UNFIT[case]
-    async with house() as served, served.http() as http:
-        body = {"parts": [{"type": "text", "text": "Look."}, part]}
-        told = problem(await http.post(MESSAGES, json=body), 422, "invalid-request")
-        assert told["detail"].startswith(words)
-        field, _, detail = told["detail"].partition(": ")
-        assert told["errors"] == [{"field": field, "detail": detail}]
-        assert not await served.service.store.position("default/helper/one")
+async def test_what_the_model_cannot_be_given_is_refused_with_the_field_and_what_is_taken():
+    async with house("Fine.") as served, served.http() as http:
+        for case, (part, words) in UNFIT.items():
+            body = {"parts": [{"type": "text", "text": "Look."}, part]}
+            told = problem(await http.post(MESSAGES, json=body), 422, "invalid-request")
+            assert told["detail"].startswith(words), case
+            field, _, detail = told["detail"].partition(": ")
+            assert told["errors"] == [{"field": field, "detail": detail}]
+            assert not await served.service.store.position("default/helper/one")
+        assert served.provider.requests == []
+        assert await served.session().ask("And now?") == "Fine."
 
 
 async def test_a_picture_under_a_wrong_name_is_taken_under_its_own():
@@ -309,37 +314,49 @@ async def test_more_than_may_wait_is_refused_with_how_many():
         assert (refused.value.status, refused.value.retry_after) == (429, 5)
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "why"),
-    [
-        ({}, "body", "set either text or parts"),
-        ({"text": ""}, "text", "at least 1 character"),
-        ({"text": 7}, "text", "valid string"),
-        ({"text": "x", "parts": [{"type": "text", "text": "y"}]}, "body", "either text or parts"),
-        ({"parts": []}, "parts", "at least 1"),
-        ({"parts": [{"type": "image", "mime": "image/png"}]}, "parts.0.image", "data or url"),
-        ({"parts": [{"type": "sound"}]}, "parts.0", "found using"),
-        ({"text": "x", "key": "with space"}, "key", "pattern"),
-        (
-            *({"text": "x", "role": "system"}, "role"),
-            "unknown field (the known fields are text, parts, key, user)",
-        ),
-        ({"txt": "x"}, "txt", "unknown field (did you mean text?)"),
-        (
-            {"parts": [{"type": "text", "text": "x", "body": 1}]},
-            *("parts.0.text.body", "unknown field (the known fields are type, text)"),
-        ),
-        (
-            {"parts": [{"type": "image", "mime": "image/png", "dat": "AA=="}]},
-            *("parts.0.image.dat", "unknown field (did you mean data?)"),
-        ),
-    ],
-)
-async def test_a_body_that_does_not_fit_is_refused_with_the_field(body, field, why):
+UNFIT_BODIES = [
+    ({}, "body", "set either text or parts"),
+    ({"text": ""}, "text", "at least 1 character"),
+    ({"text": 7}, "text", "valid string"),
+    ({"text": "x", "parts": [{"type": "text", "text": "y"}]}, "body", "either text or parts"),
+    ({"parts": []}, "parts", "at least 1"),
+    ({"parts": [{"type": "image", "mime": "image/png"}]}, "parts.0.image", "data or url"),
+    ({"parts": [{"type": "sound"}]}, "parts.0", "found using"),
+    ({"text": "x", "key": "with space"}, "key", "pattern"),
+    (
+        *({"text": "x", "role": "system"}, "role"),
+        "unknown field (the known fields are text, parts, key, user)",
+    ),
+    ({"txt": "x"}, "txt", "unknown field (did you mean text?)"),
+    (
+        {"parts": [{"type": "text", "text": "x", "body": 1}]},
+        *("parts.0.text.body", "unknown field (the known fields are type, text)"),
+    ),
+    (
+        {"parts": [{"type": "image", "mime": "image/png", "dat": "AA=="}]},
+        *("parts.0.image.dat", "unknown field (did you mean data?)"),
+    ),
+    *(
+        ({"text": "x", field: "y"}, field, "unknown field")
+        for field in ("tenant", "session", "system", "__proto__")
+    ),
+    # A caller cannot play a tool or the model.
+    ({"parts": [{"type": "tool_result", "call_id": "c", "text": "x"}]}, "parts.0", "found using"),
+    ({"parts": [{"type": "tool_use", "id": "c", "name": "x"}]}, "parts.0", "found using"),
+    ({"parts": [{"type": "thinking", "thinking": "x"}]}, "parts.0", "found using"),
+    (
+        {"parts": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
+        *("parts.0.text.cache_control", "unknown field"),
+    ),
+]
+
+
+async def test_a_body_that_does_not_fit_is_refused_with_the_field():
     async with house() as served, served.http() as http:
-        told = problem(await http.post(MESSAGES, json=body), 422, "invalid-request")
-        assert told["errors"][0]["field"] == field
-        assert why in told["errors"][0]["detail"]
+        for body, field, why in UNFIT_BODIES:
+            told = problem(await http.post(MESSAGES, json=body), 422, "invalid-request")
+            assert told["errors"][0]["field"] == field
+            assert why in told["errors"][0]["detail"]
         listed = await http.get("/v1/agents/helper/sessions")
         assert listed.json()["sessions"] == []
 

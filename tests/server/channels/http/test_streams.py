@@ -113,6 +113,9 @@ async def test_a_place_that_the_log_does_not_reach_is_told_and_what_comes_next_f
         session = served.session()
         await session.ask("First.")
         end = str((await session.state()).position)
+        for place in (f"{int(end) + 1}", "999999"):
+            async with asyncio.timeout(PATIENCE), aclosing(session.follow_events(place)) as events:
+                assert told(await anext(events)) == ("stream.reset", end, {"unknown_id": place})
         async with asyncio.timeout(PATIENCE), aclosing(session.follow_events("999.5")) as events:
             first = await anext(events)
             assert told(first) == ("stream.reset", end, {"unknown_id": "999.5"})
@@ -122,12 +125,15 @@ async def test_a_place_that_the_log_does_not_reach_is_told_and_what_comes_next_f
             assert (await waiting).data["text"] == "Second."
 
 
-@pytest.mark.parametrize("place", ["x", "-1", "1.2.3.4", "1e3", "٣"])
-async def test_what_is_no_place_is_refused(place):
+async def test_what_is_no_place_is_refused():
     async with house("One.") as served, served.http() as http:
         await served.session().ask("First.")
-        answer = await http.get(EVENTS, params={"after": place})
-        assert "must be an event id" in problem(answer, 422, "invalid-request")["detail"]
+        for place in ("x", "-1", "1.2.3.4", "1e3", "٣", "9" * 19, "1;2", "../x"):
+            answer = await http.get(EVENTS, params={"after": place})
+            assert "must be an event id" in problem(answer, 422, "invalid-request")["detail"]
+            if place.isascii():
+                answer = await http.get(EVENTS, headers={"Last-Event-ID": place})
+                problem(answer, 422, "invalid-request")
 
 
 def test_a_place_is_read_as_it_is_written():
