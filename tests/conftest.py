@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 pytest_plugins = ["tests.lanes"]
+
+# Every HTTP client loads all authorities that it trusts, which takes 50 ms of CPU. No test leaves
+# this machine, so one authority is enough, also for the processes that tests start.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "authority.pem")
 
 EXAMPLES = {"quick": 50, "long": 500, "thorough": 20_000}
 CHOSEN = os.environ.get("TRIMTAB_LAWS") or "quick"
