@@ -182,7 +182,7 @@ def test_a_short_text_that_explodes_is_refused_at_once(folder):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 5000, "a:\n" + "".join(" " * n + "a:\n" for n in range(99))]
+    "text", ["[" * 1_500, "a:\n" + "".join(" " * n + "a:\n" for n in range(99))]
 )
 def test_a_text_that_is_too_deep_is_refused(text, folder):
     assert len(refused(text).problems) == 1

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from tests.documents.expected import EXPECTED
@@ -27,16 +28,20 @@ def rows(text: str) -> list[str]:
     return found
 
 
-def find(path: Path, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    *classes, function = name.split("::")
-    for wanted in classes:
-        inner = (node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted)
-        body = getattr(next(inner, None), "body", [])
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function:
-            return node
-    return None
+@cache
+def tests_of(path: Path) -> dict[str, bool]:
+    """Whether each test never runs, by its name, with the classes around it."""
+    found: dict[str, bool] = {}
+
+    def look(body: list[ast.stmt], around: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                look(node.body, f"{around}{node.name}::")
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[f"{around}{node.name}"] = skipped(node)
+
+    look(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return found
 
 
 def skipped(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -52,10 +57,10 @@ def problem(path: str, name: str) -> str | None:
     file = ROOT / path
     if not (file.is_file() and file.name.startswith("test_")):
         return f"{path} is no test file"
-    node = find(file, name)
-    if node is None or not node.name.startswith("test_"):
+    never_runs = tests_of(file).get(name)
+    if never_runs is None or not name.rpartition("::")[2].startswith("test_"):
         return f"{path} has no {name}"
-    return f"{path}::{name} never runs" if skipped(node) else None
+    return f"{path}::{name} never runs" if never_runs else None
 
 
 def test_every_requirement_names_a_test():

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "src" / "trimtab"
 
 
@@ -75,6 +77,7 @@ def failures_by_first_import(sources: dict[str, str]) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_first():
     sources: dict[str, str] = {}
     for path in PACKAGE.rglob("*.py"):

@@ -186,14 +186,14 @@ async def test_the_half_that_goes_after_a_refusal_parts_no_call_from_its_result(
 
 def test_a_refusal_that_names_the_limit_teaches_it():
     talk = Talk("own", wire=ANTHROPIC, preset=FULL, window=200_000, output=500)
-    for number in range(100):
-        talk.exchange(number, 600)
+    for number in range(30):
+        talk.exchange(number, 1_500)
     talk.user("now")
     assert quarter(dumped(talk.request())) > 20_000
     words = "prompt is too long: 30000 tokens > 8192 maximum"
     assert talk.refused(400, {"type": "error", "error": {"message": words}}) == "overflow"
     assert talk.limit == 8_192
-    for number in range(100, 110):
+    for number in range(30, 40):
         assert quarter(dumped(talk.request())) + 500 <= 8_192
         talk.exchange(number, 600)
         talk.user("and now")

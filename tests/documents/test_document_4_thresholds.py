@@ -105,7 +105,7 @@ async def test_the_next_summary_is_made_from_the_previous_one_and_what_was_said_
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("preset", [ROLLING, THRESHOLDS])
-@pytest.mark.parametrize("window", [3_000, 6_000, 12_000])
+@pytest.mark.parametrize("window", [3_000, 6_000, pytest.param(12_000, marks=pytest.mark.slow)])
 async def test_what_long_messages_say_is_seen_by_the_model_or_by_the_one_that_summarises(
     preset, window
 ):

@@ -55,16 +55,16 @@ def suppressed(name: str) -> float:
 def test_a_few_are_written_and_the_next_one_says_how_many_were_not(make_log):
     log, before = make_log("asyncio"), suppressed("asyncio")
     error = OSError(errno.EMFILE, "Too many open files")
-    for number in range(65_000):
+    for number in range(6_500):
         text = f"socket.accept() out of system resource\nsocket: <fd={number}>"  # as asyncio does
         log.logger.error(text, exc_info=error)
     assert len(log.lines()) == MAX_LINES_PER_MINUTE
-    assert suppressed("asyncio") - before == 65_000 - MAX_LINES_PER_MINUTE
+    assert suppressed("asyncio") - before == 6_500 - MAX_LINES_PER_MINUTE
     log.now = 60.0
     log.logger.error("socket.accept() out of system resource\nsocket: <fd=7>")
     last = log.lines()[-1]
-    assert "(64,995 more of these were left out)" in str(last["message"])
-    assert last["suppressed"] == 64_995
+    assert "(6,495 more of these were left out)" in str(last["message"])
+    assert last["suppressed"] == 6_495
     assert len(log.stream.getvalue()) < 10_000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.server.channels.discord.message_splitting import (
@@ -49,7 +49,6 @@ def letters(text: str) -> str:
 
 
 @given(TEXTS, st.integers(120, 400))
-@settings(max_examples=100, deadline=None)
 def test_all_is_there_in_order_within_the_limit(text, limit):
     pieces = split_discord_message(text, limit)
     assert all(0 < count_utf16_units(piece) <= limit for piece in pieces)
@@ -58,7 +57,6 @@ def test_all_is_there_in_order_within_the_limit(text, limit):
 
 
 @given(TEXTS, st.integers(120, 400))
-@settings(max_examples=100, deadline=None)
 def test_nothing_that_is_one_thing_to_a_reader_is_torn(text, limit):
     pieces = split_discord_message(text, limit)
     for one in (*NAMED, FAMILY, "🇨🇭", "👍🏽", "e\u0301"):

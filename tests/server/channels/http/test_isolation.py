@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import httpx2
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -237,7 +238,8 @@ ASKED = st.fixed_dictionaries(
 )
 
 
-def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(tmp_path):
+@pytest.mark.parametrize("count", [60, pytest.param(250, marks=pytest.mark.soak)])
+def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(count, tmp_path):
     async def act(served: House) -> None:
         store, queue = served.service.store, served.service.queue
         ours = f"tenant-b/helper/{THEIRS}"
@@ -252,19 +254,19 @@ def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(tmp_p
         # Tenant A asks the model as well; nothing that it answers is the secret.
         served.provider._replies[:] = [lambda _: "An answer of one's own."] * 10**6
         async with served.http("a") as http:
-            for one in many():
+            for one in many(count):
                 await _ask_one(http, one)
         assert await state() == before
 
     in_house(tmp_path, act)
 
 
-def many() -> list[Mapping[str, Any]]:
+def many(count: int) -> list[Mapping[str, Any]]:
     """Requests of all kinds, always the same ones."""
     found: list[Mapping[str, Any]] = []
 
     @settings(
-        max_examples=250,
+        max_examples=count,
         deadline=None,
         database=None,
         derandomize=True,

@@ -32,28 +32,35 @@ WHO = (
 )
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "",
-        "Bearer",
-        "Bearer tt_wrong",
-        "Bearer null",
-        "Bearer *",
-        "Basic d2ViOng=",
-        "bearer \x7f",
-        "Bearer é",
-    ],
+def from_address(url: str, address: str) -> httpx2.AsyncClient:
+    """One of many callers: guesses from one address are slowed down."""
+    transport = httpx2.AsyncHTTPTransport(local_address=address)
+    return httpx2.AsyncClient(base_url=url, transport=transport)
+
+
+WRONG = (
+    *("", "Bearer", "Bearer tt_wrong", "Bearer null", "Bearer *", "Basic d2ViOng="),
+    *("bearer \x7f", "Bearer é"),
 )
-async def test_without_a_key_that_is_known_nothing_is_answered(given, tmp_path):
-    async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
-        headers = {"Authorization": given.encode("latin-1")} if given else {}
-        for path in ("/v1/agents", "/metrics", "/nowhere", "/v1/agents/helper/sessions/one"):
-            answer = await http.get(path, headers=headers)
-            problem(answer, 401, "unauthorized")
-            assert answer.headers["www-authenticate"] == "Bearer"
-        for path in ("/healthz", "/readyz", "/openapi.json"):
-            assert (await http.get(path)).status_code == 200
+
+
+async def test_without_a_key_that_is_known_nothing_is_answered(tmp_path):
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
+        for number, given in enumerate(WRONG, 1):
+            headers = {"Authorization": given.encode("latin-1")} if given else {}
+            async with from_address(served.url, f"127.0.2.{number}") as http:
+                for path in (
+                    "/v1/agents",
+                    "/metrics",
+                    "/nowhere",
+                    "/v1/agents/helper/sessions/one",
+                ):
+                    answer = await http.get(path, headers=headers)
+                    problem(answer, 401, "unauthorized")
+                    assert answer.headers["www-authenticate"] == "Bearer"
+        async with served.http() as http:
+            for path in ("/healthz", "/readyz", "/openapi.json"):
+                assert (await http.get(path)).status_code == 200
 
 
 async def test_a_key_opens_its_agents_and_no_others(tmp_path):
@@ -236,9 +243,7 @@ async def test_a_key_counts_as_a_bearer_token_alone(tmp_path):
         digest, basic = hash_api_key(key), base64.b64encode(f"web:{key}".encode()).decode()
         texts = {"key": key, "sha256": digest, "upper": digest.upper(), "basic": basic}
         for number, headers in enumerate(NOT_BEARER, 1):
-            # Guesses from one address are slowed down.
-            transport = httpx2.AsyncHTTPTransport(local_address=f"127.0.1.{number}")
-            async with httpx2.AsyncClient(base_url=served.url, transport=transport) as http:
+            async with from_address(served.url, f"127.0.1.{number}") as http:
                 sent = {name: text.format(**texts) for name, text in headers.items()}
                 problem(await http.get("/v1/agents", headers=sent), 401, "unauthorized")
         async with served.http() as http:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.server.channels.telegram.running_bots import ADA, running
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.stores.files import FileStore
@@ -15,6 +17,7 @@ LIFE = 12
 WINDOW = 6_000
 
 
+@pytest.mark.slow
 def test_a_conversation_longer_than_the_window_goes_on_and_loses_nothing(served, tmp_path):
     """Each request fits, each message is answered once, and the first is found by the last."""
 
