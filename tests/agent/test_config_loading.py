@@ -181,9 +181,7 @@ def test_a_short_text_that_explodes_is_refused_at_once(folder):
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 1_500, "a:\n" + "".join(" " * n + "a:\n" for n in range(99))]
-)
+@pytest.mark.parametrize("text", ["[" * 600, "a:\n" + "".join(" " * n + "a:\n" for n in range(99))])
 def test_a_text_that_is_too_deep_is_refused(text, folder):
     assert len(refused(text).problems) == 1
 
@@ -222,19 +220,20 @@ tools:
 
 
 @pytest.mark.parametrize("path", scalars(), ids=lambda path: ".".join(map(str, path)))
-@pytest.mark.parametrize("secret", ["hunter2hunter2", "(hunter2hunter2"])
-def test_a_secret_is_in_no_message_and_in_no_repr(path, secret, folder):
+def test_a_secret_is_in_no_message_and_in_no_repr(path, folder):
     data: Any = yaml.safe_load(EVERYTHING)
     at = data
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = "${SECRET}"
-    try:
-        spec = read(yaml.safe_dump(data), {"SECRET": secret})
-        told = f"{spec} {spec!r} {spec.model!r} {spec.session!r} {spec.tools!r}"
-    except AgentFileError as error:
-        told = f"{error} {error!r} {error.problems} {error.__cause__!r} {error.__context__!r}"
-    assert secret not in told
+    text = yaml.safe_dump(data)
+    for secret in ("hunter2hunter2", "(hunter2hunter2"):
+        try:
+            spec = read(text, {"SECRET": secret})
+            told = f"{spec} {spec!r} {spec.model!r} {spec.session!r} {spec.tools!r}"
+        except AgentFileError as error:
+            told = f"{error} {error!r} {error.problems} {error.__cause__!r} {error.__context__!r}"
+        assert secret not in told
 
 
 def test_a_key_that_stands_in_the_file_is_not_repeated_either(folder):

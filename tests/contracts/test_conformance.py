@@ -29,7 +29,7 @@ def rows(text: str) -> list[str]:
 
 
 @cache
-def tests_of(path: Path) -> dict[str, bool]:
+def find_tests(path: Path) -> dict[str, bool]:
     """Whether each test never runs, by its name, with the classes around it."""
     found: dict[str, bool] = {}
 
@@ -57,7 +57,7 @@ def problem(path: str, name: str) -> str | None:
     file = ROOT / path
     if not (file.is_file() and file.name.startswith("test_")):
         return f"{path} is no test file"
-    never_runs = tests_of(file).get(name)
+    never_runs = find_tests(file).get(name)
     if never_runs is None or not name.rpartition("::")[2].startswith("test_"):
         return f"{path} has no {name}"
     return f"{path}::{name} never runs" if never_runs else None

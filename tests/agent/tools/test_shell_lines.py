@@ -69,10 +69,10 @@ def test_what_is_denied_does_not_run_however_it_is_put(trial: Trial):
     assert trial.ran("guarded") == []
 
 
-@pytest.mark.parametrize("line", HOSTILE, ids=repr)
-def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
+def test_no_pattern_that_operators_write_allows_a_hostile_line():
     rules = PermissionRules(default="ask", allow=OPERATORS, is_shell=True)
-    assert decide_permission(rules, line.replace("%AWAY%", "/srv/away")).permission == "ask"
+    lines = [line.replace("%AWAY%", "/srv/away") for line in HOSTILE]
+    assert [line for line in lines if decide_permission(rules, line).permission != "ask"] == []
 
 
 @pytest.mark.parametrize(
