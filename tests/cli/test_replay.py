@@ -11,12 +11,18 @@ from trimtab.cli.app import app
 from trimtab.cli.replay import parse_setups, parse_token_count
 
 
-@pytest.fixture
-def logs(tmp_path):
-    path = tmp_path / "logs.jsonl"
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("replay") / "logs.jsonl"
     lines = [record(f"c{i}", 3 + 6 * i, first=50 * i) for i in range(4)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def table(logs):
+    """What is printed without any option."""
+    return replay(logs).stdout
 
 
 def replay(*arguments):
@@ -47,9 +53,8 @@ def test_a_table_has_a_row_for_each_policy_and_says_what_it_means(logs):
     assert "pauses between calls: modelled" in " ".join(explained.stdout.split())
 
 
-def test_under_the_table_stand_six_lines_at_most(logs):
-    done = replay(logs)
-    below = done.stdout.rpartition("auto ")[2].splitlines()[1:]
+def test_under_the_table_stand_six_lines_at_most(table):
+    below = table.rpartition("auto ")[2].splitlines()[1:]
     assert 3 < len([line for line in below if line.strip()]) <= 6
 
 
@@ -133,10 +138,9 @@ def test_too_few_conversations_or_calls_are_no_ground_to_judge_by(many, rounds, 
     assert ("too little data" in " ".join(done.stdout.split())) is few
 
 
-def test_a_table_fits_a_narrow_terminal(logs):
-    done = replay(logs)
-    assert "…" not in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+def test_a_table_fits_a_narrow_terminal(table):
+    assert "…" not in table
+    assert max(len(line) for line in table.splitlines()) <= 80
 
 
 def test_json_holds_every_setup_and_how_it_was_measured(logs):

@@ -417,15 +417,15 @@ async def test_the_database_is_of_what_waits_and_not_of_what_ever_was(tmp_path, 
     def pages():
         return inside(queue)._writer.execute("PRAGMA page_count").fetchone()[0]
 
-    for number in range(100):
-        await exchange(queue, epoch, number)
+    for number in range(80):
+        await exchange(mail, epoch, number)
     before = pages()
-    for number in range(100, 400):
-        await exchange(queue, epoch, number)
+    for number in range(80, 200):
+        await exchange(mail, epoch, number)
     assert pages() <= before + 2
-    await queue.finish_turn(S, epoch, [], [reply("r399"), reply("r400")])
-    assert await lent(queue) == ["r400"]
-    await queue.close()
+    await mail.finish_turn(S, epoch, [], [reply("r199"), reply("r200")])
+    assert await lent(mail) == ["r200"]
+    await mail.close()
     await store.close()
 
 
