@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -130,7 +131,7 @@ async def test_without_keys_a_name_that_is_not_this_machine_is_refused():
 
 
 FORGED = b'{"text": "Forged."}'
-REFUSALS = [
+REFUSALS: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", "/nowhere", {}, 404, "not-found"),
     ("GET", "/v1/agents/", {}, 404, "not-found"),
     ("PUT", "/v1/agents", {}, 405, "method-not-allowed"),
