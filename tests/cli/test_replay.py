@@ -174,6 +174,7 @@ def test_conversations_are_chosen(logs):
     assert sum(halves) == 4
 
 
+@pytest.mark.slow
 def test_a_report_and_pictures_are_written(logs, tmp_path):
     page, folder = tmp_path / "out.html", tmp_path / "png"
     done = replay(logs, "--policies", "full", "--limit", 1, "--report", page, "--png", folder)
