@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
-
+from tests.laws.lives import law
 from tests.laws.oracle import (
     Told,
     anchor_of,
@@ -22,7 +21,7 @@ from tests.laws.oracle import (
     was_refused,
 )
 from tests.laws.wires import said
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
 from trimtab.log.event import CallOutcome, Edit, Event, ModelCall, Settings
@@ -35,8 +34,6 @@ from trimtab.tokens.counter import (
     measure_part,
     measure_request_head,
 )
-
-laws = settings(settings.get_profile("laws"))
 
 
 def limit_of(events: Sequence[Event]) -> int:
@@ -248,7 +245,6 @@ def named_sizes_are_real(
         assert told.messages[seq].role in name
 
 
-@laws
-@given(stories)
-def test_a_request_fits_by_its_bound_or_an_error_names_what_cannot_shrink(story: Story):
-    live(story, asked=it_fits, refused=nothing_is_left_to_hide)
+@law(stories)
+def test_a_request_fits_by_its_bound_or_an_error_names_what_cannot_shrink(story: Story) -> Hooks:
+    return Hooks(asked=it_fits, refused=nothing_is_left_to_hide)

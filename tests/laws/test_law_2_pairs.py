@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
-
+from tests.laws.lives import law
 from tests.laws.oracle import Told, said_as, tell
 from tests.laws.wires import paired, pieces
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab.dialects import get_dialect
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.message import Message, Text, ToolCall
-
-laws = settings(settings.get_profile("laws"))
 
 
 def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> None:
@@ -59,7 +56,6 @@ def pairs_are_whole(life: Life, request: dict[str, Any]) -> None:
     assert [result.text.strip() for _, result in found] == [text.strip() for _, text in expected]
 
 
-@laws
-@given(stories)
-def test_calls_are_followed_by_their_own_results_in_call_order(story: Story):
-    live(story, asked=pairs_are_whole)
+@law(stories)
+def test_calls_are_followed_by_their_own_results_in_call_order(story: Story) -> Hooks:
+    return Hooks(asked=pairs_are_whole)

@@ -6,18 +6,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hypothesis import given, settings
-
+from tests.laws.lives import law
 from tests.laws.oracle import Told, had_recall, said_as, tell
 from tests.laws.wires import NOTHING, Piece, pieces
 from tests.laws.wires import said as said_in
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
 from trimtab.policy import guard, hiding_after_provider_error
-
-laws = settings(settings.get_profile("laws"))
 
 SIGN = re.compile(
     r"\[(truncated: kept \S+ ~\d+ of ~\d+ tokens \(\w+\)"
@@ -139,7 +136,6 @@ def ordered(told: Told, seqs: list[int]) -> list[tuple[int, int]]:
     return [*asked, *answers, *rest]
 
 
-@laws
-@given(stories)
-def test_the_newest_user_message_and_the_active_round_are_in_every_request(story: Story):
-    live(story, asked=newest_is_there)
+@law(stories)
+def test_the_newest_user_message_and_the_active_round_are_in_every_request(story: Story) -> Hooks:
+    return Hooks(asked=newest_is_there)

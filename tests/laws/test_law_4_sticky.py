@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
+from tests.laws.lives import law
 from tests.laws.oracle import breaks
 from tests.laws.wires import blocks
-from tests.strategies.life import Life
-from tests.strategies.logs import Setup, Step, setups, steps
+from tests.strategies.life import Hooks, Life
+from tests.strategies.logs import Step, Story, stories
 from trimtab.log.event import Event
 
 
@@ -30,16 +28,12 @@ def head_of(request: dict[str, Any]) -> dict[str, Any]:
     return {key: request.get(key) for key in ("model", "system", "instructions", "tools")}
 
 
-class Sticky(RuleBasedStateMachine):
-    @initialize(setup=setups())
-    def begin(self, setup: Setup) -> None:
-        self.life = Life(setup, asked=self.extends)
+class Sticky:
+    def __init__(self) -> None:
         self.last: Sent | None = None
 
-    @rule(step=steps)
-    def live(self, step: Step) -> None:
-        self.life.do(step)
-        if self.last is not None and not self.life.made(self.last.seq):
+    def stepped(self, life: Life, _: Step) -> None:
+        if self.last is not None and not life.made(self.last.seq):
             self.last = None  # a fork has left it behind
 
     def extends(self, life: Life, request: dict[str, Any]) -> None:
@@ -99,5 +93,7 @@ def broken(events: list[Event], sent: int) -> bool:
     return any(breaks(event, sent) for event in events)
 
 
-TestEachRequestExtendsTheLast = Sticky.TestCase
-TestEachRequestExtendsTheLast.settings = settings(settings.get_profile("laws"))
+@law(stories)
+def test_each_request_extends_the_last(story: Story) -> Hooks:
+    sticky = Sticky()
+    return Hooks(stepped=sticky.stepped, asked=sticky.extends)

@@ -8,12 +8,11 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.laws.lives import law
 from tests.laws.oracle import Told, tell, under
 from tests.laws.picture import picture
-from tests.strategies.life import Life
+from tests.strategies.life import Hooks, Life, live
 from tests.strategies.logs import (
     Chat,
     Loop,
@@ -22,11 +21,11 @@ from tests.strategies.logs import (
     Setup,
     Squeeze,
     Step,
+    Story,
     Touch,
     Turn,
     Words,
-    setups,
-    steps,
+    stories,
 )
 from trimtab import CannotFit, RequestPreview
 from trimtab.log.event import Edit, Event, dump_canonical_json
@@ -58,18 +57,18 @@ def outcome(ask: Callable[[], object]) -> object:
         return str(error)
 
 
-class Idempotent(RuleBasedStateMachine):
-    @initialize(setup=setups())
-    def begin(self, setup: Setup) -> None:
-        self.life = Life(setup, asking=self.decides_once, asked=self.again)
+class Idempotent:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        """The log before the step."""
 
-    @rule(step=steps)
-    def live(self, step: Step) -> None:
-        events = list(self.life.events)
-        self.life.do(step)
+    def stepping(self, life: Life, _: Step) -> None:
+        self.events = list(life.events)
+
+    def stepped(self, life: Life, step: Step) -> None:
         if isinstance(step, Peek):
-            assert self.life.events == events, "looking has left a trace"
-            previews_the_next_request(self.life)
+            assert life.events == self.events, "looking has left a trace"
+            previews_the_next_request(life)
 
     def decides_once(self, life: Life, stream: bool, volatile: str | None) -> None:
         context = life.context
@@ -135,15 +134,24 @@ FOUND: dict[str, tuple[Setup, list[Step]]] = {
 
 @pytest.mark.parametrize("name", FOUND)
 def test_what_once_changed_when_asked_twice_does_not(name: str):
-    setup, life = FOUND[name]
-    machine = Idempotent()
-    machine.begin(setup=setup)
-    for step in life:
-        machine.live(step=step)
+    setup, steps = FOUND[name]
+    story = Story(setup=setup, steps=tuple(steps), ahead=True)
+    live(story, look_twice(story))
 
 
-TestAskingTwiceChangesNothing = Idempotent.TestCase
-TestAskingTwiceChangesNothing.settings = settings(settings.get_profile("laws"))
+def look_twice(story: Story) -> Hooks:
+    idempotent = Idempotent()
+    return Hooks(
+        stepping=idempotent.stepping,
+        stepped=idempotent.stepped,
+        asking=idempotent.decides_once if story.ahead else None,
+        asked=idempotent.again,
+    )
+
+
+@law(stories)
+def test_asking_twice_changes_nothing(story: Story) -> Hooks:
+    return look_twice(story)
 
 
 def edits_shrink(life: Life) -> None:

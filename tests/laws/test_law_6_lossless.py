@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
+from tests.laws.lives import law
 from tests.laws.oracle import Told, had_recall, tell
 from tests.laws.wires import pieces
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab.errors import ErasedError
 from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
@@ -20,8 +20,6 @@ from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
 NOTICE = re.compile(
     r"\[conversation truncated — \d+ older messages omitted · recall (?P<handle>\S+)\]"
 )
-
-laws = settings(settings.get_profile("laws"))
 
 
 def text_of(part: Part) -> str:
@@ -123,7 +121,6 @@ def handles_lead_there(life: Life, told: Told, request: dict[str, Any]) -> None:
             assert not had_recall(life.events, edit) or f"recall m{seq}.{part}]" in edit.text
 
 
-@laws
-@given(stories)
-def test_what_is_hidden_or_cut_is_recalled_byte_for_byte(story: Story):
-    live(story, asked=nothing_is_lost)
+@law(stories)
+def test_what_is_hidden_or_cut_is_recalled_byte_for_byte(story: Story) -> Hooks:
+    return Hooks(asked=nothing_is_lost)

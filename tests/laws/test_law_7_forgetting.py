@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
+from tests.laws.lives import law
 from tests.laws.picture import outlook
-from tests.strategies.life import Life
-from tests.strategies.logs import Setup, Step, setups, steps
+from tests.strategies.life import Hooks, Life
+from tests.strategies.logs import Step, Story, stories
 from trimtab import CannotFit, Context
 from trimtab.errors import HistoryNotInMemory
 from trimtab.log.event import Edit, Event, Settings
@@ -18,19 +16,20 @@ from trimtab.policy.presets import POLICY_NAMES
 from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 
-class Forgetful(RuleBasedStateMachine):
+class Forgetful:
     """Beside a life that remembers all stands a context that lets go of what it may."""
 
-    @initialize(setup=setups())
-    def begin(self, setup: Setup) -> None:
-        self.life = Life(setup)
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)  # noqa: S311 - no secret
+
+    def begun(self, life: Life) -> None:
+        self.life = life
         self.snapshots: list[Snapshot] = []
         self.heard: list[Event] = []
         self.short = self.life.loaded()
 
-    @rule(step=steps, then=st.sampled_from(["go on", "go on", "forget", "forget and restart"]))
-    def live(self, step: Step, then: str) -> None:
-        self.life.do(step)
+    def stepped(self, _: Life, __: Step) -> None:
+        then = self.random.choice(["go on", "go on", "forget", "forget and restart"])
         self.follow()
         if then != "go on" and self.life.events:
             self.snapshots.append(round_trip(self.short._checkpoint()))
@@ -91,5 +90,7 @@ def decided(context: Context) -> list[Edit] | str:
         return str(error)
 
 
-TestSnapshotAndTailGiveWhatTheWholeLogGives = Forgetful.TestCase
-TestSnapshotAndTailGiveWhatTheWholeLogGives.settings = settings(settings.get_profile("laws"))
+@law(stories)
+def test_snapshot_and_tail_give_what_the_whole_log_gives(story: Story) -> Hooks:
+    forgetful = Forgetful(story.seed)
+    return Hooks(begun=forgetful.begun, stepped=forgetful.stepped)

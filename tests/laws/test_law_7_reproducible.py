@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
+from tests.laws.lives import law
 from tests.laws.picture import picture, recount
-from tests.strategies.life import Life
-from tests.strategies.logs import Setup, Step, setups, steps
+from tests.strategies.life import Hooks, Life
+from tests.strategies.logs import Step, Story, stories
 from trimtab import CannotFit, Context
 from trimtab.errors import RequestChangedError
 from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
@@ -20,24 +18,21 @@ MOST = 8
 """Past requests of one life that are shown again, the latest ones; each costs a whole fold."""
 
 
-class Reproducible(RuleBasedStateMachine):
-    @initialize(setup=setups())
-    def begin(self, setup: Setup) -> None:
-        self.life = Life(setup, asked=self.keep)
+class Reproducible:
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)  # noqa: S311 - no secret
         self.kept: dict[int, str] = {}
 
-    @rule(step=steps, again=st.sampled_from([False, False, True]))
-    def live(self, step: Step, again: bool) -> None:
-        self.life.do(step)
+    def stepped(self, life: Life, _: Step) -> None:
         # A fork leaves the later ones behind.
-        self.kept = {seq: text for seq, text in self.kept.items() if self.life.made(seq)}
-        assert recount(self.life.context.window) == totals(self.life.context.window)
-        if again and self.life.context.window.entries:
-            self.restart()
+        self.kept = {seq: text for seq, text in self.kept.items() if life.made(seq)}
+        assert recount(life.context.window) == totals(life.context.window)
+        if self.random.choice([False, False, True]) and life.context.window.entries:
+            self.restart(life)
 
-    def restart(self) -> None:
+    def restart(self, life: Life) -> None:
         """A second context, from the log alone, does what the first one does."""
-        first, second = self.life.context, self.life.loaded()
+        first, second = life.context, life.loaded()
         assert picture(second.window) == picture(first.window)
         assert answer(second) == answer(first)
         assert second.events == first.events
@@ -48,15 +43,13 @@ class Reproducible(RuleBasedStateMachine):
         assert sent is not None
         self.kept[sent.seq] = dump_canonical_json(request)
 
-    def teardown(self) -> None:
+    def ended(self, life: Life) -> None:
         """Every request of this life can be shown again as it was sent."""
-        if not hasattr(self, "life"):
-            return
-        events = self.life.events
+        events = life.events
         erased = any(isinstance(event.body, PayloadErasure | RetentionErasure) for event in events)
         for seq, text in list(self.kept.items())[-MOST:]:
             try:
-                shown = self.life.context.rebuild_request(seq)
+                shown = life.context.rebuild_request(seq)
             except RequestChangedError:
                 assert erased, f"the request of call {seq} changed though nothing was erased"
             else:
@@ -82,5 +75,7 @@ def totals(window: Window) -> dict[str, int]:
     }
 
 
-TestTheLogAloneGivesTheSameRequest = Reproducible.TestCase
-TestTheLogAloneGivesTheSameRequest.settings = settings(settings.get_profile("laws"))
+@law(stories)
+def test_the_log_alone_gives_the_same_request(story: Story) -> Hooks:
+    reproducible = Reproducible(story.seed)
+    return Hooks(stepped=reproducible.stepped, asked=reproducible.keep, ended=reproducible.ended)

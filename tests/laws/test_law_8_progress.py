@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 from unittest.mock import patch
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from tests.strategies.life import Life, live
-from tests.strategies.logs import Story, stories
+from tests.laws.lives import law
+from tests.strategies.life import Hooks, Life
+from tests.strategies.logs import Story, counted_stories, stories
 from trimtab import CannotFit
 from trimtab.log.event import Edit
 from trimtab.policy.planning.plan import Plan
 from trimtab.tokens.counter import (
     compute_input_upper_bound,
     encode_byte_class_pairs,
-    estimate_tokens_by_bytes,
 )
-
-S = TypeVar("S")
-T = TypeVar("T")
-
-laws = settings(settings.get_profile("laws"))
 
 PATIENCE = 30_000
 """Texts that one decision may count; the longest of these lives ask for some thousands, where many
 results are cut to ever less."""
-
-
-class Countdown:
-    """A way to count that may be asked only so often."""
-
-    def __init__(self) -> None:
-        self.left = PATIENCE
-
-    def __call__(self, text: str) -> int:
-        return self.limited(estimate_tokens_by_bytes)(text)
-
-    def limited(self, count: Callable[[S], T]) -> Callable[[S], T]:
-        def counted(text: S) -> T:
-            self.left -= 1
-            assert self.left > 0, "a decision counts and counts"
-            return count(text)
-
-        return counted
 
 
 def bound(life: Life, volatile: str | None) -> int:
@@ -84,24 +56,20 @@ def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -
     assert Plan(window, context.budget(volatile)).bound() <= room
 
 
-@laws
-@given(stories, st.booleans())
-def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
-    story: Story, counted: bool
-):
-    countdown = Countdown()
+def comes_to_an_end(life: Life, stream: bool, volatile: str | None) -> None:
+    def encode(text: bytes) -> bytes:
+        life.lose_patience()
+        return encode_byte_class_pairs(text)
 
-    def asking(life: Life, stream: bool, volatile: str | None) -> None:
-        countdown.left = PATIENCE
+    life.patience = PATIENCE
+    with patch("trimtab.tokens.counter.encode_byte_class_pairs", encode):
         each_pass_lowers_the_bound(life, stream, volatile)
+    # What is done between two requests, such as erasing message by message, is no decision.
+    life.patience = sys.maxsize
 
-    def rest(*_: object) -> None:
-        # What is done between two requests, such as erasing message by message, is no decision.
-        countdown.left = sys.maxsize
 
-    rest()
-    hooks = {"asking": asking, "asked": rest, "refused": rest}
-    with patch(
-        "trimtab.tokens.counter.encode_byte_class_pairs", countdown.limited(encode_byte_class_pairs)
-    ):
-        live(story, **hooks, tokenizer=countdown if counted else None)
+@law(stories, alone=counted_stories)
+def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
+    story: Story,
+) -> Hooks:
+    return Hooks(asking=comes_to_an_end if story.ahead else None)

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hypothesis import given, settings
-
 from tests.laws import wires
+from tests.laws.lives import law
 from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tokens_of_parts
 from tests.laws.wires import Piece, pieces
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, listings
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import (
@@ -36,8 +35,6 @@ from trimtab.log.message import Media, OpaqueBlock, Text
 from trimtab.policy import hiding_after_provider_error
 from trimtab.policy.provider_rejections import REJECTED_REASON as REJECTED
 from trimtab.tokens.counter import TokenCounter
-
-laws = settings(settings.get_profile("laws"))
 
 LONG, SHORT = 400, 40
 """Tokens down to which the longest are cut, and then the oldest."""
@@ -462,8 +459,7 @@ def the_line_counts_right(told: Told) -> None:
     assert line == OmittedUserMessages(len(gone), first, last, told.at[first], told.at[last])
 
 
-@laws
-@given(listings)
-def test_what_users_said_is_in_every_request_or_a_line_tells_of_it(story: Story):
+@law(listings)
+def test_what_users_said_is_in_every_request_or_a_line_tells_of_it(story: Story) -> Hooks:
     watch = Watch()
-    live(story, asking=watch.asking, asked=watch.asked)
+    return Hooks(asking=watch.asking, asked=watch.asked)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
 from tests.adversary.check_converse import check
 from tests.laws.converse import (
@@ -17,17 +16,17 @@ from tests.laws.converse import (
     said_to_claude,
     written_by_boto3,
 )
+from tests.laws.lives import law
 from tests.laws.oracle import Told, tell
 from tests.laws.test_law_2_pairs import erased
 from tests.laws.wires import Piece
-from tests.strategies.life import Life, live
+from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import BEDROCK_MODELS, Story, bedrock_stories
 from trimtab.providers.converse_format import build_converse_request
 from trimtab.tokens.counter import measure_request_head
 
 pytest.importorskip("boto3")
 
-laws = settings(settings.get_profile("laws"))
 BEDROCK = StrictBedrock()
 STATUS = re.compile(r"claude|nova")
 """Models that a result may tell by a field that it is an error."""
@@ -103,10 +102,9 @@ def at_bedrock(life: Life, request: dict[str, Any]) -> None:
         it_is_no_larger_than_promised(life, request)
 
 
-@laws
-@given(bedrock_stories)
-def test_bedrock_takes_each_request_whole(story: Story):
-    live(story, asked=at_bedrock)
+@law(bedrock_stories)
+def test_bedrock_takes_each_request_whole(story: Story) -> Hooks:
+    return Hooks(asked=at_bedrock)
 
 
 def test_the_simulator_refuses_what_it_should():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
@@ -52,6 +53,7 @@ from trimtab.log.event import (
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.policy.planning.plan import Policy
 from trimtab.policy.presets import POLICY_NAMES
+from trimtab.tokens.counter import estimate_tokens_by_bytes
 from trimtab.window.checkpoint import Snapshot
 
 TOOLS = ("read", "bash", "search_web")
@@ -81,23 +83,36 @@ Asked = Callable[["Life", dict[str, Any]], None]
 Refused = Callable[["Life", CannotFit, str | None], None]
 
 
-class Life:
-    """A context and what has been asked of it. The hooks look on at each request."""
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """Who looks on at a life, and when."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        *,
-        asking: Asking | None = None,
-        asked: Asked | None = None,
-        refused: Refused | None = None,
-        tokenizer: Callable[[str], int] | None = None,
-    ) -> None:
+    begun: Callable[[Life], None] | None = None
+    stepping: Callable[[Life, Step], None] | None = None
+    """Before each step."""
+    stepped: Callable[[Life, Step], None] | None = None
+    asking: Asking | None = None
+    """Before each request."""
+    asked: Asked | None = None
+    refused: Refused | None = None
+    """Instead of `asked`, if nothing can be sent."""
+    ended: Callable[[Life], None] | None = None
+
+
+NOBODY = Hooks()
+
+
+class Life:
+    """A context and what has been asked of it. The hooks look on."""
+
+    def __init__(self, setup: Setup, hooks: Hooks = NOBODY) -> None:
         self.setup = setup
-        self.tokenizer = tokenizer
+        self.tokenizer = self._count_tokens if setup.counted else None
+        self.patience = sys.maxsize
+        """Texts that may be counted from now on."""
         self.now = 1_000.0
         self.count = 0
-        self.asking, self.asked, self.refused = asking, asked, refused
+        self.hooks = hooks
         self.late: tuple[int, dict[str, Any]] | None = None
         """A call, and the reply to it that has not come yet."""
         self.past: list[Event] = []
@@ -105,6 +120,16 @@ class Life:
         self.said: dict[int, Message] = {}
         """By position: each message as it was when it was said."""
         self.context = self._begin(setup)
+        if hooks.begun is not None:
+            hooks.begun(self)
+
+    def _count_tokens(self, text: str) -> int:
+        self.lose_patience()
+        return estimate_tokens_by_bytes(text)
+
+    def lose_patience(self) -> None:
+        self.patience -= 1
+        assert self.patience > 0, "a decision counts and counts"
 
     def _begin(self, setup: Setup) -> Context:
         return Context(
@@ -182,6 +207,8 @@ class Life:
             Elsewhere: self._elsewhere,
             Wait: self._wait,
         }
+        if self.hooks.stepping is not None:
+            self.hooks.stepping(self, step)
         self.now += 1
         if self.past and isinstance(step, Back | Touch | Recall | Reload):
             # What they may need has left memory: they begin with the whole log.
@@ -190,6 +217,8 @@ class Life:
         if self.late is not None and isinstance(step, Touch | Configure | Back):
             self._arrive(*self.late)
         self._note()
+        if self.hooks.stepped is not None:
+            self.hooks.stepped(self, step)
 
     def _arrive(self, call: int, whole: dict[str, Any]) -> None:
         """A reply that was long under way, to a call that is still the last one."""
@@ -216,17 +245,17 @@ class Life:
         if not self.context.window.entries:
             self._say(Say())  # with nothing said, there is nothing to send
         self._summarise_results()
-        if self.asking is not None:
-            self.asking(self, stream, volatile)
+        if self.hooks.asking is not None:
+            self.hooks.asking(self, stream, volatile)
         try:
             request = self.context.request(stream=stream, volatile=volatile)
         except CannotFit as error:
-            if self.refused is not None:
-                self.refused(self, error, volatile)
+            if self.hooks.refused is not None:
+                self.hooks.refused(self, error, volatile)
             return None
         self._note()
-        if self.asked is not None:
-            self.asked(self, request)
+        if self.hooks.asked is not None:
+            self.hooks.asked(self, request)
         return request
 
     def _say(self, step: Say) -> None:
@@ -489,13 +518,15 @@ class Life:
         )
 
 
-def live(story: Story, **hooks: Any) -> Life:
+def live(story: Story, hooks: Hooks = NOBODY) -> Life:
     """A whole life, ended by one more request."""
-    life = Life(story.setup, **hooks)
+    life = Life(story.setup, hooks)
     for step in story.steps:
         life.do(step)
     life.do(Say(words=Words(unit="the end ", size=8)))
     life.ask()
+    if hooks.ended is not None:
+        hooks.ended(life)
     return life
 
 

@@ -40,6 +40,8 @@ class Setup:
     thinking: bool = False
     heavier: float = 1.0
     """What the provider counts for each token of our estimate."""
+    counted: bool = False
+    """Whether the user has a tokenizer, so that nothing is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,6 +425,10 @@ class Story:
 
     setup: Setup
     steps: tuple[Step, ...]
+    ahead: bool = False
+    """Whether laws may decide on edits before the request does."""
+    seed: int = 0
+    """For what a law does at times."""
 
 
 stories: st.SearchStrategy[Story] = st.builds(
@@ -431,7 +437,16 @@ stories: st.SearchStrategy[Story] = st.builds(
     steps=st.one_of(st.lists(steps, max_size=8), st.lists(steps, min_size=7, max_size=14)).map(
         tuple
     ),
+    ahead=st.booleans(),
+    seed=st.integers(0, 255),
 )
+
+
+def with_tokenizer(story: Story) -> Story:
+    return replace(story, setup=replace(story.setup, counted=True))
+
+
+counted_stories = st.one_of(stories, stories.map(with_tokenizer))
 
 
 _AT_BEDROCK = {
