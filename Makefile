@@ -37,7 +37,7 @@ imports:
 check: lint imports types
 
 test:
-	$(PYTEST) -m 'not process and not postgres and not soak'
+	$(PYTEST) -m 'not process and not postgres and not slow and not soak'
 
 # An environment of its own, in which there is nothing else.
 test-core:

@@ -24,11 +24,12 @@ INCIDENTAL = frozenset({"fc-list", "file", "lsb_release", "uname"})
 machine to find its fonts."""
 LANES = {
     "quick: no service, no process": "make test",
+    "slow": ".ci/run",
     "processes": ".ci/run",
     "PostgreSQL": ".ci/run",
     "long sweeps": "make thorough",
 }
-"""By what a lane holds: the command that runs it. `.ci/run` runs the first three."""
+"""By what a lane holds: the command that runs it. `.ci/run` runs all but the last."""
 
 _running: list[pytest.Item] = []
 _started: Counter[str] = Counter()
@@ -92,7 +93,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Any:
 
 def lane_of(item: pytest.Item) -> str:
     """The lane it belongs to; what needs several is in the last of them."""
-    held = ("soak", "postgres", "process")
+    held = ("soak", "postgres", "process", "slow")
     names = dict(zip(held, reversed(LANES), strict=False))
     return next((names[each] for each in held if each in item.keywords), next(iter(LANES)))
 

@@ -166,6 +166,7 @@ def test_every_rule_has_an_example():
     assert set(rules_of(check_anthropic)) == set(BREAKS)
 
 
+@pytest.mark.slow
 def test_the_good_request_is_one_by_the_types_of_the_sdk():
     pydantic = pytest.importorskip("pydantic")
     types = pytest.importorskip("anthropic.types")

@@ -175,6 +175,7 @@ def test_every_rule_has_an_example():
     assert set(rules_of(check_openai_responses)) == set(RESPONSES)
 
 
+@pytest.mark.slow
 def test_the_good_requests_are_good_by_the_types_of_the_sdk():
     pydantic = pytest.importorskip("pydantic")
     pytest.importorskip("openai")

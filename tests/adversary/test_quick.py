@@ -12,6 +12,7 @@ from tests.adversary.running import QUICK
 from tests.adversary.steps import have
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", QUICK, ids=lambda each: each.name)
 def test_as_many_promises_are_broken_as_are_known(batch):
     found = batch.found()
@@ -28,6 +29,7 @@ def test_the_table_knows_the_batches_and_the_kinds_and_no_others():
     assert set(known["rates"]) <= set(KINDS)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_conversation_again():
     one, other = Findings(), Findings()
     for findings in (one, other):

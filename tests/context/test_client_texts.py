@@ -70,6 +70,7 @@ def sent():
     return context.request()
 
 
+@pytest.mark.slow
 def test_the_session_is_long_enough_for_summaries_and_fits(sent):
     assert SUMMARY in told(sent)
     assert fits(sent, 32_000)

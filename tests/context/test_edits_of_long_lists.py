@@ -170,6 +170,7 @@ def test_an_object_changed_in_place_far_back_is_noticed_where_all_are_checked(di
     assert (rewinds(context), "Question 2000" in said(context)) == (1, True)
 
 
+@pytest.mark.slow
 def test_an_object_changed_in_place_is_noticed_at_once_as_a_new_object(dialect):
     """A caller who puts a changed copy into the list needs no check."""
     messages = long_list(dialect)

@@ -67,6 +67,7 @@ def test_what_is_too_large_is_made_to_fit():
     assert sum(count for count, _ in fitted.report.hidden.values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["layered", "compact", "rolling", "thresholds", "full"])
 def test_between_edits_one_more_message_only_extends_what_is_sent(policy):
     messages = conversation(12)

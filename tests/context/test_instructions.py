@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.combinations import in_pairs
 from tests.context.user_texts import filler, numbers, tokens, told
 from tests.conversations import calls, result, said, ticking, user
 from trimtab import Context, check
@@ -61,8 +62,10 @@ def instructions_in(request):
             yield {"role": message["role"], "content": text}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "dialect"), in_pairs(sorted(POLICY_NAMES), DIALECTS, together=1)
+)
 def test_instructions_in_mid_conversation_keep_role_text_and_order(policy, dialect):
     context, given = started(dialect, policy), []
     for number in range(TURNS):
@@ -85,6 +88,7 @@ def test_an_instruction_is_not_said_again_in_a_users_name(dialect):
     assert list(instructions_in(request)) == [first]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_instructions_above_a_quarter_of_the_room_go_oldest_first_and_not_without_a_sign(dialect):
     context, given = started(dialect, "auto"), [instruction(number) for number in range(300)]

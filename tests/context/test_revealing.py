@@ -168,6 +168,7 @@ def test_what_cannot_be_shown_costs_nothing_else():
     assert texts(context.request()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["auto", "layered", "rolling"])
 def test_what_is_revealed_while_a_call_is_out_is_in_the_next(policy):
     context = long_talk(policy, limits={"max_history_tokens": 900})

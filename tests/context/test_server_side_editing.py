@@ -104,6 +104,7 @@ def edits(context: Context) -> list[Edit]:
     return [event.body for event in context.events if isinstance(event.body, Edit)]
 
 
+@pytest.mark.slow
 def test_auto_hides_nothing_where_the_provider_clears_results(send):
     made: dict[str, Any] = {"tools": [READ], "goal": "cost", "context_window": 64_000}
     context = Context(CLAUDE, params=clearing(20_000), **made)
@@ -194,6 +195,7 @@ def test_the_guard_keeps_the_request_within_the_window(send, served, params):
         assert real <= sent.bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_usage_after_clearing_does_not_lower_the_bound(send, stream):
     cleared = Context(CLAUDE, tools=[READ], policy="full", params=clearing(8_000))
@@ -208,6 +210,7 @@ def test_usage_after_clearing_does_not_lower_the_bound(send, stream):
     assert counted.doubt == ""
 
 
+@pytest.mark.slow
 def test_usage_after_a_compaction_does_not_lower_the_bound(send):
     context = Context(CLAUDE, tools=[READ], params=COMPACTING)
     plain = Context(CLAUDE, tools=[READ], policy="full")
@@ -240,6 +243,7 @@ def test_what_a_compaction_costs_is_in_the_bill(send):
     assert ours.output == told.output_tokens + compaction.output_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_compaction_by_openai_does_not_lower_the_bound(send, stream):
     params = {**RESPONSES_COMPACTING}
@@ -254,6 +258,7 @@ def test_a_compaction_by_openai_does_not_lower_the_bound(send, stream):
     assert "compaction" in [item.get("type") for item in context.request()["input"]]
 
 
+@pytest.mark.slow
 def test_a_server_that_truncates_on_request_does_not_lower_the_bound(send, served):
     made: dict[str, Any] = {
         "dialect": "openai_responses",

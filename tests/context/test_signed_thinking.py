@@ -58,6 +58,7 @@ def broken_in(request, said):
         yield "the question is gone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [160, pytest.param(400, marks=pytest.mark.soak)])
 def test_a_turn_of_many_rounds_with_signed_thinking_always_fits(rounds):
     context = talking(WINDOW, tools=[WRITE], params={"thinking": THINKING})

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.combinations import in_pairs
 from tests.conversations import chat, prose, said, system, talk, use, user
 from tests.pictures import PNG_TEXT
 from trimtab import Context, PolicyName
@@ -39,9 +40,10 @@ def longer(context: Context, number: int, *, tools: bool) -> list[dict[str, Any]
     return made
 
 
-@pytest.mark.parametrize("tools", [False, True], ids=["talk", "tools"])
-@pytest.mark.parametrize("head", ["Be brief.", ""], ids=["system", "bare"])
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "head", "tools"), in_pairs(POLICY_NAMES, ["Be brief.", ""], [False, True])
+)
 def test_a_strict_template_takes_every_request_far_beyond_the_window(policy, head, tools):
     context = small(policy, head)
     for number in range(80):

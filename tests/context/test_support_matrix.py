@@ -756,6 +756,7 @@ def test_b1_usage_that_cannot_be_true_does_not_let_requests_exceed_the_window(se
     assert "usage is ignored" in report.doubt
 
 
+@pytest.mark.slow
 def test_b2_a_server_that_cuts_in_silence_is_noticed(gpt, served):
     served.simulator.configure(window=4_096, truncates=True)
     context = Context("llama3.1:8b")
@@ -789,6 +790,7 @@ def test_b4_what_a_reply_leaves_empty_is_not_sent_back():
     assert sent(context)[1] == {"role": "assistant", "content": "hi"}
 
 
+@pytest.mark.slow
 def test_b9_a_refusal_without_numbers_teaches(gpt, served):
     served.simulator.configure(window=20_000)
     context = made("openai_responses", context_window=32_000, policy="full")

@@ -298,6 +298,7 @@ def test_a_whole_reply_is_refused_as_an_item_of_a_list(dialect: DialectName, rep
         context.sync([user("Hello."), reply])
 
 
+@pytest.mark.slow
 def test_a_list_of_many_short_messages_is_taken_in_with_few_decisions():
     decisions: list[int] = []
 

@@ -28,6 +28,7 @@ def asked(context, said):
     return context.request()
 
 
+@pytest.mark.slow
 def test_words_stay_within_a_history_cap_that_is_set():
     context = talking(64_000, limits={"max_history_tokens": 2_000})
     request = asked(context, LONG)
@@ -39,6 +40,7 @@ def test_words_stay_within_a_history_cap_that_is_set():
     assert [rule for rule in SAID if rule not in outside(request)], "the cap leaves no room for all"
 
 
+@pytest.mark.slow
 def test_the_report_says_that_a_history_cap_hides_the_users_words():
     context = talking(64_000, limits={"max_history_tokens": 2_000})
     asked(context, LONG)
@@ -59,6 +61,7 @@ def test_the_report_says_that_a_cap_of_summaries_hides_the_users_words():
     assert "summary.max_tokens" in str(context.report().breakdown())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knobs", [None, {"max_history_tokens": 0}, {"tool_result_keep_last": 2}])
 def test_without_a_cap_all_words_stay_and_the_report_names_none(knobs):
     context = talking(32_000, limits=knobs)

@@ -119,6 +119,7 @@ def test_after_a_rewind_the_list_goes_on_with_what_is_said_then(life):
     assert counts(request, more) == once_but(of=more)
 
 
+@pytest.mark.slow
 def test_what_is_revealed_stands_in_its_place_and_not_in_the_list_as_well(life):
     context, handles = life
     context.reveal(handles[LOST])
@@ -137,6 +138,7 @@ def test_what_was_revealed_is_listed_again_when_it_is_hidden_again(life):
     assert SAID[LOST] in listed(request)
 
 
+@pytest.mark.slow
 def test_a_fork_lists_the_same_and_then_its_own(life):
     context, _ = life
     twin = context.fork(parent_name="life")
@@ -158,6 +160,7 @@ def test_a_fork_of_the_past_lists_what_was_said_up_to_there(life):
     assert counts(twin.request()) == once_but(*range(46, 50))
 
 
+@pytest.mark.slow
 def test_a_log_that_is_loaded_lists_the_same_and_goes_on_the_same(life):
     context, _ = life
     again = loaded(context)

@@ -92,6 +92,7 @@ CHATS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "window", "recall"), CHATS)
 def test_of_a_long_group_chat_nothing_goes_without_a_sign(count, window, recall):
     context, lines, request = chatted(count, window, recall)
@@ -173,6 +174,7 @@ def pasted(request):
     return context, goal, planted, paste, handle, context.request()
 
 
+@pytest.mark.slow
 def test_a_pasted_log_does_not_take_the_rules_around_it_along(pasted):
     _, _, planted, _, _, request = pasted
     text = outside(request)
@@ -226,6 +228,7 @@ def test_the_words_stand_in_the_order_in_which_they_were_said():
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_what_is_listed_grows_at_its_end_from_one_summary_to_the_next():
     context, before, grown = talking(16_000), "", 0
     for n, rule in enumerate(rules(100)):
@@ -237,6 +240,7 @@ def test_what_is_listed_grows_at_its_end_from_one_summary_to_the_next():
     assert grown >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [4_000, 8_000])
 def test_in_a_tiny_window_the_newest_question_is_whole_in_every_request(window):
     context = talking(window, tools=[])
@@ -281,6 +285,7 @@ def test_in_a_tiny_window_words_within_a_quarter_of_the_room_are_all_there(windo
     assert [rule for rule in said if rule not in outside(request)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [4_000, 8_000])
 def test_in_a_tiny_window_the_oldest_words_go_above_the_allowance_and_a_sign_stands_for_them(
     window,

@@ -16,6 +16,7 @@ each_pair = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @each_dialect
 @given(data=st.data())
 def test_what_is_read_is_written_back_equal_and_left_unchanged(name, data):
@@ -26,6 +27,7 @@ def test_what_is_read_is_written_back_equal_and_left_unchanged(name, data):
     assert wires == before
 
 
+@pytest.mark.slow
 @each_dialect
 @given(data=st.data())
 def test_a_history_survives_the_log(name, data):
@@ -39,6 +41,7 @@ def test_a_history_survives_the_log(name, data):
     assert spoken.serialize_history([message_from_json(json.loads(m)) for m in stored]) == wires
 
 
+@pytest.mark.slow
 @each_pair
 @given(data=st.data())
 def test_any_valid_history_renders_to_a_request_that_the_target_accepts(source, target, data):

@@ -50,6 +50,7 @@ def exhaust(value: Any) -> None:
             exhaust(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "target"), [(a, b) for a in DIALECT_NAMES for b in DIALECT_NAMES if a != b]
 )

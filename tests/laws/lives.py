@@ -73,7 +73,7 @@ def _find_breaches(lives: SearchStrategy[Story]) -> Mapping[str, BaseException]:
             for name in laws:
                 breaches.setdefault(name, error)
 
-    # Two laws are asked ahead only, in every other life: each is to see as many as if it were alone.
+    # Two laws look only at every other life: each is to see as many as if it were alone.
     _laws(lead, times=min(2, len(laws)))()
     return breaches
 

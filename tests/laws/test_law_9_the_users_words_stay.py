@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from tests.laws import wires
 from tests.laws.lives import law
 from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tokens_of_parts
@@ -459,6 +461,7 @@ def the_line_counts_right(told: Told) -> None:
     assert line == OmittedUserMessages(len(gone), first, last, told.at[first], told.at[last])
 
 
+@pytest.mark.slow
 @law(listings)
 def test_what_users_said_is_in_every_request_or_a_line_tells_of_it(story: Story) -> Hooks:
     watch = Watch()

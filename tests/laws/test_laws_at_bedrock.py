@@ -102,6 +102,7 @@ def at_bedrock(life: Life, request: dict[str, Any]) -> None:
         it_is_no_larger_than_promised(life, request)
 
 
+@pytest.mark.slow
 @law(bedrock_stories)
 def test_bedrock_takes_each_request_whole(story: Story) -> Hooks:
     return Hooks(asked=at_bedrock)

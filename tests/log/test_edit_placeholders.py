@@ -218,6 +218,7 @@ def test_erasing_one_part_leaves_the_others():
     assert erase_message_payload(message, 1).parts == (Text(text="a"), Text(text="[erased]"))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40), st.integers(-1, 200))
 def test_a_byte_limit_keeps_whole_characters_and_as_many_as_fit(text, limit):
     for count, piece in (

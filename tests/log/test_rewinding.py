@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +67,7 @@ def test_the_events_may_begin_anywhere():
     assert [event.seq for event in select_events_in_force(log, 104)] == [100, 101]
 
 
+@pytest.mark.slow
 def test_a_thousand_rewinds_are_carried_out_in_one_pass():
     log: list[Event] = []
     for number in range(1_000):  # one that is folded again for each before it would never end

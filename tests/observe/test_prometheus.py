@@ -146,6 +146,7 @@ async def test_a_prompt_is_counted_by_its_sections_and_its_share_of_the_room(mem
     assert counted("trimtab_near_limit_total") == 0
 
 
+@pytest.mark.slow
 async def test_the_approach_to_the_limit_is_counted_and_warned_of_once(memory, counted, caplog):
     session = await create(memory, policy="full", context_window=4_000, max_output_tokens=500)
     provider = claude(*["Hm."] * 30)

@@ -82,6 +82,7 @@ def test_where_masks_do_not_reach_low_water_a_summary_is_wanted_and_nothing_is_e
     assert [shown.replace("\\n", "\n").count(each) for each in questions] == [1] * 70
 
 
+@pytest.mark.slow
 def test_a_dear_summary_is_wanted_later_than_a_cheap_one():
     def first_wanted(price):
         context = long_chat(0, limits={"summary": {"price": price}})

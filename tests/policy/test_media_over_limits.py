@@ -97,6 +97,7 @@ def test_nothing_is_hidden_below_the_limits():
     assert edits(context) == []
 
 
+@pytest.mark.slow
 def test_no_more_pictures_are_sent_than_the_provider_takes():
     context = begin(policy="full")
     for number in range(130):

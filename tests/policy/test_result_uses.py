@@ -71,6 +71,7 @@ def play(context: Context, step: str, told: Any, number: int) -> None:
             context._apply([context._build_event(edit)])
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_an_index_kept_call_by_call_equals_one_made_at_the_end(story):

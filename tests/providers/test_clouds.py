@@ -200,6 +200,7 @@ async def test_a_frame_whose_checksum_is_wrong_is_a_servers_failure(name):
 # Who asks.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bedrock", "bedrock_converse"])
 async def test_a_signature_with_another_secret_is_refused(served, name):
     wrong = {**AWS, "AWS_SECRET_ACCESS_KEY": "another"}

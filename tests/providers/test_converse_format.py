@@ -269,6 +269,7 @@ async def test_the_simulator_refuses_what_bedrock_refuses(served, model, change,
 # Models that are not streamed, and replies that cannot be read.
 
 
+@pytest.mark.slow
 async def test_a_model_that_is_not_streamed_with_tools_is_asked_for_its_whole_reply(served):
     step = {"text": "Let me look.", "calls": [{"name": "read", "arguments": {"path": "a.py"}}]}
     served.simulator.script.set_replies([step, step])

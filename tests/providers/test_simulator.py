@@ -68,6 +68,7 @@ async def test_each_fault_is_read_for_what_it_is(send, name):
         assert read.retry_after == (None if wait is None else float(wait)), told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", APIS)
 async def test_each_fault_that_has_words_is_read_within_a_stream(send, name):
     # That a model is not found, its status alone says.

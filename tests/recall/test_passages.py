@@ -79,7 +79,7 @@ def test_no_two_passages_overlap_and_there_are_five_at_most():
     assert all(later - first >= SNIPPET_CHARS for first, later in pairwise(starts))
 
 
-@pytest.mark.parametrize("word", ["x" * 50_000, "漢" * 50_000])
+@pytest.mark.parametrize("word", ["x" * 5_000, "漢" * 5_000])
 def test_an_endless_word_is_cut_all_the_same(word):
     for passage in find_best_snippets({1: user(f"heron {word}")}, ["heron"]):
         assert len(passage.text) <= SNIPPET_CHARS + MAX_EXTRA_SNIPPET_CHARS + 2

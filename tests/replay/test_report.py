@@ -30,6 +30,7 @@ def page(study) -> str:
     return report.render_html_report(study)
 
 
+@pytest.mark.slow
 def test_a_report_asks_for_nothing_outside_itself(page):
     assert "<script" not in page
     assert not re.findall(r"\b(?:src|href)=[\"'](?!#)", page)
@@ -69,6 +70,7 @@ def test_every_colour_of_a_picture_can_change_with_the_theme(page):
         assert set(plots.COLOURS_BY_CSS_NAME) <= set(re.findall(r"--(\w+):", theme))
 
 
+@pytest.mark.slow
 def test_pictures_are_written_as_png(study, tmp_path):
     paths = list(plots.write_png_files(study, tmp_path / "new"))
     names = ["cost_recall", "context_full", "context_layered", "cumulative"]

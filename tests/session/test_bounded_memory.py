@@ -39,6 +39,7 @@ async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, in
     return most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [500, pytest.param(2_500, marks=pytest.mark.soak)])
 async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, turns):
     store = await place.open()
@@ -63,6 +64,7 @@ async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, t
     await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["full", "thresholds"])
 async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory(policy):
     store = MemoryStore()
@@ -85,6 +87,7 @@ async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory
     assert stored < 40_000
 
 
+@pytest.mark.slow
 @pytest.mark.soak_on("files", "postgres")
 @pytest.mark.parametrize("policy", sorted({*POLICY_NAMES} - {"full"}))
 async def test_under_every_policy_memory_holds_what_is_seen_and_little_more(store, policy):

@@ -101,6 +101,7 @@ async def many_turns(store, step: int) -> Worker:
     return worker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [2, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("place", ["files"], indirect=True)
 async def test_every_call_of_hundreds_of_turns_is_shown_as_it_was_sent(place, step):

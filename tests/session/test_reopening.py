@@ -26,6 +26,7 @@ async def reopened(place, session: Session, clock: Clock) -> Session:
     return await Session.open(await place.open(), session.id, clock=clock)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("policy", POLICY_NAMES)
 async def test_reopening_changes_nothing_under_any_preset(place, policy):

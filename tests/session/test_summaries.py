@@ -284,6 +284,7 @@ async def test_a_summary_of_what_was_undone_meanwhile_is_rejected(memory):
     assert session.window.summary is None
 
 
+@pytest.mark.slow
 async def test_50_generations_with_restarts_never_lose_the_prior(memory):
     session = await rolling(memory)
     last = ""
@@ -341,6 +342,7 @@ async def race(store: Store, name: str, rounds: int) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_background_summaries_race_with_appends_and_nothing_is_lost(store):
     await asyncio.gather(*(race(store, f"s{number}", 25) for number in range(8)))
 

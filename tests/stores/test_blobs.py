@@ -33,6 +33,7 @@ def said(message, seq=1):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, database=None)
 @given(
     st.dictionaries(KEYS.filter(lambda key: key != "blobs"), VALUES, max_size=4),

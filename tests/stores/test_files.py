@@ -110,6 +110,7 @@ async def goes_on(root, event):
     return await seen(root)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("index", ["kept", "lost"])
 async def test_a_log_torn_at_any_byte_of_its_last_batch_is_as_before_that_batch(
@@ -131,6 +132,7 @@ async def test_a_log_torn_at_any_byte_of_its_last_batch_is_as_before_that_batch(
         assert (aside.read_bytes() if aside.exists() else b"") == whole[first:cut]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("index", ["kept", "lost"])
 async def test_a_last_batch_with_any_byte_corrupted_is_cut_off_whole(root, tmp_path, index):
@@ -267,6 +269,7 @@ def test_a_log_that_lost_its_end_forgets_the_snapshots_and_keys_behind_it(root):
     assert run(root, lambda store: store.find_key(SESSION, "later")) == 4
 
 
+@pytest.mark.slow
 def test_many_keys_are_found_in_a_table_that_grew(root):
     async def step(store):
         for first in range(5, 3_005, 300):

@@ -251,6 +251,7 @@ def said_in(model):
     return sum(isinstance(event.body, MessageAdded) for event in model.events)
 
 
+@pytest.mark.slow
 def test_a_store_holds_what_a_list_would_hold(place):
     run_state_machine_as_test(
         type("Machine", (StoreMachine,), {"place": place}),

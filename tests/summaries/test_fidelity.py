@@ -147,6 +147,7 @@ priors = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(priors, chats, names, st.integers(0, 200))
 def test_a_list_never_exceeds_its_cap(prior, messages, body, cap):
     kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=cap)
@@ -162,6 +163,7 @@ def test_what_a_full_list_has_had_for_long_stays_however_many_summaries_follow()
         assert any(item.startswith(f"part_{number}_") for item in listed.items)
 
 
+@pytest.mark.slow
 @given(priors, chats, names)
 def test_no_prior_item_is_dropped_while_there_is_room(prior, messages, body):
     kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=100_000)
@@ -169,6 +171,7 @@ def test_no_prior_item_is_dropped_while_there_is_room(prior, messages, body):
     assert set(prior.open_questions) <= set(kept.open_questions)
 
 
+@pytest.mark.slow
 @given(priors, chats, names, st.integers(0, 200))
 def test_a_patched_summary_is_not_patched_again(prior, messages, body, cap):
     before = f"Facts:\n- x\n{format_verbatim_list(prior)}"
@@ -176,6 +179,7 @@ def test_a_patched_summary_is_not_patched_again(prior, messages, body, cap):
     assert add_verbatim_list(before, messages, once, COUNTER, list_tokens=cap) == once
 
 
+@pytest.mark.slow
 @given(chats)
 def test_with_room_all_that_is_needed_is_said_or_listed(messages):
     kept = build_verbatim_list(VerbatimList(), messages, "", COUNTER, max_tokens=100_000)

@@ -49,6 +49,7 @@ def answered(context, name, claude, gpt, *, stream):
     return context.window.entries[last].message.calls
 
 
+@pytest.mark.slow
 @pytest.mark.soak_on("layered")
 @pytest.mark.parametrize("policy", ["auto", "layered"])
 @pytest.mark.parametrize("case", CASES)

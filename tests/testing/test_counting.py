@@ -46,6 +46,7 @@ def ask(claude: Any, gpt: Any, context: Context) -> int:
     return usage.input
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", COUNT_PARAMETERS)
 def test_the_count_is_that_of_the_request_which_follows(claude, gpt, dialect):
     context = asking(dialect, context_window=16_000, max_output_tokens=1_000)

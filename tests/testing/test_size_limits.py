@@ -93,6 +93,8 @@ def test_among_more_than_20_pictures_none_may_be_over_2000_pixels():
     assert parse_size_refusal(told.message) == SizeRefusal(cause="pixels", limit=2_000)
 
 
+@pytest.mark.slow
+@pytest.mark.soak_on("openai_chat")
 @pytest.mark.parametrize("dialect", ["openai_chat", "openai_responses"])
 def test_openai_takes_50_mb_of_pictures(dialect):
     heavy = text(png(weight=6_100_000))

@@ -50,6 +50,7 @@ def seconds(read, unit: str, size: int) -> float:
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_a_text_eight_times_as_long_takes_no_more_than_three_times_that(reader):
     slow = {
@@ -72,5 +73,6 @@ def revealing(groups: int) -> float:
     return time.process_time() - start
 
 
+@pytest.mark.slow
 def test_showing_all_again_takes_time_by_their_number():
     assert revealing(4_000) < 24 * revealing(500) + 0.05

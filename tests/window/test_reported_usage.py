@@ -85,6 +85,7 @@ def test_a_count_that_was_far_too_high_does_not_stand_for_ever():
     assert context.report().bound < 1.6 * context.report().used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
 def test_wrong_usage_never_lets_a_request_outgrow_the_window(policy):
     context = Context(model="gpt-4o", context_window=32_000, policy=policy)
@@ -194,6 +195,7 @@ def test_a_gateway_that_counts_only_what_is_new_has_cut_nothing():
     assert context.report().doubt
 
 
+@pytest.mark.slow
 def test_a_refusal_without_numbers_teaches_the_size_that_was_refused():
     context = Context(model="gpt-5.2", dialect="openai_responses", context_window=60_000)
     refusals, wall, sent = 0, 40_000, []

@@ -122,6 +122,7 @@ async def each_point(kind, folder, go_on, and_then=None):
     raise AssertionError("the turn never came to its end")
 
 
+@pytest.mark.slow
 @pytest.mark.soak_on("files")
 async def test_the_same_session_goes_on_wherever_it_was_cancelled(kind, tmp_path, often):
     async def go_on(life, session):
@@ -131,6 +132,7 @@ async def test_the_same_session_goes_on_wherever_it_was_cancelled(kind, tmp_path
     assert await each_point(kind, tmp_path, go_on) > 80
 
 
+@pytest.mark.slow
 @pytest.mark.soak_on("files")
 async def test_a_session_opened_again_goes_on_wherever_it_was_cancelled(kind, tmp_path, often):
     async def go_on(life, session):

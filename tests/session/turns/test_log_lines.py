@@ -55,6 +55,7 @@ async def test_a_compaction_logs_what_it_saved(memory, caplog):
     ]
 
 
+@pytest.mark.slow
 async def test_a_model_whose_every_summary_is_rejected_is_warned_of_and_the_window_stays_small(
     memory, caplog
 ):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.combinations import in_pairs
 from tests.conversations import prose
 from tests.providers.other_error_texts import MALFORMED, OTHERS
 from tests.providers.overflow_texts import OVERFLOWS
@@ -224,9 +225,11 @@ async def test_a_system_prompt_that_is_too_long_is_named(memory):
     assert await texts(memory, "user") == ["Go."]
 
 
-@pytest.mark.parametrize("heavier", [1.3, 1.6])
-@pytest.mark.parametrize("dialect", ["anthropic", "openai_chat"])
-@pytest.mark.parametrize("policy", ["auto", "layered", "compact", "full"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "dialect", "heavier"),
+    in_pairs(["auto", "layered", "compact", "full"], ["anthropic", "openai_chat"], [1.3, 1.6]),
+)
 async def test_a_heavier_tokenizer_refuses_once_and_never_again(memory, policy, dialect, heavier):
     """60 turns, the first of which is already nearly too long by our own count."""
     session = await create(memory, dialect, context_window=6_000, policy=policy)

@@ -89,6 +89,7 @@ async def lead(memory, dialect, *, limits=None, **options):
     return session, provider, tool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["anthropic", "openai_responses"])
 async def test_no_request_is_refused_and_every_hidden_picture_comes_back(memory, dialect):
     session, provider, tool = await lead(
@@ -113,6 +114,7 @@ async def test_no_request_is_refused_and_every_hidden_picture_comes_back(memory,
     assert provider.refusals == []
 
 
+@pytest.mark.slow
 async def test_a_limit_that_nobody_knew_is_learned_from_the_refusals(memory):
     session, provider, _ = await lead(memory, "anthropic", max_body_bytes=MAX_BYTES)
     kinds = {failure.kind for failure in provider.refusals}

@@ -76,6 +76,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_where_the_summariser_fails_the_turns_go_on_without_a_loop(fault, memory):
     session = await create(memory, policy="rolling", recall=True)
