@@ -25,6 +25,8 @@ Law = Callable[[Story], Hooks]
 
 _collected: defaultdict[SearchStrategy[Story], dict[str, Law]] = defaultdict(dict[str, Law])
 """By the lives that they are for: the laws whose tests were collected, by name."""
+_lives_alone: dict[str, SearchStrategy[Story]] = {}
+"""By law: the lives in which it is tried if no other law is asked."""
 
 
 def law(
@@ -35,18 +37,20 @@ def law(
     def make_test(hooks_of: Law) -> Callable[..., None]:
         name = hooks_of.__name__
         _collected[lives][name] = hooks_of
+        _lives_alone[name] = lives if alone is None else alone
 
         def holds() -> None:
             if (breach := _find_breaches(lives).get(name)) is not None:
                 raise breach
 
         def holds_alone(story: Story) -> None:
-            live(replace(story, ahead=True), hooks_of(story))
+            story = replace(story, ahead=True)
+            live(story, hooks_of(story))
 
         test = holds if CHOSEN == "quick" else holds_alone
         test.__name__ = test.__qualname__ = name
         test.__module__, test.__doc__ = hooks_of.__module__, hooks_of.__doc__
-        return test if CHOSEN == "quick" else _laws(given(alone or lives)(test))
+        return test if CHOSEN == "quick" else _laws(given(_lives_alone[name])(test))
 
     return make_test
 
@@ -62,7 +66,7 @@ def _find_breaches(lives: SearchStrategy[Story]) -> Mapping[str, BaseException]:
     laws = _collected[lives]
     breaches: dict[str, BaseException] = {}
 
-    @given(lives)
+    @given(_lives_alone[next(iter(laws))] if len(laws) == 1 else lives)
     def lead(story: Story) -> None:
         if len(laws) == 1:
             story = replace(story, ahead=True)
