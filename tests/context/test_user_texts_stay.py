@@ -111,6 +111,7 @@ def test_of_a_long_group_chat_nothing_goes_without_a_sign(count, window, recall)
         assert shown_of(lines, behind) >= set(range(count)) - shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "window", "recall"), CHATS[:2])
 def test_what_went_first_in_a_group_chat_is_the_oldest_and_the_sign_says_from_when_to_when(
     count, window, recall
@@ -184,6 +185,7 @@ def test_a_pasted_log_does_not_take_the_rules_around_it_along(pasted):
     assert "Which of the replicas lags, and since when?" in text
 
 
+@pytest.mark.slow
 def test_a_pasted_log_keeps_both_its_ends_and_says_how_much_of_it_is_left(pasted):
     context, goal, _, paste, handle, request = pasted
     text = outside(request)
@@ -203,6 +205,7 @@ def test_a_pasted_log_keeps_both_its_ends_and_says_how_much_of_it_is_left(pasted
     assert paste in context.recall(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("goal", ["cost", "balanced", "quality"])
 def test_words_within_the_allowance_are_all_there_after_many_summaries(goal):
     context = talking(32_000, goal=goal)
