@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-TRIMTAB = (sys.executable, "-m", "trimtab.cli")
+from tests import warm
+from tests.warm import TRIMTAB as TRIMTAB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ def environ(home: Path | None = None, **more: str) -> dict[str, str]:
 
 
 def run(*command: str, cwd: Path | None = None, **more: str) -> Done:
-    """Run it to its end."""
+    """Run it to its end, started from nothing."""
     with subprocess.Popen(
         command,
         cwd=cwd,
@@ -41,4 +41,6 @@ def run(*command: str, cwd: Path | None = None, **more: str) -> Done:
 
 
 def trimtab(*arguments: str, cwd: Path | None = None, **more: str) -> Done:
-    return run(*TRIMTAB, *arguments, cwd=cwd, **more)
+    """Run the command line to its end, forked."""
+    done = warm.run([*TRIMTAB, *arguments], cwd=cwd, env=environ(cwd, **more))
+    return Done(code=done.returncode, out=done.stdout, err=done.stderr)

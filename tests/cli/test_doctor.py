@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests import warm
 from tests.cli.running import TRIMTAB, environ, trimtab
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.agent.tools import sandbox as sandboxing
@@ -24,7 +25,7 @@ from trimtab.cli.app import app
 from trimtab.cli.doctor import model_checks as asking
 from trimtab.cli.doctor import tool_and_secret_checks as reaching
 from trimtab.cli.doctor import tool_and_secret_checks as tooling
-from trimtab.testing.server.local_server import RemoteSimulator, spawn_simulated_provider
+from trimtab.testing.server import RemoteSimulator
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +40,7 @@ system: system.md
 
 @pytest.fixture(scope="module")
 def simulator():
-    with spawn_simulated_provider(api_keys=[KEY]) as remote:
+    with warm.spawn_simulated_provider(api_keys=[KEY]) as remote:
         yield remote
 
 
@@ -177,7 +178,7 @@ def test_a_key_that_is_refused_is_told_from_a_provider_that_is_away(agent):
 
 
 def test_a_server_that_answers_without_a_key_is_not_said_to_accept_one(agent):
-    with spawn_simulated_provider() as open_to_all:
+    with warm.spawn_simulated_provider() as open_to_all:
         checks = agent(url=open_to_all.url, key=None)
     assert checks["key"]["text"] == "not set, and not needed here"
     assert checks["provider"]["text"] == "it answers without a key"

@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tests import warm
 from tests.contracts.test_commands import commands
 from tests.contracts.test_docs import ROOT, blocks, run
 from trimtab.cli.app import app
@@ -118,15 +117,7 @@ def test_the_page_for_agents_works_without_a_key(tmp_path):
             ["init", "my-agent", "--shell"],
             ["chat", "--agent", "my-agent/agent.yaml", "?"],
         ):
-            done = subprocess.run(
-                [sys.executable, "-m", "trimtab.cli", *words],
-                cwd=tmp_path,
-                env=environ,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                check=False,
-            )
+            done = warm.trimtab(words, cwd=tmp_path, env=environ)
             assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "These are your files."
 

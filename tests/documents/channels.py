@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from tests import warm
 from tests.documents.product import (
     LAYERED,
     SERVE_COMMAND,
@@ -182,7 +183,7 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
             serve={"port": 0},
         )
         process = held.enter_context(
-            subprocess.Popen(SERVE_COMMAND, cwd=folder, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220 - it returns at once
+            warm.Popen(SERVE_COMMAND, cwd=folder, stderr=subprocess.PIPE, text=True)
         )
         held.callback(process.kill)
         log: list[str] = []

@@ -191,7 +191,7 @@ def _beside(mistake: Mistake, world: World) -> Generator[None]:
     if mistake.beside is None:
         yield
         return
-    with subprocess.Popen(
+    with warm.Popen(
         _argv(mistake.beside),
         cwd=world.folder,
         env=world.environ(mistake),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.mistakes.channel_mistakes import SERVING
 from tests.mistakes.config_mistakes import ASKED_OF_THE_MODEL, FILES
 from tests.mistakes.mistake import Mistake, World, run, shown
@@ -21,7 +22,7 @@ from tests.mistakes.provider_mistakes import ASKING
 from tests.mistakes.store_mistakes import PLACES
 from tests.mistakes.tool_mistakes import TOOLS
 from tests.stores import places
-from trimtab.testing.server.local_server import RemoteSimulator, spawn_simulated_provider
+from trimtab.testing.server import RemoteSimulator
 
 EXPECTED = Path(__file__).parent / "expected"
 MISTAKES = {
@@ -47,7 +48,9 @@ UNSEEN = ("Traceback", "0123456789abcdef", "hunter22", "Error(", " at 0x")
 
 @pytest.fixture(scope="session")
 def simulator() -> Iterator[RemoteSimulator]:
-    with spawn_simulated_provider(api_keys=[one.secret for one in MISTAKES.values()]) as remote:
+    with warm.spawn_simulated_provider(
+        api_keys=[one.secret for one in MISTAKES.values()]
+    ) as remote:
         yield remote
 
 

@@ -1,11 +1,11 @@
 """Whenever a process ends: what it was to forget is gone, or the log is as it was."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.server.erasure_crash import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -14,12 +14,9 @@ pytestmark = pytest.mark.process
 
 def ended(verb, folder, step):
     # In a process of its own: it forks, which a process with threads should not.
-    found = subprocess.run(
+    found = warm.run(
         [sys.executable, "-m", "tests.server.erasure_crash", verb, str(folder), str(step)],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert found.returncode == 0, found.stderr
     return int(found.stdout)

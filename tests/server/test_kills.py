@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from benchmarks.crash.points import MODES
+from tests import warm
 from trimtab import check
 from trimtab.log.event import MessageAdded
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.replies import extract_assistant_text
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
-from trimtab.testing.server import spawn_simulated_provider
 
 pytestmark = pytest.mark.process
 
@@ -48,7 +48,7 @@ def nursery(url: str) -> Generator[subprocess.Popen[str]]:
     """Where lives begin; `url` is the simulator's."""
     command = [sys.executable, "-m", "tests.server.killed_process", url]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+    with warm.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             yield process
         finally:
@@ -143,7 +143,7 @@ def delivered(got: list[Any], replies: list[str]) -> None:
 def test_whenever_the_process_is_killed_each_message_is_answered_once_and_each_reply_leaves(
     tmp_path,
 ):
-    with spawn_simulated_provider(tokenizer="estimate") as remote:
+    with warm.spawn_simulated_provider(tokenizer="estimate") as remote:
         assert killed(tmp_path, remote.url, seed=SEED, kills=KILLS) >= KILLS // 2
         asyncio.run(look(tmp_path))
         assert remote.stats()["violations"] == 0

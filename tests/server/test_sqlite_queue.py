@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.crash.sqlite_calls import can_wrap_sqlite_writes
-from tests.server.queues import S, claimed, give_up, inbound, keys, lent, numbers, reply
+from tests import warm
+from tests.server.queues import S, claimed, give_up, keys, lent, letter, numbers, reply
 from tests.server.served_agents import until
 from trimtab.errors import LogDamaged, StoreFull, StoreNotWritable, StoreUnavailable
 from trimtab.server.queue import sqlite as sqlite_queue
@@ -47,7 +48,7 @@ asyncio.run(main())
 @contextmanager
 def holder(root):
     """Another process that serves from the folder."""
-    with subprocess.Popen(
+    with warm.Popen(
         [sys.executable, "-c", HOLDER, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
@@ -611,12 +612,9 @@ def killed_at_writes(folder, step):
     if not can_wrap_sqlite_writes():
         pytest.skip("the SQLite of this Python cannot be reached, so its writes are not seen")
     # In a process of its own: it forks, which a process with threads should not.
-    found = subprocess.run(
+    found = warm.run(
         [sys.executable, "-m", "tests.server.queue_crash", str(folder), str(step)],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert found.returncode == 0, found.stderr
     return int(found.stdout)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests import warm
 from tests.stores.events import held, said
 from tests.stores.folders import append, dumped, lines
 from trimtab.errors import (
@@ -45,7 +46,7 @@ asyncio.run(main())
 @contextmanager
 def writer(root):
     """Another process that appends two events for each line it is told, and says where it is."""
-    process = subprocess.Popen(
+    process = warm.Popen(
         [sys.executable, "-c", WRITER, str(root)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

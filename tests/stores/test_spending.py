@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.stores import places
 from trimtab import Session
 from trimtab.errors import CostCeilingReached, StoreUnavailable
@@ -179,7 +180,7 @@ KILLED = """
 
 def kill_after_lines(where: str, lines: int) -> int:
     """Kill a process that spends after it has said so much; how many calls it has told of."""
-    process = subprocess.Popen(
+    process = warm.Popen(
         [sys.executable, "-c", textwrap.dedent(KILLED), where],
         stdout=subprocess.PIPE,
         text=True,

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import warm
+
 PROGRAM = Path(__file__).with_name("mcp_program.py")
 STDIO = (sys.executable, str(PROGRAM))
 
@@ -23,7 +25,7 @@ class Http:
         if self.process is not None:
             self.kill()
         number = self.socket.fileno()
-        self.process = subprocess.Popen(
+        self.process = warm.Popen(
             [*STDIO, "http", str(number)], pass_fds=[number], stderr=subprocess.DEVNULL
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from tests import warm
 from tests.cli.serve.processes import Serving, serving
 from trimtab.testing.server.local_server import ServedSimulator
 from trimtab.testing.server.simulator import ProviderSimulator
@@ -146,14 +147,11 @@ class Stage:
     def chat(self, lines: Lines) -> Trial:
         """`trimtab chat`, and nobody at the terminal."""
         before = self.files()
-        done = subprocess.run(
-            [sys.executable, "-m", "trimtab.cli", "chat", "--json"],
+        done = warm.run(
+            [*warm.TRIMTAB, "chat", "--json"],
             cwd=self.root / "agent",
             env=self.environ(),
             input=json.dumps({"text": self._asking(lines)}) + "\n",
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
             timeout=600,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

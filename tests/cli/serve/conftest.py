@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from tests import warm
 from tests.server.postgres import databases
-from trimtab.testing.server import spawn_simulated_provider
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def anyio_backend():
 
 @pytest.fixture(scope="session")
 def shared_simulator():
-    with spawn_simulated_provider(tokenizer="estimate") as remote:
+    with warm.spawn_simulated_provider(tokenizer="estimate") as remote:
         yield remote
 
 

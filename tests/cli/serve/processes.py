@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tests import warm
 from trimtab.client import Client
 
 PATIENCE = 60.0
@@ -60,10 +61,12 @@ def serving(
     inherit: bool = True,
     up: bool = True,
     python: Sequence[str] = (sys.executable,),
+    cold: bool = False,
 ) -> Generator[Serving]:
-    """The agent of a folder, served for the length of the block."""
+    """The agent of a folder, served for the length of the block; `cold` starts from nothing."""
+    start = subprocess.Popen if cold else warm.Popen
     command = [*python, "-m", "trimtab.cli", "serve", "--log", "json", *options]
-    with subprocess.Popen(
+    with start(
         command,
         cwd=folder,
         # What a developer has typed into chats is none of a test's business.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests import warm
 from tests.cli.serve.processes import serving, write_agent
 from tests.stores.folders import holding
 
@@ -21,13 +20,10 @@ WORD = "zq4711needle"
 async def session(folder, *command):
     """`trimtab session`, as an operator types it beside the server."""
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "trimtab.cli", "session", *command, "--yes"],
+        warm.run,
+        [*warm.TRIMTAB, "session", *command, "--yes"],
         cwd=folder,
         env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from benchmarks.crash import cluster
+from tests import warm
 from tests.cli.serve.processes import free_port, serving, write_agent
 from tests.server.postgres import databases
-from trimtab.testing.server import spawn_simulated_provider
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -70,7 +70,7 @@ async def test_messages_for_a_provider_that_is_away_go_out_by_themselves_when_it
             await eventually(lambda: opened() == 1)
             await eventually(lambda: metric(server.url, "trimtab_turns_waiting_to_retry") == 3)
             assert metric(server.url, "trimtab_dead_letters_total") == 0
-            with spawn_simulated_provider(port=port, tokenizer="estimate") as remote:
+            with warm.spawn_simulated_provider(port=port, tokenizer="estimate") as remote:
                 since = time.monotonic()
                 await eventually(lambda: metric(server.url, "trimtab_queued_messages") == 0)
                 assert time.monotonic() - since < 60

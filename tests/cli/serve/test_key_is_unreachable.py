@@ -102,7 +102,7 @@ async def served(folder: Path, simulator: Any, ways: dict[str, str], **how: Any)
     calls = [*shell(ways), call("look")]
     simulator.set_replies([{"calls": calls}, {"calls": [last]}, "I have tried everything."])
     told = {**environ(folder, key), **how.pop("environ", {})}
-    with serving(folder, environ=told, inherit=False, **how) as server:
+    with serving(folder, environ=told, inherit=False, cold=True, **how) as server:
         async with server.client() as client:
             session = await client.create_session("helper", "one")
             assert await session.ask("Find the key.") == "I have tried everything."
@@ -247,7 +247,7 @@ async def test_a_server_that_is_made_to_crash_leaves_no_core(tmp_path, strict, c
     crash = "prlimit --pid $PPID --core=unlimited:unlimited && kill -ABRT $PPID"
     strict.set_replies([{"calls": [call("shell", command=crash)]}])
     told = environ(tmp_path, new_key())
-    with serving(tmp_path, environ=told, inherit=False) as server:
+    with serving(tmp_path, environ=told, inherit=False, cold=True) as server:
         async with server.client() as client:
             await client.session("helper", "one").send("Crash.")
             assert server.process.wait(60) == -signal.SIGABRT

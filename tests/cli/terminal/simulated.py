@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests import warm
+
 WINDOW = 16_000
 """Tokens of the simulated model."""
 AGENT = """\
@@ -38,7 +40,7 @@ class Simulated:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "trimtab.testing.server", "--window", str(WINDOW)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._process = warm.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
 

@@ -7,13 +7,12 @@ import os
 import re
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.terminal.conftest import COMMAND, environ
 from tests.cli.terminal.simulated import Simulated, shell, write_agent
 from tests.cli.terminal.tmux import Terminal, last_line
@@ -39,9 +38,9 @@ def answered(terminal: Terminal, line: str, reply: str) -> str:
 
 def verified(folder: Path, session: str) -> list[dict[str, object]]:
     """The log of a session, whose last request still has the hash that was recorded."""
-    command = [sys.executable, "-m", "trimtab.cli", "session", "show", session]
+    command = [*warm.TRIMTAB, "session", "show", session]
     where = ["--call", "last", "--json", "--store", str(folder / "sessions")]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)
+    done = warm.run([*command, *where])
     assert done.returncode == 0, done.stderr
     log = folder / "sessions" / session / "events.jsonl"
     return [json.loads(line) for line in log.read_text(encoding="ascii").splitlines()]
@@ -357,9 +356,10 @@ def test_a_window_that_is_smaller_than_the_file_says_sounds_like_no_loss(
     assert seen.index(compacted) < seen.index(taken) < seen.index("Nothing is lost: /context")
     assert "discarded" not in seen
     shown = session_of(seen)
-    command = [sys.executable, "-m", "trimtab.cli", "session", "show", shown, "--json"]
+    command = [*warm.TRIMTAB, "session", "show", shown, "--json"]
     where = ["--store", str(folder / "sessions")]
-    done = subprocess.run([*command, *where], capture_output=True, text=True, check=True)
+    done = warm.run([*command, *where])
+    assert done.returncode == 0, done.stderr
     hidden = json.loads(done.stdout)["report"]["hidden"]
     told = " ".join(seen[seen.index("Hidden just now") :].split())
     done_by = {"truncate": "cut", "mask": "replaced by a line", "summarise": "summarised"}

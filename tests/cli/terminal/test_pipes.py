@@ -115,7 +115,7 @@ def test_json_tells_questions_and_errors_as_well(sim, folder):
 def test_an_interrupt_stops_the_turn_with_status_130_and_closes_its_calls(sim, folder):
     sim.says({"text": "Slow. " * 50, "pace": 0.5}, "Later.")
     command = [*COMMAND, "--json", "--session", "s", "Tell me"]
-    started = subprocess.Popen(
+    started = warm.Popen(
         command, cwd=folder, env=environ(folder), stdout=subprocess.PIPE, text=True
     )
     assert started.stdout is not None
@@ -131,7 +131,7 @@ def test_an_interrupt_stops_the_turn_with_status_130_and_closes_its_calls(sim, f
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_while_it_waits_for_a_line(sim, folder, number):
-    started = subprocess.Popen(
+    started = warm.Popen(
         [*COMMAND, "--json"],
         cwd=folder,
         env=environ(folder),

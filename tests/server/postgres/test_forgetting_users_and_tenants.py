@@ -2,11 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
 
+from tests import warm
 from tests.server.postgres import databases
 from tests.server.postgres.workers import until
 from tests.server.test_forgetting import *  # noqa: F403 - the whole suite
@@ -30,7 +30,7 @@ async def test_a_process_that_is_killed_in_the_middle_is_followed_by_one_that_fi
         await talk(service.store, name, by(BOB, "hi"), "Hi.", by(ANNA, f"I am {WORD}"), "Hello.")
     command = [sys.executable, "-m", "trimtab", "user", "erase", ANNA, "--yes"]
     environ = {**os.environ, "TRIMTAB_STORE": conninfo, "XDG_STATE_HOME": str(tmp_path)}
-    with subprocess.Popen(command, env=environ) as erasing:  # noqa: ASYNC220 - it is begun at once
+    with warm.Popen(command, env=environ) as erasing:
         await until(lambda: erased_in(service, groups[1]))
         erasing.send_signal(signal.SIGKILL)
         assert erasing.wait() == -signal.SIGKILL

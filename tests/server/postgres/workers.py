@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.server.served_agents import agent, inbound
+from tests import warm
+from tests.server.served_agents import agent, letter
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Text
 from trimtab.server.events.bus import LocalEventBus
@@ -169,7 +170,7 @@ def other(
     ]
     here = Path(__file__).parents[3]
     path = os.pathsep.join([str(here), str(here / "src")])
-    with subprocess.Popen(
+    with warm.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=here, env={**os.environ, "PYTHONPATH": path}
     ) as process:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import warm
 from tests.server.schedules.places import AGENTS, Files, Postgres, Refuses, at, run, schedule
 from trimtab.server.schedules.protocol import ScheduleNotPosted
 
@@ -27,7 +28,7 @@ def racer(what, where):
         str(where),
         str(NOON),
     ]
-    with subprocess.Popen(
+    with warm.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
