@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,12 +78,6 @@ class Mistake:
     """Whether it needs a database, which is then DATABASE_URL, without our tables."""
 
     @property
-    def cold(self) -> bool:
-        """Whether the command is started from nothing, as a shell does: what is not installed is
-        missing from the start, and one in eight shows that it makes no difference else."""
-        return bool(self.without) or zlib.crc32(self.name.encode()) % 8 == 0
-
-    @property
     def secret(self) -> str:
         """The key that the simulator takes, and by which it knows what to say."""
         return f"sk-proj-{self.name}-0123456789abcdef"
@@ -102,6 +95,9 @@ class World:
     """An address at which nobody listens."""
     database: str | None = None
     """A database without our tables."""
+    cold: bool = False
+    """Whether every command is started from nothing, as a shell does. Where packages are not
+    installed it always is: they are missing from the start."""
 
     def written(self, text: str) -> str:
         return text.replace("SIMULATOR", self.url).replace("NOBODY", self.dead)
@@ -167,7 +163,7 @@ def _ran(command: str, mistake: Mistake, world: World) -> subprocess.CompletedPr
     env = world.environ(mistake)
     text = (world.folder / piped).read_text(encoding="utf-8") if piped else ""
     program, *arguments = shlex.split(typed)
-    if program == "trimtab" and not mistake.cold:
+    if program == "trimtab" and not (world.cold or mistake.without):
         return warm.trimtab(arguments, cwd=world.folder, env=env, input=text)
     return subprocess.run(
         [*PROGRAMS[program], *arguments],

@@ -70,8 +70,12 @@ def needs(mistake: Mistake) -> tuple[pytest.MarkDecorator, ...]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs(one)) for name, one in MISTAKES.items()]
 )
-def test_a_mistake_is_met_with_what_to_do_next(name, tmp_path, simulator, dead, request):
+@pytest.mark.parametrize(
+    "cold", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["forked", "from nothing"]
+)
+def test_a_mistake_is_met_with_what_to_do_next(name, cold, tmp_path, simulator, request):
     mistake = MISTAKES[name]
+    dead = request.getfixturevalue("dead")
     folder = tmp_path / "my-agent"
     folder.mkdir()
     simulator.set_replies(mistake.says, key=mistake.secret)
@@ -80,7 +84,7 @@ def test_a_mistake_is_met_with_what_to_do_next(name, tmp_path, simulator, dead, 
         if mistake.database:
             request.getfixturevalue("server")
             database = held.enter_context(places.database(""))
-        world = World(folder=folder, url=simulator.url, dead=dead, database=database)
+        world = World(folder=folder, url=simulator.url, dead=dead, database=database, cold=cold)
         snapshot = run(mistake, world)
     place = EXPECTED / f"{name}.txt"
     if os.environ.get("TRIMTAB_UPDATE"):

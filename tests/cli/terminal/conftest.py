@@ -54,12 +54,15 @@ def open_terminal(folder: Path, tmp_path: Path) -> Iterator[Callable[..., Termin
         pytest.skip(MISSING)
     made: list[Terminal] = []
 
-    def opened(*arguments: str, columns: int = 100, lines: int = 40, **more: str) -> Terminal:
+    def opened(
+        *arguments: str, columns: int = 100, lines: int = 40, cold: bool = False, **more: str
+    ) -> Terminal:
         place = tmp_path / f"terminal{len(made)}"
         place.mkdir()
         terminal = Terminal(place, columns=columns, lines=lines)
         made.append(terminal)
-        terminal.start([*COMMAND, *arguments], folder, {**environ(folder), **more})
+        own = {**environ(folder), **more}
+        terminal.start([*COMMAND, *arguments], folder, own, cold=cold)
         return terminal
 
     yield opened

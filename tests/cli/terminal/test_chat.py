@@ -218,7 +218,7 @@ def test_what_is_typed_while_the_chat_starts_is_sent_with_its_enter(
     sim: Simulated, open_terminal: Callable[..., Terminal]
 ):
     sim.says("First.", "Second.")
-    starting = open_terminal()
+    starting = open_terminal(cold=True)
     # All of it is there before the program is: its keys wait in the terminal.
     starting.type("one")
     starting.press("Enter")

@@ -6,14 +6,27 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from tests import warm
 
 TMUX = shutil.which("tmux")
 MISSING = "tmux is not installed"
 PATIENCE = 60.0
 """Seconds after which what was waited for counts as missing."""
+
+KEEPER = str(Path(__file__).with_name("keeper.py"))
+GIVE_UP_TERMINAL = """
+import fcntl, signal, termios
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+fcntl.ioctl(0, termios.TIOCNOTTY)
+signal.pause()
+"""
+"""A terminal belongs to one session: tmux gives it to the process that it starts, which gives it to
+the one that was forked."""
 
 
 class Terminal:
@@ -25,29 +38,57 @@ class Terminal:
         self._log = folder / "terminal.log"
         self._pid = folder / "pid"
         self._status = folder / "status"
+        self._keeper: warm.Popen[bytes] | None = None
 
-    def start(self, command: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
-        """Run it as a terminal's shell would; the window stays when it has ended."""
+    def start(
+        self, command: list[str], cwd: Path, environ: Mapping[str, str], *, cold: bool = False
+    ) -> None:
+        """Run it as a terminal's shell would; the window stays when it has ended. `python -m` is
+        forked unless it is to start from nothing."""
         told = [f"{name}={value}" for name, value in environ.items()]
         line = shlex.join(["env", *told, *command])
         new = ["new-session", "-d", "-s", "t", *self._size, "-c", str(cwd), "cat"]
         self._tmux("-f", "/dev/null", *new)
         self._tmux("set-option", "-g", "remain-on-exit", "on")
         self._tmux("set-option", "-g", "history-limit", "50000")
-        self.again(line)
+        if cold or sys.platform != "linux" or command[:2] != [sys.executable, "-m"]:
+            self.again(line)
+        else:
+            self._fork(command[2:], cwd, environ)
 
     def again(self, command: str | list[str]) -> None:
         """Another program in the same window, whose screen is cleared."""
         line = command if isinstance(command, str) else shlex.join(command)
-        self._pid.unlink(missing_ok=True)
-        self._status.unlink(missing_ok=True)
         # tmux itself sometimes misses the end of a program: a shell writes down how it ended, and
         # does not end with it of the same Ctrl-C.
         pid, status = shlex.quote(str(self._pid)), shlex.quote(str(self._status))
         inner = shlex.quote(f'echo $$ > {pid}; exec "$@"')
         told = f"echo $? > {status}.new; mv {status}.new {status}"
         whole = f"trap : INT HUP TERM; sh -c {inner} sh {line}; {told}"
-        self._tmux("respawn-pane", "-k", "-t", "t", shlex.join(["sh", "-c", whole]))
+        self._respawn(["sh", "-c", whole])
+
+    def _fork(self, program: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
+        """A program in the window whose terminal the window's own process does not want."""
+        self._respawn([sys.executable, "-I", "-S", "-c", GIVE_UP_TERMINAL])
+        name = self._tmux("display-message", "-p", "-t", "t", "#{pane_tty}").strip()
+        terminal = os.open(name, os.O_RDWR | os.O_NOCTTY)
+        try:
+            self._keeper = warm.Popen(
+                [sys.executable, KEEPER, str(self._pid), str(self._status), *program],
+                cwd=cwd,
+                env={**self._environ(), **environ},
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+            )
+        finally:
+            os.close(terminal)
+
+    def _respawn(self, command: list[str]) -> None:
+        self._pid.unlink(missing_ok=True)
+        self._status.unlink(missing_ok=True)
+        self._tmux("respawn-pane", "-k", "-t", "t", shlex.join(command))
         self._tmux("clear-history", "-t", "t")
         self._tmux("pipe-pane", "-t", "t", f"cat >> {shlex.quote(str(self._log))}")
 
@@ -121,22 +162,28 @@ class Terminal:
         subprocess.run(
             [str(TMUX), "-S", self._socket, "kill-server"], capture_output=True, check=False
         )
+        if self._keeper is not None:
+            self._keeper.kill()
+            self._keeper.wait(PATIENCE)
 
     def _tmux(self, *arguments: str) -> str:
-        # Whoever runs the tests in parallel says how wide its own paper is.
-        own = ("TMUX", "COLUMNS", "LINES")
-        environ = {name: value for name, value in os.environ.items() if name not in own}
         done = subprocess.run(
             [str(TMUX), "-u", "-S", self._socket, *arguments],
             capture_output=True,
             encoding="utf-8",
             errors="replace",
             check=False,
-            env={**environ, "TERM": "xterm-256color"},
+            env=self._environ(),
         )
         if done.returncode:
             raise AssertionError(f"tmux {' '.join(arguments)}: {done.stderr}")
         return done.stdout
+
+    def _environ(self) -> dict[str, str]:
+        # Whoever runs the tests in parallel says how wide its own paper is.
+        own = ("TMUX", "COLUMNS", "LINES")
+        environ = {name: value for name, value in os.environ.items() if name not in own}
+        return {**environ, "TERM": "xterm-256color"}
 
 
 def last_line(seen: str) -> str:
