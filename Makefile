@@ -61,7 +61,8 @@ docs:
 	@echo 'open build/docs/index.html'
 
 docs-test:
-	$(PYTHON) -m pytest tests/contracts/test_docs.py
+	$(PYTHON) -m pytest -m 'not postgres' tests/contracts/test_docs.py \
+		tests/contracts/test_cookbook.py tests/contracts/test_examples.py
 
 agent-docs:
 	$(PYTHON) -m tests.contracts.agent_page

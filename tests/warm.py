@@ -113,7 +113,7 @@ def _forks(asked: Mapping[str, Any]) -> bool:
     plain = ("executable", "preexec_fn", "shell", "gid", "gids", "uid")
     if any(asked[name] for name in plain) or asked["umask"] != -1 or asked["process_group"] != -1:
         return False
-    program, how = args[0], os.fspath(args[1]) if args[1:] else ""
+    program, how = map(os.fspath, [*args, ""][:2])
     return program == sys.executable and (how in ("-m", "-c", "-W") or how.endswith(".py"))
 
 

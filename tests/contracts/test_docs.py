@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.contracts.docs_client import ANSWER, AsyncClient, Client
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,8 @@ def surroundings(tmp_path, monkeypatch):
     monkeypatch.setattr("anthropic.AsyncAnthropic", AsyncClient)
     monkeypatch.setattr("openai.OpenAI", Client)
     monkeypatch.setattr("openai.AsyncOpenAI", AsyncClient)
+    with warm.starts():
+        yield
 
 
 SERVING = "docs/http.md"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.stores import places
 
 pytestmark = pytest.mark.process
@@ -26,6 +27,8 @@ LAST_LINES = {
     "10_bedrock_telegram_bot.py": "28 messages were said, the model sees at most 16: True",
 }
 """What each prints last, as a regular expression."""
+BOT = "10_bedrock_telegram_bot.py"
+"""What it imports takes longer than all others run."""
 
 
 def test_each_program_is_expected_and_named_in_the_readme():
@@ -43,13 +46,17 @@ def test_a_program_is_short_and_says_what_it_shows(name):
     assert len(text.splitlines()) < 60
 
 
-def run_program(name, folder, **more):
+def run_program(name, folder, *, cold=False, **more):
     own = ("_API_KEY", "_TOKEN", "DATABASE_URL")
     environ = {key: value for key, value in os.environ.items() if not key.endswith(own)}
+    command = [sys.executable, "-W", "error", str(FOLDER / name)]
+    environ |= {"PYTHONIOENCODING": "utf-8"} | more
+    if not cold:
+        return warm.run(command, cwd=folder, env=environ)
     return subprocess.run(
-        [sys.executable, "-W", "error", str(FOLDER / name)],
+        command,
         cwd=folder,
-        env=environ | {"PYTHONIOENCODING": "utf-8"} | more,
+        env=environ,
         capture_output=True,
         encoding="utf-8",
         timeout=120,
@@ -57,21 +64,24 @@ def run_program(name, folder, **more):
     )
 
 
+@pytest.mark.soak_on(BOT, "from nothing")
 @pytest.mark.parametrize("name", LAST_LINES)
-def test_a_program_runs_and_ends_with_its_line(name, tmp_path):
-    done = run_program(name, tmp_path)
+@pytest.mark.parametrize("start", ["forked", "from nothing"])
+def test_a_program_runs_and_ends_with_its_line(name, start, tmp_path):
+    done = run_program(name, tmp_path, cold=start == "from nothing")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(LAST_LINES[name], done.stdout.splitlines()[-1])
     assert list(tmp_path.iterdir()) == [], "a program leaves no file where it was started"
 
 
 @pytest.mark.postgres
+@pytest.mark.soak
 def test_the_bot_of_document_3_keeps_its_conversations_in_a_database(tmp_path):
     from psycopg.conninfo import conninfo_to_dict
 
     with places.database("") as made:
         url = "postgresql://{user}@{host}:{port}/{dbname}".format(**conninfo_to_dict(made))
-        done = run_program("10_bedrock_telegram_bot.py", tmp_path, DATABASE_URL=url)
+        done = run_program(BOT, tmp_path, DATABASE_URL=url)
     assert done.returncode == 0, done.stderr
     assert "Ada: 28 messages in the database" in done.stdout
     assert "0 of " in done.stdout

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -16,7 +17,7 @@ DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *SITE])
 LINK = re.compile(r"(?P<picture>!?)\[(?P<label>[^\]]*)\]\((?P<target>[^)\s]+)\)")
-HEADING = re.compile(r"^#+ +(?P<text>.+?) *$", re.MULTILINE)
+HEADING = re.compile(r"^(?P<level>#+) +(?P<text>.+?) *$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 DOCUMENTED = re.compile(r"^\.\. (?:auto\w+|py:\w+):: (?P<name>\S+)$", re.MULTILINE)
 CLICKS = 2
@@ -101,7 +102,16 @@ def test_the_concepts_have_pictures_that_load_nothing():
         assert not re.search(r"href=|url\((?!#)|<script|@import", text)
 
 
+@pytest.mark.parametrize("page", SITE, ids=shown)
+def test_the_blocks_of_a_page_end_and_its_headings_skip_no_level(page):
+    text = FENCED.sub("", page.read_text("utf-8"))
+    assert not re.search(r"^```", text, re.MULTILINE)
+    levels = [len(match["level"]) for match in HEADING.finditer(text)]
+    assert [(one, other) for one, other in pairwise([0, *levels]) if other > one + 1] == []
+
+
 @pytest.mark.process
+@pytest.mark.soak
 def test_the_site_is_built_without_a_warning(tmp_path):
     sphinx = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     asked = [sys.executable, *sphinx, "-d", str(tmp_path / "trees"), "docs", str(tmp_path / "site")]

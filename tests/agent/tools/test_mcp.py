@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests import warm
 from tests.agent.tools.mcp_servers import STDIO, Http
 from tests.agent.tools.test_process import alive, until
 from tests.agent.tools.toolboxes import Person, block, box, call, failure, invocation, text
@@ -20,6 +21,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OPEN = "echo the door is open >&2; "
 BROKEN = ("sh", "-c", f"{OPEN} echo and nobody in >&2; exit 1")
 SILENT = ("sh", "-c", f"{OPEN} sleep 1000")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked():
+    """A server takes a second to start from nothing."""
+    with warm.starts():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,7 @@ async def workshop(folder, person=None, **own):
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 async def tools(request, tmp_path_factory):
-    """One connection for all that leave it as it was: a server takes a second to start."""
+    """One connection for all that leave it as it was."""
     at = {"command": STDIO} if request.param == "stdio" else {}
     if not at:
         at = {"url": request.getfixturevalue("http").url}
