@@ -16,6 +16,7 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -89,7 +90,9 @@ def serve(connection: socket.socket) -> None:
 
 def _become(program: dict[str, Any], files: list[int]) -> None:
     """Be this program, to its end."""
+    # Whatever runs the tests may have been told to ignore a signal, and that is inherited.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     status = 1
     try:
         _take(program, files)
@@ -118,6 +121,7 @@ def _take(program: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(program["env"])
     time.tzset()
+    tempfile.tempdir = None
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, buffering, "utf-8", errors, closefd=False)  # noqa: SIM115 - not a path
         for number, mode, buffering, errors in STREAMS

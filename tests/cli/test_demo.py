@@ -5,11 +5,11 @@ import select
 import signal
 import subprocess
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.cli.running import TRIMTAB, environ, trimtab
 
 pytestmark = pytest.mark.process
@@ -100,14 +100,12 @@ def test_in_a_window_that_holds_everything_nothing_is_hidden_and_nothing_recalle
 def test_stopped_in_the_middle_it_leaves_no_process_and_no_file_behind(number, tmp_path):
     known = environ(tmp_path, TMPDIR=str(tmp_path))
     command = [*TRIMTAB, "demo"]
-    with subprocess.Popen(
+    with warm.Popen(
         command,
         env=known,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # Whatever runs the tests may have been told to ignore it, and that is inherited.
-        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # noqa: PLW1509
     ) as process:
         until(lambda: any(tmp_path.glob("trimtab-demo-*/demo*")), process)
         started = simulators(process.pid)

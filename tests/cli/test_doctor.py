@@ -299,7 +299,7 @@ def test_a_terminal_is_shown_whole_words(tmp_path):
     child, terminal = pty.openpty()
     told = [*TRIMTAB, "doctor", "--offline"]
     own = environ(tmp_path, COLUMNS="60", TERM="xterm", OPENAI_API_KEY="k")
-    with subprocess.Popen(told, cwd=tmp_path, env=own, stdin=terminal, stdout=terminal) as done:
+    with warm.Popen(told, cwd=tmp_path, env=own, stdin=terminal, stdout=terminal) as done:
         os.close(terminal)
         seen = b""
         with suppress(OSError):  # how a terminal says that nobody writes to it any more
