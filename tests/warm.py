@@ -43,8 +43,8 @@ class Popen(subprocess.Popen[AnyStr]):
     """A program of this Python (`-m`, `-c` or a file), forked; any other is started as ever."""
 
     def _execute_child(self, *given: Any) -> None:
-        cold = super()._execute_child  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-        asked = inspect.signature(cold).bind(*given).arguments  # pyright: ignore[reportUnknownArgumentType]
+        cold = super()._execute_child  # pyright: ignore[reportAttributeAccessIssue]
+        asked = inspect.signature(cold).bind(*given).arguments
         if not _forks(asked):
             cold(*given)
             return
@@ -63,7 +63,7 @@ class Popen(subprocess.Popen[AnyStr]):
         self.pid = _fork(json.dumps(program).encode(), [*files.values()])
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(asked[name] for name in ends))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        self._close_pipe_fds(*(asked[name] for name in ends))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def run(

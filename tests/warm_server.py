@@ -102,8 +102,8 @@ def _become(program: dict[str, Any], files: list[int]) -> None:
         status = _status(end.code)
     except KeyboardInterrupt:
         status = -signal.SIGINT
-    except BaseException:  # noqa: BLE001 - an interpreter shows it and ends
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001 - an interpreter shows it and ends
+        sys.excepthook(type(error), error, error.__traceback__)
     _end(status)
 
 
@@ -163,7 +163,7 @@ def _status(code: Any) -> int:
 
 def _end(status: int) -> None:
     """End as an interpreter does, except that it does not take apart what it has not used."""
-    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
     atexit._run_exitfuncs()
     gc.collect()
     for stream in (sys.stdout, sys.stderr):

@@ -236,12 +236,13 @@ async def test_processes_share_one_ceiling(place):
         """
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    running = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, where, stdout=subprocess.PIPE, env=env
-        )
-        for _ in range(2)
-    ]
+    with warm.starts():
+        running = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", script, where, stdout=subprocess.PIPE, env=env
+            )
+            for _ in range(2)
+        ]
     assert sum([int((await process.communicate())[0]) for process in running]) == 7
     await store.close()
 
