@@ -77,10 +77,13 @@ def serve(connection: socket.socket) -> None:
         between = os.fork()
         if not between:
             # An orphan is handed to the process that runs the tests, which so can wait for it.
+            between = os.getpid()
             pid = os.fork()
             if pid:
                 connection.send(str(pid).encode())
                 os._exit(0)
+            while os.getppid() == between:
+                time.sleep(0.001)
             _become(json.loads(asked), files)
         for each in files:
             os.close(each)
@@ -149,7 +152,7 @@ def _run(command: list[str]) -> None:
         sys.modules["__main__"] = main
         exec(compile(code, "<string>", "exec"), main.__dict__)  # noqa: S102 - a test's own code
     else:
-        sys.argv = command
+        sys.argv = [how, *words]
         sys.path[:0] = [str(Path(how).parent), *found]
         runpy.run_path(how, run_name="__main__")
 
