@@ -1,7 +1,7 @@
 """A summary as text: its sections, its list, and how both are cut."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trimtab.summaries.format import (
@@ -104,6 +104,13 @@ def test_a_list_within_a_cap_is_its_beginning(listed, cap):
     assert listed.items[: len(kept.items)] == kept.items
 
 
+@example(
+    # Its lines in the opposite order count for less.
+    body="Open questions and tasks:\n- x00000000000aaaaaa\nFiles and artefacts:\n- xaa0\n- x000\n- x000",
+    listed=VerbatimList(open_questions=(), items=()),
+    first=39,
+    second=0,
+)
 @given(bodies, lists, st.integers(0, 300), st.integers(0, 300))
 def test_sections_and_list_have_caps_of_their_own(body, listed, first, second):
     told, kept = split_summary(

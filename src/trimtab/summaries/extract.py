@@ -145,7 +145,7 @@ def keep_newest_lines(text: str, counter: TokenCounter, max_tokens: int) -> str:
         kept.append(line)
         used += size
     # A text may count for more than its lines do one by one.
-    while len(kept) > 1 and counter.count("\n".join(kept)) > max_tokens:
+    while len(kept) > 1 and counter.count("\n".join(reversed(kept))) > max_tokens:
         kept.pop()
     last = kept[0] if kept else next(reversed(text.splitlines()), "")
     if len(kept) > 1 or counter.count(last) <= max_tokens:
