@@ -1,21 +1,21 @@
 # Run inside a virtual environment, or say which interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 BIN = $(dir $(shell command -v $(PYTHON)))
-# One process more than there are cores: many tests wait for a disk or for a process they started.
-JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
-PYTEST = $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+# What installs packages; it must read dependency groups, as pip does since 25.1.
+INSTALL ?= $(PYTHON) -m pip install
+# Two plain processes, divided by folder.
+TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
 CORE = tests/adversary tests/laws tests/context tests/dialects tests/log tests/policy \
 	tests/prompt tests/recall tests/summaries tests/text tests/tokens tests/window
 
-.PHONY: install format lint types imports check test test-core test-core-here test-all lanes docs docs-test \
+.PHONY: install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
 	thorough-benchmarks all
 
 install:
-	@# The first pip that reads dependency groups.
-	$(PYTHON) -m pip install --disable-pip-version-check --quiet 'pip>=25.1'
-	$(PYTHON) -m pip install --quiet -c constraints.txt -e . --group dev
+	$(INSTALL) --quiet 'pip>=25.1'
+	$(INSTALL) --quiet -c constraints.txt -e . --group dev
 
 format:
 	$(PYTHON) -m ruff format .
@@ -27,9 +27,11 @@ lint:
 	$(PYTHON) -m tests.contracts.plain_words
 
 types:
+	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) src
+
+# Strict types of tests and benchmarks as well.
+types-all:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON))
-	@# Programs of a user, under both checkers.
-	$(PYTHON) -m pytest -q tests/typing
 
 imports:
 	$(BIN)lint-imports
@@ -37,7 +39,7 @@ imports:
 check: lint imports types
 
 test:
-	$(PYTEST) -m 'not process and not postgres and not slow and not soak'
+	$(TESTS) -m 'not process and not postgres and not slow and not soak'
 
 # An environment of its own, in which there is nothing else.
 test-core:
@@ -51,7 +53,7 @@ test-core-here:
 	PYTHONPATH=src $(PYTHON) -m pytest -q -m 'not process and not soak' $(CORE)
 
 test-all:
-	$(PYTEST) -m 'not soak'
+	$(TESTS) -m 'not soak'
 
 lanes:
 	@$(PYTHON) -m pytest --collect-only -qq | grep '^lanes: '
@@ -81,14 +83,14 @@ bench-quick:
 	$(PYTHON) -m benchmarks --quick
 
 # Everything that .ci/run has no time for; hours on two cores. Each part can be run alone.
-thorough: check thorough-tests thorough-laws thorough-benchmarks
+thorough: check types-all thorough-tests thorough-laws thorough-benchmarks
 
 # The plugin sees to it that every test that docs/conformance.md names was run.
 thorough-tests:
-	TRIMTAB_LAWS=long $(PYTEST) -p tests.contracts.ran
+	TRIMTAB_LAWS=long $(TESTS) -p tests.contracts.ran
 
 thorough-laws:
-	TRIMTAB_LAWS=thorough $(PYTEST) tests/laws
+	ls tests/laws/test_*.py | TRIMTAB_LAWS=thorough xargs -n 1 -P $$(nproc) $(PYTHON) -m pytest -q
 
 thorough-benchmarks:
 	$(PYTHON) -m benchmarks

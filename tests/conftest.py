@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,15 +70,10 @@ def remember_estimates() -> None:
 if CHOSEN == "quick":
     remember_estimates()
 
-LONGEST = (
-    *("tests/laws/", "tests/benchmarks/", "tests/cli/serve/", "tests/cli/terminal/"),
-    "tests/attacks/",
-)
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for all processes of a run, chosen by the first of them."""
+    """Choose a seed, unless one is given."""
     if config.getoption("hypothesis_seed", None) is None:
         chosen = os.environ.get("TRIMTAB_SEED") or secrets.randbelow(2**32)
         config.option.hypothesis_seed = str(chosen)
@@ -88,8 +84,3 @@ def pytest_report_header(config: pytest.Config) -> str:
         f"laws: {EXAMPLES[CHOSEN]:,} lives each (TRIMTAB_LAWS={CHOSEN}), "
         f"seed {config.option.hypothesis_seed}; TRIMTAB_SEED runs the same again"
     )
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: one that is left for the end keeps all other processes waiting."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))

@@ -100,7 +100,7 @@ def lane_of(item: pytest.Item) -> str:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
-    if not config.option.collectonly or hasattr(config, "workerinput"):
+    if not config.option.collectonly:
         return
     counted = Counter(lane_of(item) for item in session.items)
     written = " · ".join(f"{lane} {counted[lane]:,}" for lane in LANES)

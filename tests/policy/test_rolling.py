@@ -92,24 +92,6 @@ def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_fir
     assert body.splitlines()[-1] == "- user: question 93"
 
 
-@pytest.mark.slow
-def test_a_conversation_far_beyond_50_messages_costs_the_same_per_call():
-    context = chat("rolling", context_window=4_000, max_output_tokens=500)
-    used: list[int] = []
-    for number in range(230):
-        talk(context, 1, size=200, start=number)
-        call = context.window.last_call
-        assert call is not None
-        assert call.body.bound + call.body.max_output <= 4_000
-        used.append(context.report().used)
-    assert len(context.window.entries) == 460
-    assert max(used[30:]) < max(used[:30]) * 1.5
-    # The summaries did it; the guard had nothing to drop.
-    assert {event.body.op for event in context.events if isinstance(event.body, Edit)} == {
-        "summarise"
-    }
-
-
 def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
     context = chat("rolling", summaries="manual")
     talk(context, 24)

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.crash.sqlite_calls import can_wrap_sqlite_writes
 from tests import warm
-from tests.server.queues import S, claimed, give_up, keys, lent, letter, numbers, reply
+from tests.server.queues import S, claimed, give_up, inbound, keys, lent, numbers, reply
 from tests.server.served_agents import until
 from trimtab.errors import LogDamaged, StoreFull, StoreNotWritable, StoreUnavailable
 from trimtab.server.queue import sqlite as sqlite_queue
@@ -419,14 +419,14 @@ async def test_the_database_is_of_what_waits_and_not_of_what_ever_was(tmp_path, 
         return inside(queue)._writer.execute("PRAGMA page_count").fetchone()[0]
 
     for number in range(80):
-        await exchange(mail, epoch, number)
+        await exchange(queue, epoch, number)
     before = pages()
     for number in range(80, 200):
-        await exchange(mail, epoch, number)
+        await exchange(queue, epoch, number)
     assert pages() <= before + 2
-    await mail.finish_turn(S, epoch, [], [reply("r199"), reply("r200")])
-    assert await lent(mail) == ["r200"]
-    await mail.close()
+    await queue.finish_turn(S, epoch, [], [reply("r199"), reply("r200")])
+    assert await lent(queue) == ["r200"]
+    await queue.close()
     await store.close()
 
 

@@ -106,7 +106,10 @@ def test_a_list_within_a_cap_is_its_beginning(listed, cap):
 
 @example(
     # Its lines in the opposite order count for less.
-    body="Open questions and tasks:\n- x00000000000aaaaaa\nFiles and artefacts:\n- xaa0\n- x000\n- x000",
+    body=(
+        "Open questions and tasks:\n- x00000000000aaaaaa\n"
+        "Files and artefacts:\n- xaa0\n- x000\n- x000"
+    ),
     listed=VerbatimList(open_questions=(), items=()),
     first=39,
     second=0,

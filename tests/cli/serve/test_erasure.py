@@ -53,5 +53,5 @@ async def test_what_is_forgotten_while_it_is_served_does_not_come_back(tmp_path,
         assert holding(tmp_path, WORD) == []
         assert server.end() == 0
     kept = [*(tmp_path / "sessions").rglob("*")]
-    assert {".server", "default%2Fhelper%2Fone"} <= {path.name for path in kept}
+    assert {".server", ".erasures", "default%2Fhelper%2Fone"} <= {path.name for path in kept}
     assert [str(path) for path in kept if path.stat().st_mode & 0o077] == []

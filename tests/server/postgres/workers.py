@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
-from tests.server.served_agents import agent, letter
+from tests.server.served_agents import agent, inbound
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Text
 from trimtab.server.events.bus import LocalEventBus
