@@ -20,7 +20,7 @@ from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
-from trimtab.stores.spending import find_spending_ledger
+from trimtab.stores.factory import find_spending_ledger
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab.testing.memory_queue import MemoryQueue
 

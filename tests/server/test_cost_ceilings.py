@@ -18,7 +18,8 @@ from trimtab.session.spending import (
     charge_calls_to,
     describe_reached_ceiling,
 )
-from trimtab.stores.spending import CostCeilings, find_spending_ledger
+from trimtab.stores.factory import find_spending_ledger
+from trimtab.stores.spending import CostCeilings
 from trimtab.testing.replies import ScriptedReply
 
 __all__ = ["place", "store", "template"]

@@ -19,9 +19,10 @@ from tests import warm
 from tests.stores import places
 from trimtab import Session
 from trimtab.errors import CostCeilingReached, StoreUnavailable
+from trimtab.stores.factory import find_spending_ledger
 from trimtab.stores.files import FileStore
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
-from trimtab.stores.spending import CallReservation, CostCeilings, find_spending_ledger
+from trimtab.stores.spending import CallReservation, CostCeilings
 
 pytestmark = pytest.mark.anyio
 
@@ -163,8 +164,8 @@ async def test_what_was_spent_is_known_when_the_store_is_opened_again(place):
 KILLED = """
     import asyncio, sys
     from tests.stores.test_spending import CALL, PRICE
-    from trimtab.stores.factory import open_store
-    from trimtab.stores.spending import CostCeilings, find_spending_ledger
+    from trimtab.stores.factory import find_spending_ledger, open_store
+    from trimtab.stores.spending import CostCeilings
 
     async def main():
         ledger = find_spending_ledger(await open_store(sys.argv[1]))
@@ -222,8 +223,8 @@ async def test_processes_share_one_ceiling(place):
         """
         import asyncio, sys
         from tests.stores.test_spending import PRICE, reserve_many
-        from trimtab.stores.factory import open_store
-        from trimtab.stores.spending import CostCeilings, find_spending_ledger
+        from trimtab.stores.factory import find_spending_ledger, open_store
+        from trimtab.stores.spending import CostCeilings
 
         async def main():
             store = await open_store(sys.argv[1])

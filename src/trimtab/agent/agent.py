@@ -52,8 +52,8 @@ from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
 from trimtab.session.turn import ScheduleSummary, run_turn
 from trimtab.stores.base import Store
-from trimtab.stores.factory import open_store
-from trimtab.stores.spending import CostCeilings, SpendingLedger, find_spending_ledger
+from trimtab.stores.factory import find_spending_ledger, open_store
+from trimtab.stores.spending import CostCeilings, SpendingLedger
 from trimtab.tokens.usage_cost_usd import compute_cost_usd
 
 _MODEL_DEPENDENT_OPTIONS = (

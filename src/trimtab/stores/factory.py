@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
+from trimtab.stores.spending import SpendingLedger
 
 POSTGRES_INSTALL_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 CONNECTIONS_PER_AGENT = 4
@@ -51,6 +54,12 @@ async def open_store(
             raise
         raise StoreUnavailable(POSTGRES_INSTALL_HINT) from error
     return await PostgresStore.connect(location, max_size=max_connections)
+
+
+def find_spending_ledger(store: Store) -> SpendingLedger:
+    """Return the ledger of a store; one in memory if the store has none."""
+    open_ledger: Any = getattr(store, "spending_ledger", None)
+    return SqliteSpendingLedger(None) if open_ledger is None else open_ledger()
 
 
 def _check_folder(path: Path, *, allow_new: bool) -> None:

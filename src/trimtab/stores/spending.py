@@ -14,7 +14,6 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 from trimtab.errors import CostCeilingReached
-from trimtab.stores.base import Store
 from trimtab.stores.named_queries import parse_named_queries
 
 KEPT_DAYS = 31
@@ -118,13 +117,3 @@ def refuse_above_ceiling(name: str, ceiling_micros: int, counted_micros: int, mi
             counted_usd=counted_micros / 1e6,
             price_usd=micros / 1e6,
         )
-
-
-def find_spending_ledger(store: Store) -> SpendingLedger:
-    """Return the ledger of a store; one in memory if the store has none."""
-    own: Any = getattr(store, "spending_ledger", None)
-    if own is not None:
-        return own()
-    from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
-
-    return SqliteSpendingLedger(None)

@@ -19,7 +19,8 @@ from trimtab.session.model_summaries import summarise_session_if_due
 from trimtab.session.spending import CallCharge, SpendingAccount, charge_calls_to
 from trimtab.session.tools import Tool
 from trimtab.session.turn import run_turn
-from trimtab.stores.spending import CostCeilings, find_spending_ledger
+from trimtab.stores.factory import find_spending_ledger
+from trimtab.stores.spending import CostCeilings
 from trimtab.testing import ScriptedProvider
 from trimtab.testing.replies import ScriptedCall, ScriptedReply
 from trimtab.testing.scripted_provider import BrokenReply
