@@ -33,7 +33,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.harness import Report, progress, run
-from trimtab.observe import instrument_if_watched
+from trimtab.observe import instrument
 from trimtab.observe.instrument import EventFanOut
 from trimtab.observe.otel import TurnSpans, create_instruments
 from trimtab.observe.turn_event_log import TurnEventLogger
@@ -112,7 +112,7 @@ def hearing(told: Sequence[TurnEvent], listening: Callable[[], OnEvent], count: 
 
 def main(quick: bool) -> Report:
     size = "quick" if quick else "full"
-    assert instrument_if_watched(nobody) is nobody, "somebody watches already"
+    assert instrument(nobody) is nobody, "somebody watches already"
     rounds = range(ROUNDS[size])
     runs = [asyncio.run(turns(TURNS[size])) for _ in rounds]
     bare, told = min(took for took, _ in runs), runs[0][1]
@@ -143,7 +143,7 @@ def main(quick: bool) -> Report:
 def unwatched(count: int) -> float:
     begun = time.process_time()
     for _ in range(count):
-        instrument_if_watched(nobody, agent="helper")
+        instrument(nobody, agent="helper")
     return (time.process_time() - begun) / count * 1e6
 
 

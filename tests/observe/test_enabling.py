@@ -32,8 +32,8 @@ def ran(code: str) -> str:
 @pytest.mark.process
 def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
     code = (
-        "import sys; from trimtab.observe import instrument_if_watched; tell = print;"
-        "assert instrument_if_watched(tell, agent='a') is tell;"
+        "import sys; from trimtab.observe import instrument; tell = print;"
+        "assert instrument(tell, agent='a') is tell;"
         "print([n for n in ('prometheus_client', 'opentelemetry') if n in sys.modules])"
     )
     assert ran(code) == "[]"
@@ -43,7 +43,7 @@ def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
 def test_an_opentelemetry_that_nobody_has_set_up_hears_nothing():
     code = (
         "import opentelemetry.trace, opentelemetry.metrics;"
-        "from trimtab.observe import instrument_if_watched; print(instrument_if_watched(print) "
+        "from trimtab.observe import instrument; print(instrument(print) "
         "is print)"
     )
     assert ran(code) == "True"
@@ -55,8 +55,8 @@ def test_one_that_is_set_up_hears_turns_by_itself():
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
-from trimtab.observe import instrument_if_watched
-print([type(each).__name__ for each in instrument_if_watched(print)._watchers])
+from trimtab.observe import instrument
+print([type(each).__name__ for each in instrument(print)._watchers])
 """
     assert ran(code) == "['TurnSpans']"
 
@@ -67,8 +67,8 @@ def test_measurements_alone_are_enough():
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 metrics.set_meter_provider(MeterProvider())
-from trimtab.observe import instrument_if_watched
-print([type(each).__name__ for each in instrument_if_watched(print)._watchers])
+from trimtab.observe import instrument
+print([type(each).__name__ for each in instrument(print)._watchers])
 """
     assert ran(code) == "['TurnSpans']"
 
@@ -114,14 +114,12 @@ except ImportError as error:
 
 
 @pytest.mark.process
-def test_instrument_alone_turns_metrics_on():
+def test_importing_the_metrics_turns_them_on():
     code = """
-import sys
-from trimtab.observe import instrument
-instrument()
-print("trimtab.observe.turn_metrics_and_endpoint" in sys.modules)
+from trimtab.observe import instrument, render_metrics
+print([type(each).__name__ for each in instrument(print)._watchers])
 """
-    assert ran(code) == "True"
+    assert ran(code) == "['TurnMetrics']"
 
 
 @pytest.mark.process

@@ -27,7 +27,7 @@ from trimtab.context import Context
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
 from trimtab.errors import CostCeilingUncheckable, MissingApiKeyError
 from trimtab.log.event import Usage
-from trimtab.observe import instrument_if_watched
+from trimtab.observe import instrument
 from trimtab.policy.config import parse_policy_config
 from trimtab.providers.circuit_breaker import (
     CircuitBreaker,
@@ -158,9 +158,7 @@ class Agent:
         turn_options.setdefault("max_tool_iterations", self.spec.session.max_tool_iterations)
         turn_options.setdefault("summariser", self.summariser)
         turn_options.setdefault("schedule_summary", self.schedule_summary)
-        turn_options["on_event"] = instrument_if_watched(
-            turn_options.get("on_event"), agent=self.spec.name
-        )
+        turn_options["on_event"] = instrument(turn_options.get("on_event"), agent=self.spec.name)
         with self.charge_calls(session):
             return await run_turn(
                 session, self.provider, self.tools, message=message, **turn_options

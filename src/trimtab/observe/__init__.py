@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 # Not at first use: a module has the function's name, and would be found in its place.
 from trimtab.observe.instrument import instrument as instrument
-from trimtab.observe.instrument import instrument_if_watched as instrument_if_watched
 
 if TYPE_CHECKING:
     from trimtab.observe.turn_metrics_and_endpoint import REGISTRY as REGISTRY
     from trimtab.observe.turn_metrics_and_endpoint import render_metrics as render_metrics
 
-__all__ = ["REGISTRY", "instrument", "instrument_if_watched", "render_metrics"]
+__all__ = ["REGISTRY", "instrument", "render_metrics"]
 
 
 def __getattr__(name: str) -> Any:

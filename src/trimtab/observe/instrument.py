@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -18,38 +18,19 @@ from trimtab.session.tools import OnEvent
 
 log = logging.getLogger("trimtab.observe")
 
+turn_observers: list[Callable[[str, str], OnEvent]] = []
+"""Further observers: each is called with agent and session, and returns the observer of one turn."""
+
 
 def _ignore_event(_: TurnEvent) -> None:
     pass
 
 
-def instrument(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
+def instrument(on_event: OnEvent | None = None, *, agent: str = "", session: str = "") -> OnEvent:
     """Return an `on_event` callback that records events and passes them on. Make one for each turn.
 
-    Prometheus metrics are recorded if `prometheus_client` is installed. Spans go to OpenTelemetry
-    if the application has set it up. Log lines go to the logger `trimtab.calls`.
-
-    Args:
-        on_event: Your own callback, which also gets every event.
-        agent: The agent's name in metrics, spans and log lines.
-
-    Returns:
-        The callback for `run_turn(on_event=…)`.
-
-    Example:
-        >>> await run_turn(session, provider, on_event=instrument(agent="helper"))
-    """
-    _import_observer("turn_metrics_and_endpoint")
-    return instrument_if_watched(on_event, agent=agent)
-
-
-def instrument_if_watched(
-    on_event: OnEvent | None = None, *, agent: str = "", session: str = ""
-) -> OnEvent:
-    """Instrument a turn only if metrics, traces or log lines are already in use.
-
-    Otherwise `on_event` is returned unchanged, because loading Prometheus takes long. Metrics are
-    in use once `trimtab.observe.turn_metrics_and_endpoint` is imported.
+    Spans go to OpenTelemetry if the application has set it up. Log lines go to the logger
+    `trimtab.calls`. If nobody observes turns, `on_event` is returned unchanged.
 
     Args:
         on_event: Your own callback, which also gets every event.
@@ -58,14 +39,16 @@ def instrument_if_watched(
 
     Returns:
         The callback for `run_turn(on_event=…)`.
+
+    Example:
+        >>> await run_turn(session, provider, on_event=instrument(agent="helper"))
     """
-    on_event, watchers = on_event or _ignore_event, list[OnEvent]()
+    on_event = on_event or _ignore_event
     if isinstance(on_event, EventFanOut):
         return on_event  # it is instrumented already and must not be counted twice
-    if metrics := sys.modules.get("trimtab.observe.turn_metrics_and_endpoint"):
-        watchers.append(metrics.TurnMetrics(agent, session))
+    watchers = [create(agent, session) for create in turn_observers]
     # An application that has set it up has loaded it.
-    if "opentelemetry" in sys.modules and (spans := _import_observer("otel")) is not None:
+    if "opentelemetry" in sys.modules and (spans := _import_spans()) is not None:
         watchers += [own for own in (spans.create_turn_spans(agent),) if own is not None]
     if turn_event_log.log.isEnabledFor(logging.INFO):
         watchers.append(turn_event_log.TurnEventLogger(agent))
@@ -104,9 +87,9 @@ class EventFanOut:
 
 
 @cache
-def _import_observer(module_name: str) -> ModuleType | None:
-    """Import one of our modules. None if a package that it needs is not installed."""
+def _import_spans() -> ModuleType | None:
+    """Import the module of the spans. None if the API of OpenTelemetry is not installed."""
     try:
-        return import_module(f"trimtab.observe.{module_name}")
+        return import_module("trimtab.observe.otel")
     except ImportError:
         return None

@@ -9,6 +9,7 @@ from trimtab.log.call_failure import OVER_CEILING_KIND
 from trimtab.log.event import Usage
 from trimtab.observe import prometheus_metric_definitions
 from trimtab.observe.cost_payer import PayerLabels, current_payer, reset_payer, set_payer
+from trimtab.observe.instrument import turn_observers
 from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
 from trimtab.observe.prometheus_metric_definitions import REGISTRY as REGISTRY
 from trimtab.observe.server_metrics import AGENT_LABELS, TENANT_LABELS
@@ -233,3 +234,6 @@ class TurnMetrics:
 def _count_hidden(op: str, cause: str, count: int, hidden_token_count: int) -> None:
     prometheus_metric_definitions.edits.labels(op, cause).inc(count)
     prometheus_metric_definitions.hidden_tokens.labels(op, cause).inc(max(0, hidden_token_count))
+
+
+turn_observers.append(TurnMetrics)

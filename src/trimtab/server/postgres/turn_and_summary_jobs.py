@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from trimtab.errors import StaleOwner, StoreUnavailable
-from trimtab.observe import instrument_if_watched
+from trimtab.observe import instrument
 from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
 from trimtab.server.postgres.tenant_slots import TenantSlots
 from trimtab.server.queue.postgres import PostgresMessageQueue
@@ -98,7 +98,7 @@ class TurnAndSummaryJobHandlers:
                     await summarise_session_logging_errors(
                         session,
                         agent.summariser,
-                        instrument_if_watched(
+                        instrument(
                             lambda happening: self._service.event_bus.publish(
                                 payload.session, happening
                             ),
