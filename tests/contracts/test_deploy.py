@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trimtab.cli.app import TRIMTAB_COMMANDS
+from trimtab.cli import EXTRAS_BY_COMMAND
 from trimtab.server.channels.http.app import API_ROUTES
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_the_compose_file_names_commands_and_services_that_exist():
     services = compose()["services"]
     for name, service in services.items():
         if service["image"] == "trimtab":
-            assert service["command"][0] in TRIMTAB_COMMANDS, name
+            assert service["command"][0] in EXTRAS_BY_COMMAND, name
             assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
         for needed in service.get("depends_on", {}):
             assert needed in services, name
@@ -193,7 +193,7 @@ def test_the_manifest_has_all_parts_of_a_fleet():
         ("Service", "trimtab"),
     ]
     for name in pods():
-        assert container(name)["args"][0] in TRIMTAB_COMMANDS
+        assert container(name)["args"][0] in EXTRAS_BY_COMMAND
     service, labels = manifests()[-1]["spec"], manifests()[2]["spec"]
     assert service["selector"] == labels["selector"]["matchLabels"]
     assert service["selector"] == labels["template"]["metadata"]["labels"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from trimtab.cli.extension import find_extension
+
 EXTRA_BY_PACKAGE = {
     "typer": "cli",
     "rich": "cli",
@@ -15,21 +17,38 @@ EXTRA_BY_PACKAGE = {
     "mcp": "mcp",
 }
 """The extra to install for each missing package. A command reports its other packages itself."""
-COMMANDS_RUNNING_TOOLS = ("chat", "demo", "doctor", "serve")
-"""Commands that start an agent's tools."""
-COMMANDS_NEEDING_AGENT_EXTRA = ("chat", "doctor", "init")
-"""Commands for which the extra `cli` is not enough. The error names all their extras at once."""
+EXTRAS_BY_COMMAND = {
+    "demo": "demo",
+    "init": "agent",
+    "doctor": "agent",
+    "models": "cli",
+    "chat": "agent",
+    "serve": "serve",
+    "keys": "serve",
+    "schedule": "serve",
+    "session": "cli",
+    "user": "serve",
+    "tenant": "serve",
+    "erasures": "serve",
+    "replay": "cli",
+    "migrate": "cli",
+    "schema": "agent",
+}
+"""Every command in the order of the help, with the extra that installs what it needs."""
+COMMANDS_CALLING_MODELS = ("init", "doctor", "chat")
+"""Commands that also need the package of a provider."""
 
 
 def main() -> None:
     """Run the command that the user typed."""
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if asked in COMMANDS_RUNNING_TOOLS:
-        # Before anything else: what reads the environment later must not find a key in it.
-        from trimtab.agent.environment import withhold_secrets_from_tools
-
-        withhold_secrets_from_tools()
     try:
+        extension = find_extension()
+        if extension is not None:
+            extension.prepare_command(asked)
+        elif EXTRAS_BY_COMMAND.get(asked, "cli") != "cli":
+            sys.stderr.write(f"{explain_missing_command(asked)}\n")
+            sys.exit(2)
         from trimtab.cli.app import app
 
         app(prog_name="trimtab")
@@ -45,18 +64,27 @@ def explain_missing_package(package: str, command: str = "") -> str:
     """Return what to install when a package is missing, for the command that the user typed."""
     extra = EXTRA_BY_PACKAGE[package]
     if extra in ("cli", "agent"):
-        extra = _extras_for_command(command) or extra
+        extra = _find_extras(command) or extra
     return f"trimtab: {package} is not installed; run: pip install 'trimtab[{extra}]'"
 
 
-def _extras_for_command(command: str) -> str:
+def explain_missing_command(command: str) -> str:
+    """Return what to install when the distribution of a command is missing."""
+    return (
+        f"trimtab: the command {command} is in trimtab-serve, which is not installed; "
+        f"run: pip install 'trimtab[{_find_extras(command)}]'"
+    )
+
+
+def _find_extras(command: str) -> str:
     """Return every extra that a command needs, or nothing if `cli` is enough."""
-    if command in ("demo", "serve"):
-        return command
-    if command not in COMMANDS_NEEDING_AGENT_EXTRA:
+    extra = EXTRAS_BY_COMMAND.get(command, "cli")
+    if extra == "cli":
         return ""
+    if command not in COMMANDS_CALLING_MODELS:
+        return extra
     from importlib.util import find_spec
 
     # Which one is a choice; who has neither gets what `init` takes unless told otherwise.
     known = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
-    return "agent" if known else "agent,anthropic"
+    return extra if known else f"{extra},anthropic"

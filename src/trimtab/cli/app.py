@@ -6,42 +6,34 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli import EXTRAS_BY_COMMAND
+from trimtab.cli.extension import find_extension
 from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
-TRIMTAB_COMMANDS = {
-    "demo": (
-        "trimtab.cli.demo:demo_command",
-        "Watch a long conversation in a small window. Needs no key.",
-    ),
-    "init": ("trimtab.cli.init:init_command", "Write a working agent into a folder."),
-    "doctor": ("trimtab.cli.doctor:doctor_command", "Check an agent: key, model, window, tools."),
+LIBRARY_COMMANDS = {
     "models": ("trimtab.cli.models:models_command", "List known models, or explain one."),
-    "chat": ("trimtab.cli.chat:chat_command", "Talk to an agent in the terminal."),
-    "serve": ("trimtab.cli.serve:serve_command", "Serve agents: HTTP, chat platforms, schedules."),
-    "keys": ("trimtab.cli.keys:keys", "Create and revoke the API keys of a server."),
-    "schedule": ("trimtab.cli.schedule:schedule", "List, run and pause schedules."),
     "session": (
         "trimtab.cli.session:session",
         "Inspect sessions: what is sent, what is hidden, and why.",
     ),
-    "user": (
-        "trimtab.cli.users_and_tenants:user",
-        "Export or erase all data of a user.",
-    ),
-    "tenant": ("trimtab.cli.users_and_tenants:tenant", "Export or erase all data of a tenant."),
-    "erasures": ("trimtab.cli.users_and_tenants:erasures_command", "List past erasures."),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",
         "Upgrade a PostgreSQL database to this release.",
     ),
-    "schema": ("trimtab.cli.schema:print_schema_command", "Print the JSON Schema of agent.yaml."),
 }
-"""The commands of `trimtab`. Those that a beginner needs come first."""
+
+
+def list_commands() -> dict[str, tuple[str, str]]:
+    """Return the installed commands. Those that a beginner needs come first."""
+    extension = find_extension()
+    installed = {**LIBRARY_COMMANDS, **(extension.COMMANDS if extension is not None else {})}
+    return {name: installed[name] for name in EXTRAS_BY_COMMAND if name in installed}
+
 
 app = typer.Typer(
     name="trimtab",
-    cls=make_lazy_group(TRIMTAB_COMMANDS),
+    cls=make_lazy_group(list_commands()),
     no_args_is_help=True,
     **TYPER_SETTINGS,
 )

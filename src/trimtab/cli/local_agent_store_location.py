@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trimtab.cli.extension import find_extension
+
 DEFAULT_AGENT_PATH = Path("agent.yaml")
 """The agent that a command uses if the user names none."""
 
@@ -12,6 +14,10 @@ def read_local_agent_store_location() -> str | None:
     """Return the store that ./agent.yaml names. None if there is no such file or setting."""
     if not DEFAULT_AGENT_PATH.is_file():
         return None
-    from trimtab.agent.config.store_location import read_store_location
-
-    return read_store_location(DEFAULT_AGENT_PATH)
+    extension = find_extension()
+    if extension is None:
+        raise ValueError(
+            f"{DEFAULT_AGENT_PATH} names the store, and trimtab-serve, which reads it, is not "
+            "installed; run: pip install 'trimtab[agent]'"
+        )
+    return extension.read_agent_store(DEFAULT_AGENT_PATH)

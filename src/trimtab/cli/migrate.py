@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.extension import find_extension
 from trimtab.cli.local_agent_store_location import read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.errors import StoreError
@@ -81,11 +81,5 @@ async def _run_migrations(database: str, *, plan: bool) -> list[str]:
     from trimtab.stores.postgres.migrations import list_pending_migrations
 
     names = await (list_pending_migrations if plan else apply)(database)
-    if find_spec("procrastinate") is not None:
-        from trimtab.server.postgres.job_queue_migrations import (
-            list_missing_job_queue_migrations,
-            migrate_job_queue,
-        )
-
-        names += await (list_missing_job_queue_migrations if plan else migrate_job_queue)(database)
-    return names
+    extension = find_extension()
+    return names if extension is None else [*names, *await extension.migrate(database, plan=plan)]

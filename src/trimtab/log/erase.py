@@ -108,6 +108,15 @@ class ErasurePlanner:
                 why = f"may repeat m{self._targets[0].first_seq}; {self._reason}"
                 self._add_erasure(event, part, why)
 
+    @property
+    def handles(self) -> list[str]:
+        """The erased messages and parts: the named ones first, then answers that may repeat
+        them."""
+        return [
+            f"m{one.message}" if one.part is None else f"m{one.message}.{one.part}"
+            for one in self.erasures
+        ]
+
     def list_pending_erasures(
         self, *, is_evicted: Callable[[int], bool] = lambda _: False
     ) -> list[PayloadErasure]:

@@ -19,7 +19,7 @@ from trimtab.session.tools import OnEvent
 log = logging.getLogger("trimtab.observe")
 
 turn_observers: list[Callable[[str, str], OnEvent]] = []
-"""Further observers: each is called with agent and session, and returns the observer of one turn."""
+"""Further observers: each is called with agent and session, and returns the observer of a turn."""
 
 
 def _ignore_event(_: TurnEvent) -> None:

@@ -68,12 +68,11 @@ def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
 
 
 def _describe_erasure(session: str, erasing: ErasurePlanner) -> ErasedMessagesRecord:
-    parts = [(one.message, "" if one.part is None else f".{one.part}") for one in erasing.erasures]
-    positions = frozenset(message for message, _ in parts)
+    positions = frozenset(one.message for one in erasing.erasures)
     called = [(key, parse_call_position_from_key(key)) for key in erasing.tool_keys]
     return ErasedMessagesRecord(
         session=session,
-        handles=tuple(f"m{message}{part}" for message, part in parts),
+        handles=tuple(erasing.handles),
         positions=positions,
         keys=frozenset(erasing.message_keys),
         tool_keys=tuple(key for key, call in called if call is not None and call[0] in positions),

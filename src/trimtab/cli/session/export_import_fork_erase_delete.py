@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import AsyncIterator, Collection, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
-from trimtab.cli.chat.history_file import (
-    list_user_texts_to_forget,
-    locate_history_file,
-    remove_history_lines,
-)
+from trimtab.cli.extension import find_extension
 from trimtab.cli.session.visibility_explanation import (
     iterate_message_events,
     require_first_message_of_handle,
@@ -42,13 +39,17 @@ from trimtab.cli.terminal_text_format import (
 )
 from trimtab.errors import SessionExists
 from trimtab.log.edits import parse_handle
+from trimtab.log.erase import ErasurePlanner
 from trimtab.log.event import MessageAdded, ToolResultRepair
 from trimtab.recall.tools import part_to_text
+from trimtab.session import Session
 from trimtab.session.session import fork_stored_session
 from trimtab.stores import export
 from trimtab.stores.base import Store
 from trimtab.stores.files.disk import open_private_file
 
+SERVED_SESSION_ID = re.compile(r"[^/]+/[^/]+/[^/]+")
+"""The id of a session that a server may have: tenant, agent, name."""
 PROGRESS_INTERVAL_LINES = 1_000
 """Events between two progress updates."""
 
@@ -176,11 +177,18 @@ def erase_message_command(
         return len(said), " ".join(part_to_text(part) for part in parts), typed
 
     async def destroy(kept: Store, _: ProgressStatus) -> tuple[Sequence[str], Sequence[str]]:
-        from trimtab.server import stored_session_erasure
+        extension = find_extension()
+        if extension is not None:
+            return await extension.erase_everywhere(store, kept, session, handle, reason=reason)
+        _refuse_served_session(session)
+        erased: list[str] = []
 
-        return await stored_session_erasure.erase_stored_message(
-            store, kept, session, handle, why=reason
-        )
+        async def note(planner: ErasurePlanner) -> None:
+            erased[:] = planner.handles
+
+        opened = await Session.open(kept, session, policy="full")
+        forks = await opened.erase(handle, reason=reason, before_rewrite=note, fence_open_turn=True)
+        return erased, forks
 
     count, text, typed = run_on_store(store, f"reading {session}", look)
     what = handle if count == 1 else f"{handle} ({format_count(count, 'message')})"
@@ -188,7 +196,7 @@ def erase_message_command(
         _print_note(f"{what}: {shorten_to_line(text, 200)}")
         typer.confirm(f"Erase it from {session}? This cannot be undone", abort=True, err=True)
     gone, forks = run_on_store(store, f"erasing {handle} from {session}", destroy)
-    _forget_typed_lines(typed)
+    _forget_typed_texts(typed)
     others = len(gone) - count
     _print_note(
         f"erased {what}"
@@ -215,12 +223,20 @@ def delete_session_command(
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, list[str], list[str]]:
         position = await require_session_position(kept, session)
-        return position, await kept.forks(session), await list_user_texts_to_forget(kept, session)
+        typed = [
+            event.body.message.text
+            async for event in kept.events(session)
+            if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
+        ]
+        return position, await kept.forks(session), typed
 
     async def remove(kept: Store, _: ProgressStatus) -> None:
-        from trimtab.server import stored_session_erasure
-
-        await stored_session_erasure.delete_stored_session(store, kept, session)
+        extension = find_extension()
+        if extension is not None:
+            await extension.delete_everywhere(store, kept, session)
+            return
+        _refuse_served_session(session)
+        await kept.delete(session)
 
     position, forks, typed = run_on_store(store, f"reading {session}", look)
     if not yes:
@@ -231,15 +247,27 @@ def delete_session_command(
             err=True,
         )
     run_on_store(store, f"deleting {session}", remove)
-    _forget_typed_lines(typed)
+    _forget_typed_texts(typed)
     _print_note(f"deleted {session}: {format_count(position, 'event')}")
     if forks:
         _print_note(f"{join_names(forks)} stay: forks have their own copies")
 
 
-def _forget_typed_lines(said: Collection[str]) -> None:
-    with report_known_errors():
-        remove_history_lines(locate_history_file(os.environ), said)
+def _refuse_served_session(session: str) -> None:
+    """Without the server's code, waiting messages and schedules of a session would stay."""
+    if SERVED_SESSION_ID.fullmatch(session):
+        raise ValueError(
+            f"session {session!r} may have waiting messages and schedules of a server, and "
+            "trimtab-serve, which erases them, is not installed; nothing was erased: "
+            "pip install 'trimtab[serve]'"
+        )
+
+
+def _forget_typed_texts(texts: Sequence[str]) -> None:
+    extension = find_extension()
+    if extension is not None:
+        with report_known_errors():
+            extension.forget_typed_texts(texts)
 
 
 def _print_note(text: str) -> None:
