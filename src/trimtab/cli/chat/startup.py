@@ -18,7 +18,7 @@ from trimtab.agent.agent import Agent, build_redactor, open_agent
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.agent.config.spec import AgentSpec
 from trimtab.agent.tools.permissions.rules import ApprovalCallback
-from trimtab.cli.chat import DEFAULT_AGENT_PATH, json_lines
+from trimtab.cli.chat import json_lines
 from trimtab.cli.chat.approval import ApprovalPrompt
 from trimtab.cli.chat.interruptible_turn import ChatSignalHandler
 from trimtab.cli.chat.single_shot import answer_once, make_refusing_approver
@@ -30,6 +30,7 @@ from trimtab.cli.chat.state import (
 )
 from trimtab.cli.chat.stdin import read_stdin_text
 from trimtab.cli.chat.turn_screen import TurnScreen
+from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 from trimtab.cli.store_command import PIPED_WIDTH_CHARS, report_known_errors
 from trimtab.cli.terminal_text_format import escape_control_characters
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait

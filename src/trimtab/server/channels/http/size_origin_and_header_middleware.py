@@ -12,12 +12,13 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimtab.http_api_response_types import encode_json_bytes
+from trimtab.observe.label_limiter import OTHER_LABEL
 from trimtab.observe.request_ids import (
     REQUEST_ID_HEADER,
     accept_or_create_request_id,
     bind_request_id,
 )
-from trimtab.observe.server_metrics import HTTP_METHODS, OTHER_LABEL, count_http_request
+from trimtab.observe.server_metrics import HTTP_METHODS, count_http_request
 from trimtab.server.channels.http.problems import (
     PROBLEM_MEDIA_TYPE,
     HttpProblem,
