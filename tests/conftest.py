@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ pytest_plugins = ["tests.lanes"]
 # Every HTTP client loads all authorities that it trusts, which takes 50 ms of CPU. No test leaves
 # this machine, so one authority is enough, also for the processes that tests start.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "authority.pem")
+
+# A shell that runs pytest in the background lets it ignore Ctrl-C. Programs that tests start would
+# inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXAMPLES = {"quick": 50, "long": 500, "thorough": 20_000}
 CHOSEN = os.environ.get("TRIMTAB_LAWS") or "quick"

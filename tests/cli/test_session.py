@@ -299,7 +299,9 @@ def test_a_store_that_is_not_there_says_how_to_name_one(tmp_path):
 
 
 def test_a_damaged_log_and_a_newer_snapshot_are_one_line_each(own):
-    (own / "alpha" / "state.yaml").write_text("version: 99\nseq: 3\nspans: []\n...\n", encoding="utf-8")
+    (own / "alpha" / "state.yaml").write_text(
+        "version: 99\nseq: 3\nspans: []\n...\n", encoding="utf-8"
+    )
     done = session("show", "alpha", store=own)
     assert done.exit_code == 2
     assert "upgrade trimtab to open this session" in done.stderr

@@ -134,7 +134,8 @@ def may_be_cut(told: Told, seq: int, part: int) -> bool:
         case "user" | "tool":
             return is_last(told, seq) or not isinstance(said, Text)
         case "system":
-            return isinstance(said, Media) or not is_last(told, seq)
+            # Without a user's message an instruction of the active round is an older one.
+            return isinstance(said, Media) or not is_last(told, seq) or told.newest_user is None
 
 
 def uncuttable(told: Told, seq: int, counter: TokenCounter) -> int:
