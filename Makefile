@@ -15,7 +15,8 @@ CORE = tests/adversary tests/laws tests/context tests/dialects tests/log tests/p
 
 install:
 	$(INSTALL) --quiet 'pip>=25.1'
-	$(INSTALL) --quiet -c constraints.txt -e . --group dev
+	$(INSTALL) --quiet -c constraints.txt -e packages/trimtab -e packages/trimtab-serve \
+		--group dev
 
 format:
 	$(PYTHON) -m ruff format .
@@ -50,7 +51,7 @@ test-core:
 
 # The same in an environment that is there already, and on systems whose environments look different.
 test-core-here:
-	PYTHONPATH=src $(PYTHON) -m pytest -q -m 'not process and not soak' $(CORE)
+	PYTHONPATH=packages/trimtab/src $(PYTHON) -m pytest -q -m 'not process and not soak' $(CORE)
 
 test-all:
 	$(TESTS) -m 'not soak'

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, progress, run
-from trimtab import load_agent_spec, open_agent
 from trimtab.testing.server import ServedSimulator, serve_simulated_provider
+from trimtab_serve import load_agent_spec, open_agent
 
 BOT = Path(__file__).parents[1] / "examples" / "bedrock_bot"
 MODELS = {

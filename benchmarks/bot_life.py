@@ -29,16 +29,16 @@ from pathlib import Path  # noqa: E402
 
 from telegram import Update  # noqa: E402
 
-from trimtab.agent.agent import open_agent  # noqa: E402
-from trimtab.agent.config.spec import AgentSpec, TelegramSpec  # noqa: E402
-from trimtab.server.channels.telegram import TelegramChannel  # noqa: E402
-from trimtab.server.delivery import ReplyDelivery  # noqa: E402
-from trimtab.server.events.bus import LocalEventBus  # noqa: E402
-from trimtab.server.local_turns import LocalTurnRunner  # noqa: E402
-from trimtab.server.queue.sqlite import SqliteMessageQueue  # noqa: E402
-from trimtab.server.service import AgentService  # noqa: E402
 from trimtab.stores.files import FileStore  # noqa: E402
-from trimtab.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
+from trimtab_serve.agent.agent import open_agent  # noqa: E402
+from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec  # noqa: E402
+from trimtab_serve.channels.telegram import TelegramChannel  # noqa: E402
+from trimtab_serve.delivery import ReplyDelivery  # noqa: E402
+from trimtab_serve.events.bus import LocalEventBus  # noqa: E402
+from trimtab_serve.local_turns import LocalTurnRunner  # noqa: E402
+from trimtab_serve.queue.sqlite import SqliteMessageQueue  # noqa: E402
+from trimtab_serve.service import AgentService  # noqa: E402
+from trimtab_serve.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
 
 AGENT, WINDOW = "helper", 6_000
 """The agent's name, and its model's window in tokens."""

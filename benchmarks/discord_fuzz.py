@@ -35,17 +35,21 @@ from typing import Any
 
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, progress, run
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec, DiscordSpec
 from trimtab.log.event import MessageAdded
-from trimtab.server.channels.discord import DiscordTiming, create_discord_channel
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.service import AgentService
 from trimtab.testing import MemoryStore
-from trimtab.testing.discord import DiscordSimulator, SlashInteraction, serve_simulated_discord
-from trimtab.testing.memory_queue import MemoryQueue
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec, DiscordSpec
+from trimtab_serve.channels.discord import DiscordTiming, create_discord_channel
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.service import AgentService
+from trimtab_serve.testing.discord import (
+    DiscordSimulator,
+    SlashInteraction,
+    serve_simulated_discord,
+)
+from trimtab_serve.testing.memory_queue import MemoryQueue
 
 EVENTS = {"full": 50_000, "quick": 2_000}
 ROUND = 250

@@ -171,9 +171,9 @@ def agent(url: str, folder: Path) -> Report:
     # With what they would import on first use.
     for name in ("anthropic", "yaml", "trimtab.providers.anthropic"):
         importlib.import_module(name)
-    from trimtab.agent.agent import open_agent
-    from trimtab.agent.config.loader import load_agent_spec
     from trimtab.session.events import TextDelta
+    from trimtab_serve.agent.agent import open_agent
+    from trimtab_serve.agent.config.loader import load_agent_spec
 
     cpu.lap("imports")
 

@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.harness import Report, progress, run
 from benchmarks.http_served import Server, served
-from trimtab.client import Client, RemoteSession
+from trimtab_serve.client import Client, RemoteSession
 
 DESCRIPTORS = 1_024
 PROBE_TIMEOUT_S = 10.0

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.server.channels.http.api_keys import create_api_key, write_key_file
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
+from trimtab_serve.channels.http.api_keys import create_api_key, write_key_file
 
 PATIENCE = 300.0
 STREAMS = ("/events 200", "/messages 200")

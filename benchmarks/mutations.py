@@ -34,7 +34,7 @@ class Fault:
     what: str
     """What goes wrong, in a few words."""
     file: str
-    """Under src/trimtab."""
+    """Under packages/trimtab/src/trimtab."""
     old: str
     """Text that stands there once."""
     new: str
@@ -576,7 +576,9 @@ def judge(fault: Fault) -> Verdict:
     how: str | None = None
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "packages/trimtab/src", copy, ignore=shutil.ignore_patterns("__pycache__")
+        )
         path = copy / "trimtab" / fault.file
         source = path.read_text(encoding="utf-8")
         applies = source.count(fault.old) == 1
@@ -598,7 +600,7 @@ def judge(fault: Fault) -> Verdict:
 
 def broken(law: int) -> int | None:
     """The law, if it fails on the sources as they are: then it proves nothing to fail on others."""
-    return None if search(law, ROOT / "src", 1) is None else law
+    return None if search(law, ROOT / "packages/trimtab/src", 1) is None else law
 
 
 def main() -> int:

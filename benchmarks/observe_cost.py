@@ -59,7 +59,7 @@ def nobody(_: TurnEvent) -> None:
 def watchers() -> dict[str, Callable[[], OnEvent]]:
     """By name, what hears one turn."""
     # Metrics are on from here: nothing may be unwatched behind it.
-    from trimtab.observe.turn_metrics_and_endpoint import TurnMetrics
+    from trimtab_serve.metrics.turn_metrics_and_endpoint import TurnMetrics
 
     to = create_instruments(TracerProvider(), MeterProvider())
     return {

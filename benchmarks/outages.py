@@ -27,11 +27,11 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.crash import cluster
-from tests.cli.serve.processes import Serving, free_port, serving, write_agent
-from tests.server.postgres import databases
-from trimtab.client import Client
+from tests.serve.cli.serve.processes import Serving, free_port, serving, write_agent
+from tests.serve.postgres import databases
 from trimtab.errors import TrimtabError
 from trimtab.testing.server import spawn_simulated_provider
+from trimtab_serve.client import Client
 
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "alerts.yaml"
 SESSIONS = 8

@@ -37,24 +37,24 @@ import psycopg
 
 from benchmarks.crash.cluster import cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
-from trimtab.server.postgres.procrastinate_jobs import ProcrastinateJobQueue, add_job_queue_options
-from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, TurnRunReport
-from trimtab.server.service import AgentService
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.postgres.procrastinate_jobs import ProcrastinateJobQueue, add_job_queue_options
+from trimtab_serve.postgres.worker_pool import WorkerPool
+from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.served_turn import MAX_MESSAGES_PER_TURN, TurnRunReport
+from trimtab_serve.service import AgentService
 
 ONE = "default/helper/one"
 AT_ONCE = 16

@@ -43,14 +43,14 @@ from benchmarks.turn_crash import twice
 from trimtab.errors import StoreUnavailable
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
-from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
-from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.replies import extract_assistant_text
-from trimtab.server.service import AgentService
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing.server import serve_simulated_provider
 from trimtab.testing.server.script import SimulatorScript
+from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.inbound_outbound import InboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.replies import extract_assistant_text
+from trimtab_serve.service import AgentService
 
 SEED = 8
 WORKERS = 4

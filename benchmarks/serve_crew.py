@@ -18,21 +18,21 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec
 from trimtab.errors import StoreUnavailable
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.retries import with_retries
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.postgres.worker_pool import WorkerPool, WorkerPoolTimings
-from trimtab.server.queue.inbound_outbound import OutboundMessage
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.queue.protocol import MessageQueue
-from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.postgres.worker_pool import WorkerPool, WorkerPoolTimings
+from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.service import AgentService
 
 MODEL = "claude-sonnet-4-6"
 CHANNEL = "phone"

@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.harness import Report, progress, run
 from benchmarks.http_served import Server, served
-from trimtab.client import Client, RemoteSession, StreamEvent
+from trimtab_serve.client import Client, RemoteSession, StreamEvent
 
 SEED = 11
 FIGURES = ("gaps", "repeats", "late")

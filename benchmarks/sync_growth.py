@@ -264,14 +264,16 @@ def figures_of(ref: str) -> dict[str, Any]:
     """The figures of a past commit, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         made = subprocess.run(  # noqa: S603 - the caller's own repository
-            ["git", "archive", ref, "src"],  # noqa: S607 - whichever git the caller has
+            ["git", "archive", ref, "packages/trimtab/src"],  # noqa: S607 - whichever git the caller has
             cwd=ROOT,
             check=True,
             capture_output=True,
         )
         with tarfile.open(fileobj=BytesIO(made.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([f"{folder}/src", str(ROOT)])}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([f"{folder}/packages/trimtab/src", str(ROOT)])
+        }
         command = [sys.executable, "-m", "benchmarks.sync_growth", "--past"]
         told = subprocess.run(  # noqa: S603 - this program
             command, env=environment, check=True, capture_output=True, text=True, cwd=folder

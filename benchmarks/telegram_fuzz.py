@@ -41,19 +41,19 @@ from starlette.applications import Starlette
 
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, finish, head, parser, progress
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec, TelegramSpec
-from trimtab.cli.serve.channel_creation_and_reply_routing import map_channel_senders
 from trimtab.log.event import MessageAdded
-from trimtab.server.channels.telegram import TelegramChannel
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.service import AgentService
 from trimtab.testing import MemoryStore
-from trimtab.testing.memory_queue import MemoryQueue
 from trimtab.testing.server.local_server import build_socket_url, open_local_socket
-from trimtab.testing.telegram import (
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec
+from trimtab_serve.channels.telegram import TelegramChannel
+from trimtab_serve.cli.serve.channel_creation_and_reply_routing import map_channel_senders
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.service import AgentService
+from trimtab_serve.testing.memory_queue import MemoryQueue
+from trimtab_serve.testing.telegram import (
     ServedTelegramSimulator,
     TelegramSimulator,
     make_telegram_user,

@@ -24,18 +24,18 @@ from typing import Any
 
 from PIL import Image
 
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec, TelegramSpec
-from trimtab.server.channels.telegram import TelegramChannel
-from trimtab.server.channels.utf16 import max_prefix_length
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
-from trimtab.testing.memory_queue import MemoryQueue
-from trimtab.testing.telegram import TelegramSimulator, serve_simulated_telegram
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec
+from trimtab_serve.channels.telegram import TelegramChannel
+from trimtab_serve.channels.utf16 import max_prefix_length
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.service import AgentService
+from trimtab_serve.testing.memory_queue import MemoryQueue
+from trimtab_serve.testing.telegram import TelegramSimulator, serve_simulated_telegram
 
 ROOT = Path(__file__).parents[1]
 ADA = 7

@@ -37,13 +37,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, progress, run
-from trimtab.agent.config.spec import AnyToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
-from trimtab.agent.tools.permissions.rules import PermissionGate, decline_unattended
-from trimtab.agent.tools.tool_setting import ToolSetting
-from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
+from trimtab_serve.agent.config.spec import AnyToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
+from trimtab_serve.agent.tools.permissions.rules import PermissionGate, decline_unattended
+from trimtab_serve.agent.tools.tool_setting import ToolSetting
+from trimtab_serve.agent.tools.tools_from_config import open_tools
 
 ROOT = Path(__file__).parents[1]
 MOST_MB = 64

@@ -45,28 +45,28 @@ from benchmarks.harness import Report, progress, run
 from benchmarks.server_cost import Backends
 from benchmarks.simulated import tool, user_text
 from benchmarks.store_places import Files, Postgres, no_server, place
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec
 from trimtab.log.event import dump_event_line
 from trimtab.log.message import make_text_message
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.retries import with_retries
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
-from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.queue.sqlite import SqliteMessageQueue
-from trimtab.server.service import AgentService
-from trimtab.server.sqlite.database import SqliteDatabase
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing.server import spawn_simulated_provider
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.postgres.worker_pool import WorkerPool
+from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.service import AgentService
+from trimtab_serve.sqlite.database import SqliteDatabase
 
 MODEL = "claude-sonnet-4-6"
 SESSIONS = {"full": 64, "quick": 16}

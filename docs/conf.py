@@ -53,7 +53,7 @@ def find_public_names() -> dict[str, str]:
     for public in NAMES.read_text("utf-8").split():
         package, _, name = public.rpartition(".")
         defined = getattr(importlib.import_module(package), name)
-        if getattr(defined, "__module__", "").startswith("trimtab.") and hasattr(
+        if getattr(defined, "__module__", "").startswith("trimtab") and hasattr(
             defined, "__qualname__"
         ):
             found.setdefault(f"{defined.__module__}.{defined.__qualname__}", public)

@@ -7,8 +7,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from trimtab import load_agent_spec, open_agent
 from trimtab.testing import serve_simulated_provider
+from trimtab_serve import load_agent_spec, open_agent
 
 AGENT = """\
 name: helper

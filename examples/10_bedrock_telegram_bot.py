@@ -11,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from trimtab.testing import serve_simulated_provider, serve_simulated_telegram
+from trimtab.testing import serve_simulated_provider
+from trimtab_serve.testing import serve_simulated_telegram
 
 BOT = Path(__file__).parent / "bedrock_bot"
 TRIMTAB = [sys.executable, "-m", "trimtab"]

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.clock.expected import Span, Wanted, expected
-from trimtab.server.queue.inbound_outbound import InboundMessage
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.queue.protocol import MessageQueue
-from trimtab.server.queue.sqlite import SqliteMessageQueue
-from trimtab.server.schedules.postgres import PostgresScheduleStore
-from trimtab.server.schedules.protocol import ScheduleStore
-from trimtab.server.schedules.runner import ScheduleRunner
-from trimtab.server.schedules.schedule import CatchUpPolicy, Schedule
-from trimtab.server.schedules.sqlite import SqliteScheduleStore
-from trimtab.server.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 from trimtab.stores.files import FileStore
+from trimtab_serve.queue.inbound_outbound import InboundMessage
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.schedules.postgres import PostgresScheduleStore
+from trimtab_serve.schedules.protocol import ScheduleStore
+from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.schedule import CatchUpPolicy, Schedule
+from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 
 FIGURES = ("missed", "doubled", "early", "late", "unasked")
 PUNCTUAL = 1.0

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.clock.lives import OnPostgres, judged, kept
-from trimtab.server.schedules.protocol import ScheduleStore
-from trimtab.server.schedules.runner import ScheduleRunner
-from trimtab.server.schedules.triggers import Trigger, parse_cron_trigger
+from trimtab_serve.schedules.protocol import ScheduleStore
+from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.triggers import Trigger, parse_cron_trigger
 
 ROOT = Path(__file__).parents[2]
 AGENT = "raced"

@@ -16,23 +16,23 @@ from typing import Any
 
 from benchmarks.load.model import MAX_TOKENS, MODEL, SYSTEM, tools
 from benchmarks.load.talk import CHANNEL, Talk, inbound
-from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.retries import with_retries
-from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.inbound_outbound import OutboundMessage
-from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.queue.sqlite import SqliteMessageQueue
-from trimtab.server.service import AgentService
-from trimtab.server.session_cache import MAX_OPEN_SESSIONS
 from trimtab.session.events import TurnEvent, TurnFinished, TurnStarted
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.delivery import ReplyDelivery
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.postgres.worker_pool import WorkerPool
+from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.service import AgentService
+from trimtab_serve.session_cache import MAX_OPEN_SESSIONS
 
 AT_ONCE = 32
 """Turns side by side on files."""

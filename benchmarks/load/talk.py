@@ -13,9 +13,9 @@ from statistics import quantiles
 from trimtab.errors import SessionNotFound
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
-from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab.server.replies import extract_assistant_text
 from trimtab.stores.base import Store
+from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.replies import extract_assistant_text
 
 CHANNEL = "phone"
 ASKS = "Question"

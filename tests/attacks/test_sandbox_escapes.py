@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.agent.tools.toolboxes import call
-from tests.server.served_agents import until
-from trimtab.agent.config.spec import AgentSpec
-from trimtab.agent.tools.permissions.rules import decline_unattended
-from trimtab.agent.tools.python_function import load_function
-from trimtab.agent.tools.sandbox import build_tool_setting, find_bubblewrap
-from trimtab.agent.tools.tools_from_config import open_tools
-from trimtab.agent.tools.unusable_tool_error import UnusableToolError
+from tests.serve.agent.tools.toolboxes import call
+from tests.serve.served_agents import until
 from trimtab.session.tools import Tool
+from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.agent.tools.permissions.rules import decline_unattended
+from trimtab_serve.agent.tools.python_function import load_function
+from trimtab_serve.agent.tools.sandbox import build_tool_setting, find_bubblewrap
+from trimtab_serve.agent.tools.tools_from_config import open_tools
+from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

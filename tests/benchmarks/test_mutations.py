@@ -4,7 +4,7 @@ from benchmarks.mutations import FAULTS, ROOT
 
 
 def test_every_fault_applies_at_one_place():
-    sources = ROOT / "src" / "trimtab"
+    sources = ROOT / "packages/trimtab/src/trimtab"
     places = {
         fault.what: (sources / fault.file).read_text(encoding="utf-8").count(fault.old)
         for fault in FAULTS

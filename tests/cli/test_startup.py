@@ -65,11 +65,11 @@ def test_a_completion_loads_no_package_that_only_a_command_needs(words, number):
 
 def test_a_store_is_looked_into_without_what_reads_agents_unless_there_is_one(tmp_path):
     (tmp_path / "sessions").mkdir()
-    reads = {"yaml", "trimtab.agent"}
+    reads = {"yaml", "trimtab_serve.agent"}
     assert loaded("session", "list", cwd=tmp_path) & reads == set()
     (tmp_path / "agent.yaml").write_text("session: {store: sessions}\n", encoding="utf-8")
     found = loaded("session", "list", cwd=tmp_path)
-    assert (found & reads, "trimtab.agent.config.spec" in found) == (reads, False)
+    assert (found & reads, "trimtab_serve.agent.config.spec" in found) == (reads, False)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_the_server_names_all_that_it_lacks_and_the_extra(tmp_path):
 
 
 def test_the_server_s_packages_are_those_of_its_extra():
-    from trimtab.cli.serve import REQUIRED_PACKAGES
+    from trimtab_serve.cli.serve import REQUIRED_PACKAGES
 
-    project = Path(__file__).parents[2] / "pyproject.toml"
+    project = Path(__file__).parents[2] / "packages/trimtab-serve/pyproject.toml"
     extras = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     declared = {line.partition(">")[0].replace("-", "_") for line in extras["serve"]}
     # Python reads the system's time zones if tzdata is missing.
-    assert declared - {"trimtab[agent]", "tzdata"} <= set(REQUIRED_PACKAGES)
+    assert declared - {"trimtab_serve[agent]", "tzdata"} <= set(REQUIRED_PACKAGES)

@@ -8,10 +8,29 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import trimtab
+import trimtab_serve
 from trimtab.cli import installed_packages as told
 from trimtab.cli.app import app
 
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PACKAGES = Path(__file__).parents[2] / "packages"
+
+
+def read_extras(name):
+    text = (PACKAGES / name / "pyproject.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)["project"]["optional-dependencies"]
+
+
+def test_both_packages_have_one_version():
+    text = (PACKAGES / "trimtab-serve/pyproject.toml").read_text(encoding="utf-8")
+    assert trimtab_serve.__version__ == trimtab.__version__
+    assert tomllib.loads(text)["project"]["dependencies"] == [f"trimtab=={trimtab.__version__}"]
+
+
+def test_every_extra_of_the_server_has_the_same_name_in_the_library():
+    library = read_extras("trimtab")
+    for extra in read_extras("trimtab-serve"):
+        assert library[extra] == [f"trimtab-serve[{extra}]"]
 
 
 def lines():
@@ -47,8 +66,7 @@ def test_a_missing_package_is_said_with_the_command_that_brings_it(monkeypatch):
 
 @pytest.mark.parametrize("extra", told.PACKAGES_BY_EXTRA)
 def test_the_packages_of_an_extra_are_those_that_it_declares(extra):
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    declared = project["optional-dependencies"][extra]
+    declared = read_extras("trimtab-serve").get(extra) or read_extras("trimtab")[extra]
     own = {_bare(line) for line in declared if not line.startswith("trimtab")}
     assert {_bare(name) for name in told.PACKAGES_BY_EXTRA[extra]} == own
 

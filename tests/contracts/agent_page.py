@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimtab.agent.config.schema import (
+from trimtab_serve.agent.config.schema import (
     ANY_NAME,
     SchemaNode,
     build_spec_schema,
@@ -16,7 +16,7 @@ from trimtab.agent.config.schema import (
     map_tool_kinds_to_refs,
     resolve_schema,
 )
-from trimtab.agent.config.spec import CommonToolSpec
+from trimtab_serve.agent.config.spec import CommonToolSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "agent.md"

@@ -17,7 +17,10 @@ PACKAGES = (
     "trimtab.testing",
     "trimtab.replay",
     "trimtab.observe",
-    "trimtab.client",
+    "trimtab_serve",
+    "trimtab_serve.client",
+    "trimtab_serve.metrics",
+    "trimtab_serve.testing",
 )
 """Whose `__all__` is public; `trimtab.integrations.<name>` joins them with its first module."""
 FILE = Path(__file__).with_suffix(".txt")
@@ -26,13 +29,13 @@ BEGIN = "<!-- names: written by `python -m tests.contracts.public_names` -->\n"
 END = "<!-- names end -->\n"
 WITHOUT_DOCSTRING = {
     "trimtab.DialectName": "The names of the wire formats, for annotations.",
-    "trimtab.ENVIRON": "What the environment says to this process, withheld secrets included.",
+    "trimtab_serve.ENVIRON": "The environment of this process, withheld secrets included.",
     "trimtab.Policy": "A function of a window and a budget that returns a `Decision`.",
     "trimtab.PolicyName": "The names of the presets, for annotations.",
     "trimtab.Request": "What `Context.request()` returns: keyword arguments of an SDK's `create`.",
     "trimtab.TurnEvent": "Any of the values that `on_event` hears.",
     "trimtab.__version__": "The version of this release.",
-    "trimtab.observe.REGISTRY": "The registry of Prometheus that our metrics are in.",
+    "trimtab_serve.metrics.REGISTRY": "The registry of Prometheus that our metrics are in.",
 }
 """Constants and aliases, which have no docstring of their own at run time."""
 

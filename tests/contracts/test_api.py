@@ -13,7 +13,10 @@ from tests.contracts import public_names
 from tests.contracts.test_docs import FENCE, blocks
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "trimtab"
+SOURCES = {
+    "trimtab": ROOT / "packages/trimtab/src/trimtab",
+    "trimtab_serve": ROOT / "packages/trimtab-serve/src/trimtab_serve",
+}
 READ = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -73,8 +76,8 @@ def find_deep_imports(code: str) -> list[str]:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-            found += [name for name in names if name.split(".")[0] == "trimtab"]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "trimtab":
+            found += [name for name in names if name.split(".")[0] in SOURCES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in SOURCES:
             module = node.module or ""
             if not is_public(module):
                 found.append(module)
@@ -129,9 +132,12 @@ def test_a_lazy_name_has_a_home_and_a_type():
         module = importlib.import_module(package)
         if not (homes := getattr(module, "_HOMES", None)):
             continue
-        path = PACKAGE.joinpath(*package.split(".")[1:], "__init__.py")
+        top, *rooms = package.split(".")
+        path = SOURCES[top].joinpath(*rooms, "__init__.py")
         typed = {
-            alias.asname: (node.module or "").removeprefix("trimtab.")
+            alias.asname: (node.module or "").removeprefix(
+                f"{package if top != 'trimtab' else top}."
+            )
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
@@ -160,9 +166,9 @@ def test_the_page_lists_every_public_name_with_a_sentence():
 
 def test_one_name_has_one_meaning():
     homes: dict[str, set[str]] = defaultdict(set)
-    for path in PACKAGE.rglob("*.py"):
+    for path in (path for folder in SOURCES.values() for path in folder.rglob("*.py")):
         for name in DEFINED.findall(path.read_text(encoding="utf-8")):
-            homes[name].add(path.relative_to(PACKAGE).as_posix())
+            homes[name].add(path.relative_to(ROOT / "packages").as_posix())
     twice = {
         name: sorted(paths)
         for name, paths in homes.items()

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from trimtab.cli import EXTRAS_BY_COMMAND
-from trimtab.server.channels.http.app import API_ROUTES
+from trimtab_serve.channels.http.app import API_ROUTES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -155,7 +155,7 @@ def test_no_password_is_part_of_an_address():
 
 @pytest.mark.parametrize("password", ["p@ss/w#rd", "100%", "a:b?c=d&e", "'quoted' \\ \"too\""])
 def test_any_password_reaches_the_database_beside_such_an_address(password, tmp_path):
-    from trimtab.agent.config.store_location import resolve_store_location
+    from trimtab_serve.agent.config.store_location import resolve_store_location
 
     conninfo = pytest.importorskip("psycopg.conninfo")
     environment = compose()["services"]["serve"]["environment"]
@@ -232,7 +232,7 @@ def test_pods_run_without_rights_and_within_limits():
 
 
 def test_the_agent_in_the_manifest_can_be_loaded(tmp_path):
-    from trimtab.agent.config.loader import load_agent_spec
+    from trimtab_serve.agent.config.loader import load_agent_spec
 
     data = manifests()[0]["data"]
     (tmp_path / "agent.yaml").write_text(data["agent.yaml"], encoding="utf-8")
@@ -242,7 +242,7 @@ def test_the_agent_in_the_manifest_can_be_loaded(tmp_path):
 
 
 def test_containers_have_longer_to_stop_than_turns_have_to_end():
-    from trimtab.agent.config.spec import ServeSpec
+    from trimtab_serve.agent.config.spec import ServeSpec
 
     timeout = ServeSpec().shutdown_timeout
     for name in ("serve", "worker"):
@@ -257,7 +257,9 @@ def test_containers_have_longer_to_stop_than_turns_have_to_end():
 def test_every_extra_in_the_image_is_declared():
     import tomllib
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "packages/trimtab/pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     wanted = {part.split("]")[0] for part in text.split("[")[1:] if "]" in part and "fleet" in part}
     assert len(wanted) == 1

@@ -5,9 +5,10 @@ import inspect
 from pathlib import Path
 
 import trimtab
+import trimtab_serve
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted((ROOT / "packages").rglob("*.py"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -49,7 +50,7 @@ def test_the_search_for_undocumented_fields_finds_them():
 
 
 def test_every_field_of_a_core_value_says_what_it_holds():
-    inside = tuple(f"src/trimtab/{name}" for name in CORE)
+    inside = tuple(f"packages/trimtab/src/trimtab/{name}" for name in CORE)
     missing = [
         f"{relative(path)}: {name}"
         for path in SOURCES
@@ -63,7 +64,11 @@ def test_every_field_of_a_core_value_says_what_it_holds():
 
 def test_every_public_class_and_function_has_a_docstring():
     """Aliases (`Policy`) and constants (`ENVIRON`) cannot carry one; docs/stability.md has it."""
-    named = {name: getattr(trimtab, name) for name in trimtab.__all__}
+    named = {
+        name: getattr(package, name)
+        for package in (trimtab, trimtab_serve)
+        for name in package.__all__
+    }
     spoken = {
         name: value
         for name, value in named.items()
@@ -80,5 +85,6 @@ def test_every_public_class_and_function_has_a_docstring():
 
 def test_every_public_name_stands_in_the_documents():
     text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.exists())
-    missing = [name for name in trimtab.__all__ if name not in text and not name.startswith("__")]
+    names = [*trimtab.__all__, *trimtab_serve.__all__]
+    missing = [name for name in names if name not in text and not name.startswith("__")]
     assert missing == []

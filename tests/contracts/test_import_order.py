@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "src" / "trimtab"
+PACKAGES = Path(__file__).parents[2] / "packages"
 
 
 class ImportSimulation:
@@ -80,8 +80,8 @@ def failures_by_first_import(sources: dict[str, str]) -> dict[str, set[str]]:
 @pytest.mark.slow
 def test_every_module_can_be_imported_first():
     sources: dict[str, str] = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    for path in PACKAGES.glob("*/src/**/*.py"):
+        parts = path.relative_to(PACKAGES).with_suffix("").parts[2:]
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         sources[name] = path.read_text("utf-8")
     assert len(sources) > 100

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.contracts.cli_page import COMMANDS
-from tests.observe.metrics_page import exposed, own
-from trimtab.agent.config.schema import index_blocks_by_setting
-from trimtab.server.channels.http.app import API_ROUTES
-from trimtab.server.channels.http.openapi import build_openapi_document
-from trimtab.server.channels.http.problems import PROBLEM_KINDS
-from trimtab.server.channels.http.projection import STREAM_EVENT_KINDS
+from tests.serve.metrics.metrics_page import exposed, own
 from trimtab.session import events
+from trimtab_serve.agent.config.schema import index_blocks_by_setting
+from trimtab_serve.channels.http.app import API_ROUTES
+from trimtab_serve.channels.http.openapi import build_openapi_document
+from trimtab_serve.channels.http.problems import PROBLEM_KINDS
+from trimtab_serve.channels.http.projection import STREAM_EVENT_KINDS
 
 PRIVATE_WORDS = frozenset(
     [

@@ -60,7 +60,7 @@ def test_no_file_names(what, texts):
         ("a home directory", "see /home/" + "ann/notes"),
         ("a local package index", "file://" + "/srv/index"),
         ("a registry's download address", "https://pypi.org/" + "simple/trimtab"),
-        ("this checkout's own path", f"{ROOT}/src"),
+        ("this checkout's own path", f"{ROOT}/packages"),
     ],
 )
 def test_the_search_finds_what_it_is_for(what, text):

@@ -569,7 +569,7 @@ def counting_messages() -> Generator[Callable[[], int]]:
 
 def metrics_page() -> str:
     """What a scraper reads."""
-    from trimtab.observe.turn_metrics_and_endpoint import render_metrics
+    from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
 
     return render_metrics()[0].decode()
 

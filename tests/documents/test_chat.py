@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.cli.terminal.tmux import MISSING, TMUX, Terminal
 from tests.documents.product import (
     CHAT_COMMAND,
     ROLLING,
@@ -27,6 +26,7 @@ from tests.documents.product import (
     session_block,
 )
 from tests.documents.reading import dumped, texts
+from tests.serve.cli.terminal.tmux import MISSING, TMUX, Terminal
 
 QUESTION = ("And what of the last offer? " * 8).strip()
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.observe.exported import Difference, Traced
+from tests.observe.exported import Traced
 from trimtab.testing import MemoryStore
 
 
@@ -12,12 +12,6 @@ def anyio_backend():
 @pytest.fixture
 def memory():
     return MemoryStore()
-
-
-@pytest.fixture
-def counted():
-    """What the metrics have gained since the test began."""
-    return Difference()
 
 
 @pytest.fixture

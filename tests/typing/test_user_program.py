@@ -14,6 +14,7 @@ import pytest
 pytestmark = [pytest.mark.process, pytest.mark.soak]
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [str(path) for path in (ROOT / "packages").glob("*/src")]
 USER_PROGRAM = Path(__file__).with_name("user_program.py").read_text()
 
 RIGHT_LINES = ('Context("any-name", dialect="openai_chat")', 'fit([], model="gpt-4o", goal="cost")')
@@ -39,7 +40,7 @@ Reported = set[tuple[str, int]]
 
 def run_pyright(folder: Path) -> Reported:
     """What pyright reports in strict mode."""
-    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT / "src")]}
+    settings = {"typeCheckingMode": "strict", "extraPaths": SOURCES}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     options = ["--outputjson", "--pythonpath", sys.executable, "--project", str(folder)]
     command = [sys.executable, "-m", "pyright", *options]
@@ -65,7 +66,7 @@ def run_mypy(folder: Path) -> Reported:
         cwd=folder,
         env={
             **os.environ,
-            "MYPYPATH": str(ROOT / "src"),
+            "MYPYPATH": os.pathsep.join(SOURCES),
             "MYPY_CACHE_DIR": str(ROOT / "build" / "mypy"),
         },
     )

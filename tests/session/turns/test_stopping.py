@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.chat.scripted_chat import talking
+from tests.serve.cli.chat.scripted_chat import talking
 from trimtab import check
-from trimtab.agent.tools.process import run_process
 from trimtab.log.event import CallOutcome, TurnProgressRecord
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab.session.events import TextDelta
 from trimtab.session.tools import Tool
 from trimtab.session.turn_interruption import NOT_RUN_TEXT, STOPPED_TEXT
 from trimtab.testing.replies import ScriptedCall
+from trimtab_serve.agent.tools.process import run_process
 
 pytestmark = pytest.mark.anyio
 GO = {"role": "user", "content": "Go."}

@@ -1,0 +1,274 @@
+"""A bubblewrap sandbox for the programs of tools, which can write only to their folder.
+
+Programs in it see the machine's files read-only, their own `/tmp` and `/run`, only their own
+processes, and no network unless it is allowed. Session logs, API keys and the history of chats are
+hidden. It is not a virtual machine: programs can read other files, including the user's home.
+
+A mount covers a file, not its name. If a program renames a folder above the file, the mount moves
+with it, and another file can take its place. So each folder between the writable folder and such a
+file is a mount itself, which cannot be renamed. A symbolic link cannot be a mount, so a tool that
+could replace a link on the way to such a file is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from trimtab.stores.factory import is_database_address
+from trimtab_serve.agent.config.loader import locate_agent_store, names_prompt_file
+from trimtab_serve.agent.config.spec import (
+    AgentSpec,
+    CommandToolSpec,
+    McpToolSpec,
+    ProcessToolSpec,
+    PythonToolSpec,
+)
+from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
+from trimtab_serve.agent.tools.tool_setting import ToolSetting
+from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+
+log = logging.getLogger("trimtab.tools")
+
+BUBBLEWRAP_PROGRAM = "bwrap"
+PROBE_TIMEOUT_S = 10.0
+"""Seconds that the first program in a sandbox may take."""
+_PATHS_KEPT_OF_RUN = ("/run/current-system", "/run/wrappers")
+"""Folders of NixOS with its programs."""
+_NAME_RESOLUTION_PATHS = ("/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf")
+"""Folders that `/etc/resolv.conf` may point to."""
+_NEVER_WRITABLE_FOLDERS = ("/", "/dev", "/proc", "/run")
+"""Folders that the sandbox replaces by its own. If one of them is writable, there is no sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """A bubblewrap program that works on this machine."""
+
+    program: str
+    """The path of the program."""
+    version: str
+    """The version, such as `0.8.0`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The sandbox for the programs of one tool."""
+
+    bubblewrap: Bubblewrap
+    """The program that makes it."""
+    network: bool
+    """Whether the programs can reach the network."""
+    hidden_paths: tuple[Path, ...] = ()
+    """Files and folders that are empty in the sandbox."""
+    read_only_paths: tuple[Path, ...] = ()
+    """Files that cannot be changed, even in the writable folder."""
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
+        """Return the command line that runs a program in the sandbox, with its folder writable."""
+        folders = _list_folders_between(cwd, (*self.read_only_paths, *self.hidden_paths))
+        pinned = [("--bind", str(path), str(path)) for path in folders]
+        kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
+        changes = [*pinned, *kept, *map(_hide_path, self.hidden_paths)]
+        return (
+            self.bubblewrap.program,
+            *build_sandbox_options(cwd, network=self.network),
+            *(option for options in changes for option in options),
+            *("--chdir", str(cwd), "--", *argv),
+        )
+
+    def describe(self) -> str:
+        """Describe the sandbox in a few words."""
+        return f"bubblewrap {self.bubblewrap.version}, network {'on' if self.network else 'off'}"
+
+
+def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
+    """Return the options of bubblewrap for programs that may write to one folder."""
+    kept = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
+    return (
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp"),  # noqa: S108 - one of its own
+        # Sockets can be used on a read-only mount: those of Docker, PostgreSQL, D-Bus.
+        *("--tmpfs", "/run"),
+        *(part for path in kept for part in ("--ro-bind-try", path, path)),
+        *("--bind", str(cwd), str(cwd)),
+        *("--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+        *(() if network else ("--unshare-net",)),
+        *("--cap-drop", "ALL", "--die-with-parent"),
+    )
+
+
+def _list_folders_between(cwd: Path, paths: Iterable[Path]) -> list[Path]:
+    """Return the folders below the writable folder that contain one of these, outer folders
+    first."""
+    found = {
+        folder
+        for path in paths
+        if path.is_relative_to(cwd)
+        for folder in path.parents
+        if folder != cwd and folder.is_relative_to(cwd) and folder.is_dir()
+    }
+    return sorted(found)
+
+
+def _hide_path(path: Path) -> tuple[str, ...]:
+    """Return nothing for a path that does not exist, because bubblewrap would create it."""
+    if path.is_dir():
+        return ("--tmpfs", str(path))
+    return ("--ro-bind", "/dev/null", str(path)) if path.exists() else ()
+
+
+def build_tool_setting(
+    spec: AgentSpec, folder: Path, *, approve: ApprovalCallback, environ: Mapping[str, str]
+) -> ToolSetting:
+    """Build what all tools of an agent have in common."""
+    return ToolSetting(
+        folder=folder,
+        gate=PermissionGate(approve=approve),
+        environ=environ,
+        private_paths=list_private_paths(spec, folder, environ),
+        agent_files=list_agent_files(spec, folder),
+    )
+
+
+def list_private_paths(
+    spec: AgentSpec, folder: Path, environ: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """List what no tool needs to see: the logs of all sessions, the API keys, the chat history."""
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    found = [Path(state) / "trimtab"]
+    store = locate_agent_store(spec, folder)
+    if not is_database_address(store):
+        found.append(Path(store))
+    if spec.serve.keys is not None:
+        found.append(folder / Path(spec.serve.keys).expanduser())
+    return tuple(map(_make_absolute, found))
+
+
+def _make_absolute(path: Path) -> Path:
+    """Make a path absolute without following its links. Whether one of them can be replaced depends
+    on the tool."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
+    """List the files that the agent is made of. A change in them changes what the agent may do, or
+    what runs outside of a sandbox."""
+    named = [folder / "agent.yaml"]
+    for tool in spec.tools.values():
+        if isinstance(tool, PythonToolSpec):
+            source = tool.function.partition(":")[0]
+            top = source.partition(".")[0]
+            written = [source] if source.endswith(".py") else [f"{top}.py", top]
+            named += [folder / Path(name).expanduser() for name in written]
+        elif (isinstance(tool, CommandToolSpec) and tool.sandbox == "off") or isinstance(
+            tool, McpToolSpec
+        ):
+            cwd = folder / Path(tool.cwd).expanduser()
+            # Whatever is on the command line and a file may be a program.
+            named += [cwd / Path(part).expanduser() for part in tool.command or ()]
+    if spec.system is not None and names_prompt_file(spec.system):
+        named.append(folder / Path(spec.system).expanduser())
+    return tuple(dict.fromkeys(_make_absolute(path) for path in named if _is_kept(path, folder)))
+
+
+def _is_kept(path: Path, folder: Path) -> bool:
+    """Return whether it is a file, or the folder of a package."""
+    try:
+        return path.is_file() or (path.parent == folder and path.is_dir())
+    except (OSError, ValueError):
+        return False  # an argument that is no path: too long, or with a NUL
+
+
+def choose_sandbox(
+    name: str, spec: ProcessToolSpec, setting: ToolSetting, cwd: Path
+) -> Sandbox | None:
+    """Return the sandbox of a tool that runs in this folder, or None. Raises `UnusableToolError` if
+    a sandbox is required and not possible."""
+    if spec.sandbox == "off":
+        return None
+    found = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
+    if isinstance(found, Bubblewrap):
+        check_writable_folder(name, setting, cwd)
+        return Sandbox(
+            bubblewrap=found,
+            network=spec.sandbox_network,
+            hidden_paths=tuple(path.resolve() for path in setting.private_paths),
+            read_only_paths=tuple(path.resolve() for path in setting.agent_files),
+        )
+    if spec.sandbox == "required":
+        raise UnusableToolError(name, f"it must run in a sandbox, but {found}")
+    log.warning("tools.%s runs without a sandbox: %s", name, found)
+    return None
+
+
+def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
+    """Raise `UnusableToolError` if no sandbox is possible with this folder writable."""
+    if str(cwd) in _NEVER_WRITABLE_FOLDERS:
+        raise UnusableToolError(
+            name, f"a sandbox is not possible with cwd {cwd}; set cwd to a separate folder"
+        )
+    for path in (*setting.private_paths, *setting.agent_files):
+        if link := _find_replaceable_link(path, cwd):
+            raise UnusableToolError(
+                name,
+                f"{link} is a symbolic link in the folder that the sandbox can write to, so the "
+                f"tool could replace {path.name}; name the file itself, or set cwd to another "
+                "folder",
+            )
+
+
+def _find_replaceable_link(path: Path, cwd: Path) -> Path | None:
+    """Return the first link on the way to a file that a program can replace if it may write to the
+    folder."""
+    to_follow, seen = [path], set[Path]()
+    while to_follow:
+        current = to_follow.pop()
+        for part in reversed((current, *current.parents)):
+            if part in seen or not part.is_symlink():
+                continue
+            seen.add(part)
+            if part.parent.resolve().is_relative_to(cwd):
+                return part
+            # What it leads to may be a link again.
+            to_follow.append(_make_absolute(part.parent / part.readlink()))
+    return None
+
+
+@cache
+def find_bubblewrap(search_path: str) -> Bubblewrap | str:
+    """Return bubblewrap if it works here, otherwise the reason why not. It is tried only once."""
+    if sys.platform != "linux":
+        return "bubblewrap works only on Linux"
+    program = shutil.which(BUBBLEWRAP_PROGRAM, path=search_path)
+    if program is None:
+        return "bubblewrap is not installed (Debian, Fedora: the package bubblewrap)"
+    options = build_sandbox_options(Path("/"), network=False)
+    # The root is read-only, so no folder is made writable for this.
+    bind = options.index("--bind")
+    tried = (program, *options[:bind], *options[bind + 3 :], "--", "/bin/sh", "-c", "exit 0")
+    try:
+        told = subprocess.run(  # noqa: S603 - a program of this machine, with fixed arguments
+            (program, "--version"), capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+        done = subprocess.run(  # noqa: S603 - the same
+            tried, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program} cannot be run: {error}"
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return (
+            f"bubblewrap does not work here: {lines[-1] if lines else 'it gives no reason'}; "
+            "the machine may forbid user namespaces"
+        )
+    version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))
+    return Bubblewrap(program=program, version=version[0] if version else "of an unknown version")

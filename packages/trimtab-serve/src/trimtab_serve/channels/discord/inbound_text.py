@@ -1,0 +1,101 @@
+"""Build the text that the agent reads from a Discord message."""
+
+from __future__ import annotations
+
+import re
+
+import discord
+
+from trimtab.text.utf8 import replace_lone_surrogates
+from trimtab_serve.channels.inbound_text import (
+    FORWARDED_NOTICE,
+    collapse_whitespace,
+    format_inbound_text,
+    format_poll,
+    format_reply_quote,
+    format_sender_name,
+)
+
+EMPTY_MESSAGE_TEXT = "[a message without words]"
+"""Replaces a message that only mentions the bot."""
+USER_MESSAGE_TYPES = (discord.MessageType.default, discord.MessageType.reply)
+"""Types of messages that a user wrote."""
+
+
+def is_discord_snowflake(value: int) -> bool:
+    """Whether Discord could have assigned this id, which has 64 bits."""
+    return 0 < value < 1 << 63
+
+
+def is_direct_message(message: discord.Message) -> bool:
+    """Whether it was sent to the bot alone."""
+    return isinstance(message.channel, discord.DMChannel)
+
+
+def is_written_by_person(message: discord.Message) -> bool:
+    """Whether a person wrote it. Two bots that answer each other would never stop."""
+    author = message.author
+    if not all(map(is_discord_snowflake, (message.id, message.channel.id, author.id))):
+        return False
+    return message.type in USER_MESSAGE_TYPES and not author.bot and message.webhook_id is None
+
+
+def is_addressed_to_discord_bot(message: discord.Message, bot_user_id: int) -> bool:
+    """Whether a message mentions the bot or replies to it."""
+    if any(user.id == bot_user_id for user in message.mentions):
+        return True
+    replied = _find_replied_message(message)
+    return replied is not None and replied.author.id == bot_user_id
+
+
+def format_discord_message_for_agent(
+    message: discord.Message, bot_user_id: int, *, edited: bool = False
+) -> str:
+    """Return the text for the agent. In a server, it includes the sender's name."""
+    lines = [text] if (text := _readable_text(message, bot_user_id)) else []
+    lines += [f"[sticker: {collapse_whitespace(sticker.name)}]" for sticker in message.stickers]
+    if message.poll is not None:
+        answers = (answer.text for answer in message.poll.answers)
+        lines.append(format_poll(str(message.poll.question), answers))
+    lines += [
+        f"{FORWARDED_NOTICE}\n{shot.content}" for shot in message.message_snapshots if shot.content
+    ]
+    if quote := _quote_replied_message(message, bot_user_id):
+        lines.insert(0, quote)
+    if not lines and not message.attachments:
+        lines.append(EMPTY_MESSAGE_TEXT)
+    sender = None if is_direct_message(message) else _sender_name(message.author)
+    return format_inbound_text(lines, sender_name=sender, edited=edited)
+
+
+def build_thread_title(message: discord.Message, bot_user_id: int) -> str:
+    """Return the title of a thread that begins with this message: its first words."""
+    words = collapse_whitespace(_readable_text(message, bot_user_id))
+    short = words if len(words) <= 80 else f"{words[:79]}…"
+    return short or f"With {_sender_name(message.author)}"[:80]
+
+
+def _sender_name(user: discord.abc.User) -> str:
+    return format_sender_name(str(user.display_name))
+
+
+def _readable_text(message: discord.Message, bot_user_id: int) -> str:
+    """Return the text without the bot's mention, and with names in place of user ids."""
+    text = re.sub(rf"<@!?{bot_user_id}>", "", str(message.content))
+    for user in message.mentions:
+        text = re.sub(rf"<@!?{user.id}>", lambda _, user=user: f"@{_sender_name(user)}", text)
+    return replace_lone_surrogates(text).strip()
+
+
+def _find_replied_message(message: discord.Message) -> discord.Message | None:
+    found = message.reference.resolved if message.reference is not None else None
+    return found if isinstance(found, discord.Message) else None
+
+
+def _quote_replied_message(message: discord.Message, bot_user_id: int) -> str:
+    """Return the beginning of the message that is replied to."""
+    replied = _find_replied_message(message)
+    if replied is None:
+        return ""
+    author = None if replied.author.id == bot_user_id else _sender_name(replied.author)
+    return format_reply_quote(_readable_text(replied, bot_user_id), author)

@@ -1,0 +1,273 @@
+"""Convert a log to a stream of events: each log event becomes one stream event or none.
+
+The same log always gives the same stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab.log.call_failure import OVER_CEILING_KIND, STOPPED_CALL_KIND
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    MessageAdded,
+    ModelCall,
+    PayloadErasure,
+    RetentionErasure,
+    Rewind,
+    SummaryAttempt,
+    ToolResultRepair,
+    TurnProgressRecord,
+)
+from trimtab.log.message import Media, Message, Text, ToolCall
+from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.session.spending import describe_reached_ceiling
+from trimtab.session.tools import parse_call_position_from_key
+from trimtab.stores.base import Store
+from trimtab_serve.http_api_response_types import (
+    MediaInfo,
+    MessageInfo,
+    ToolCallInfo,
+    ToolResultInfo,
+)
+
+FIRST_LOOKBACK_EVENTS = 64
+"""Number of events that are read first to find what comes before a log position."""
+STREAM_EVENT_KINDS: Mapping[str, str] = {
+    "message": "A user or the model added a message. It replaces the deltas before it.",
+    "message.delta": "The next part of the reply while it is written: `kind` (`text` or "
+    "`thinking`), `text`.",
+    "tool.started": "A tool was started: `call_id`, `name` and the `handle` of the call.",
+    "tool.result": "The result of a tool: a message with `tool_results`.",
+    "context.edited": "Something is hidden from the model, or shown again: `op`, `handle`, "
+    "`reason`, `replacement`.",
+    "summary.finished": "A model was asked for a summary: `outcome`, `reason`, `tokens`, "
+    "`replaced`.",
+    "usage": "Tokens of a call: `input`, `output`, `cache_read`, `cache_write`.",
+    "model_call.failed": "A model call failed: discard the deltas since the last message. "
+    "`reason`, `limit`.",
+    "notice": "Something that the user should know: `text`.",
+    "messages.undone": "The messages after the position `to` were undone.",
+    "messages.erased": "A text was erased: `handle`, `reason`.",
+    "turn.started": "A turn starts, or starts again: discard the deltas since the last message.",
+    "turn.finished": "A turn has ended. `reason` is `done`, or `stopped` if it ended before the "
+    "final answer. It is `rejected` if the provider rejected the content: `detail` is its message, "
+    "and the next request leaves out that content. It is `cost_ceiling` if the next call could "
+    "cost more than allowed: `detail` is a text for the user.",
+    "turn.failed": "The turn failed, and `reason` says why. The server does not retry it, but you "
+    "can retry it with `resume`. If the session was deleted, `reason` says so, and the stream "
+    "ends.",
+    "stream.reset": "The id that you sent, `unknown_id`, is after the end of the log. It belongs "
+    "to another session, or a backup was restored. Read the history again. Events continue after "
+    "this one.",
+    "reconnect": "The server stops or its store is unavailable. Connect again, with Last-Event-ID.",
+}
+"""The kinds of stream events, with their descriptions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectedStreamEvent:
+    """One event of a stream."""
+
+    kind: str
+    """One of `STREAM_EVENT_KINDS`."""
+    data: Mapping[str, Any]
+    """Its content."""
+
+
+class LogToStreamProjector:
+    """Converts a log from a position on. It remembers only what later events refer to."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self.open_call_position = 0
+        """Position of the newest call without a reply or a failure. 0 if there is none."""
+        self._had_overflow = False
+        self._rejection: str | None = None
+        self._cost_ceiling: str | None = None
+        self._was_edited_after_overflow = False
+        self._has_final_answer = True
+        self._was_stopped = False
+        self._newest_tool_calls: dict[tuple[int, int], ToolCall] = {}
+
+    async def replay_up_to(self, position: int) -> None:
+        """Read the log up to a position, as far as later events refer to it."""
+        first, back, found = position + 1, FIRST_LOOKBACK_EVENTS, list[Event]()
+        while first > 1:
+            start = max(1, first - back)
+            span = (start, first - 1)
+            found[:0] = [event async for event in self._store.events(self._session_id, [span])]
+            first, back = start, back * 2
+            if _contains_body(found, ModelCall) and _contains_body(found, MessageAdded):
+                break
+        for event in found:
+            await self.project_event(event)
+
+    async def project_event(self, event: Event) -> ProjectedStreamEvent | None:
+        """Return the stream event of a log event. None if it has none."""
+        body = event.body
+        match body:
+            case MessageAdded() | ToolResultRepair():
+                return self._project_message(event, body)
+            case ModelCall():
+                return self._project_call(event)
+            case CallOutcome():
+                return self._project_outcome(body)
+            case TurnProgressRecord():
+                return await self._project_turn(body)
+            case Edit():
+                self._was_edited_after_overflow = self._had_overflow
+                data = {
+                    "op": body.op,
+                    "handle": body.handle,
+                    "reason": body.why,
+                    "replacement": body.text,
+                }
+                return ProjectedStreamEvent(kind="context.edited", data=data)
+            case Rewind():
+                self.open_call_position, self._has_final_answer = 0, True
+                return ProjectedStreamEvent(kind="messages.undone", data={"to": body.to})
+            case SummaryAttempt():
+                data = {
+                    "outcome": body.outcome,
+                    "reason": body.why,
+                    "tokens": body.tokens,
+                    "replaced": body.replaced,
+                }
+                return ProjectedStreamEvent(kind="summary.finished", data=data)
+            case PayloadErasure():
+                part = "" if body.part is None else f".{body.part}"
+                data = {"handle": f"m{body.message}{part}", "reason": body.why}
+                return ProjectedStreamEvent(kind="messages.erased", data=data)
+            case RetentionErasure():
+                data = {"handle": f"m1-m{max(1, body.before - 1)}", "reason": body.why}
+                return ProjectedStreamEvent(kind="messages.erased", data=data)
+            case _:
+                return None
+
+    def _project_message(
+        self, event: Event, body: MessageAdded | ToolResultRepair
+    ) -> ProjectedStreamEvent:
+        message = body.message
+        if isinstance(body, MessageAdded) and body.call == self.open_call_position:
+            self.open_call_position = 0
+        if message.role == "assistant":
+            # Only the calls of the newest reply can still start.
+            self._newest_tool_calls = {
+                (event.seq, part): call
+                for part, call in enumerate(message.parts)
+                if isinstance(call, ToolCall)
+            }
+        self._has_final_answer = message.role == "assistant" and not message.calls
+        kind = "tool.result" if message.results else "message"
+        return ProjectedStreamEvent(kind=kind, data=asdict(build_message_info(event)))
+
+    def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
+        self.open_call_position = event.seq
+        self._rejection = self._cost_ceiling = None
+        compacted = self._had_overflow and self._was_edited_after_overflow
+        self._had_overflow = self._was_edited_after_overflow = False
+        return (
+            ProjectedStreamEvent(kind="notice", data={"text": COMPACTED_NOTICE})
+            if compacted
+            else None
+        )
+
+    def _project_outcome(self, body: CallOutcome) -> ProjectedStreamEvent | None:
+        if body.status == "error":
+            self.open_call_position = 0
+            error = body.error or {}
+            if error.get("kind") == STOPPED_CALL_KIND:
+                self._was_stopped = True
+                return None
+            if error.get("kind") == OVER_CEILING_KIND:
+                self._cost_ceiling = str(error.get("ceiling", ""))
+                return None
+            self._had_overflow = error.get("kind") == "overflow"
+            if error.get("kind") == "rejected":
+                self._rejection = str(error.get("message", ""))
+            data = {"reason": error.get("kind"), "limit": error.get("limit")}
+            return ProjectedStreamEvent(kind="model_call.failed", data=data)
+        if body.usage is None:
+            return None
+        return ProjectedStreamEvent(kind="usage", data=asdict(body.usage))
+
+    async def _project_turn(self, body: TurnProgressRecord) -> ProjectedStreamEvent | None:
+        match body.state:
+            case "claimed":
+                self.open_call_position = 0
+                self._was_stopped = False
+                self._cost_ceiling = None
+                return ProjectedStreamEvent(kind="turn.started", data={"epoch": body.epoch})
+            case "ended":
+                self.open_call_position = 0
+                if self._rejection is not None:
+                    data = {"reason": "rejected", "detail": self._rejection, "epoch": body.epoch}
+                    return ProjectedStreamEvent(kind="turn.finished", data=data)
+                if self._cost_ceiling is not None:
+                    detail = describe_reached_ceiling(self._cost_ceiling)
+                    data = {"reason": "cost_ceiling", "detail": detail, "epoch": body.epoch}
+                    return ProjectedStreamEvent(kind="turn.finished", data=data)
+                done = self._has_final_answer and not self._was_stopped
+                reason = "done" if done else "stopped"
+                data = {"reason": reason, "epoch": body.epoch}
+                return ProjectedStreamEvent(kind="turn.finished", data=data)
+            case "tool_started":
+                found = parse_call_position_from_key(body.key or "")
+                if found is None:
+                    return None
+                seq, part, call = found
+                name = await self._find_tool_name(seq, part)
+                data = {"call_id": call, "name": name, "handle": f"m{seq}.{part}"}
+                return ProjectedStreamEvent(kind="tool.started", data=data)
+
+    async def _find_tool_name(self, seq: int, part: int) -> str:
+        known = self._newest_tool_calls.get((seq, part))
+        if known is not None:
+            return known.name
+        async for event in self._store.events(self._session_id, [(seq, seq)]):
+            if isinstance(event.body, MessageAdded) and part < len(event.body.message.parts):
+                return getattr(event.body.message.parts[part], "name", "")
+        return ""
+
+
+def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
+    """Return a logged message for callers: all its content, without provider-specific blocks."""
+    assert isinstance(event.body, MessageAdded | ToolResultRepair)  # noqa: S101 - asked for messages only
+    message, seq = event.body.message, event.seq
+    return MessageInfo(
+        position=seq,
+        handle=f"m{seq}",
+        at=event.at,
+        role=message.role,
+        text=join_text_parts(message),
+        tool_calls=[
+            ToolCallInfo(id=call.id, name=call.name, arguments=call.arguments)
+            for call in message.calls
+        ],
+        tool_results=[
+            ToolResultInfo(call_id=result.call_id, text=result.text, is_error=result.is_error)
+            for result in message.results
+        ],
+        media=[
+            MediaInfo(type=part.kind, mime=part.mime, url=part.url, handle=f"m{seq}.{number}")
+            for number, part in enumerate(message.parts)
+            if isinstance(part, Media)
+        ],
+        key=event.body.key if isinstance(event.body, MessageAdded) else None,
+        undone=undone,
+    )
+
+
+def join_text_parts(message: Message) -> str:
+    """Return all text of a message, joined like its pieces while it was written."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def _contains_body(events: list[Event], kind: type[Any]) -> bool:
+    return any(isinstance(event.body, kind) for event in events)

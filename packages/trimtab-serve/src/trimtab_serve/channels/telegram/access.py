@@ -1,0 +1,128 @@
+"""Decide which Telegram messages get an answer: allow and deny lists, sender rules, mentions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from telegram import Chat, Message, MessageEntity, User
+
+from trimtab_serve.agent.config.spec import TelegramRuleSpec, TelegramSpec
+from trimtab_serve.channels.access_list import is_allowed, matches_access_list
+from trimtab_serve.channels.utf16 import slice_by_utf16_units
+
+GROUP_CHAT_TYPES = ("group", "supergroup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramBotIdentity:
+    """The bot's own account."""
+
+    user_id: int
+    """Id of the bot."""
+    username: str
+    """User name of the bot, without the `@`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramSenderPermissions:
+    """The permissions of a sender who gets answers."""
+
+    groups: Literal["mention", "all", "off"]
+    """Which messages in groups get an answer."""
+    commands: tuple[str, ...] | None
+    """Allowed commands. None for all."""
+    media: bool
+    """Whether files are accepted."""
+
+
+def find_telegram_sender_permissions(
+    config: TelegramSpec, message: Message
+) -> TelegramSenderPermissions | None:
+    """Return the permissions of a message's sender. None if they get no answer."""
+    who = list_sender_identities(message)
+    if not is_allowed(config, who):
+        return None
+    for rule in config.rules:
+        if matches_access_list((rule.who,), who):
+            return _rules_from_config(config, rule)
+    return TelegramSenderPermissions(groups=config.groups, commands=None, media=True)
+
+
+def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:
+    """Whether nothing may be sent to a chat, by its id."""
+    return matches_access_list(config.deny, {str(chat_id)})
+
+
+def list_sender_identities(message: Message) -> set[str]:
+    """Return the ids and names by which a list may refer to the sender or the chat."""
+    found: set[str] = set()
+    # If a message is sent as a chat, as by an anonymous administrator, its sender is not a person.
+    speaker = message.sender_chat or message.from_user
+    for one in (message.chat, speaker):
+        if one is not None:
+            found |= _identities_of(one)
+    return found
+
+
+def is_from_other_bot(message: Message) -> bool:
+    """Whether another bot wrote it. Two bots that answer each other would never stop."""
+    sender = message.from_user
+    return message.sender_chat is None and (sender is None or sender.is_bot)
+
+
+def mentions_or_replies_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
+    """Whether a message in a group mentions the bot or replies to it."""
+    return _is_reply_to_bot(message, bot_identity) or any(
+        _entity_names_bot(kind, covered, entity, bot_identity)
+        for kind, covered, entity in _iterate_entities(message)
+    )
+
+
+def _entity_names_bot(
+    kind: str, covered_text: str, entity: MessageEntity, bot_identity: TelegramBotIdentity
+) -> bool:
+    at = f"@{bot_identity.username}".casefold()
+    match kind:
+        case "mention":
+            return covered_text.casefold() == at
+        case "bot_command":
+            return covered_text.casefold().endswith(at)
+        case "text_mention":
+            return entity.user is not None and entity.user.id == bot_identity.user_id
+        case _:
+            return False
+
+
+def _iterate_entities(message: Message) -> Iterable[tuple[str, str, MessageEntity]]:
+    for text, entities in (
+        (message.text, message.entities),
+        (message.caption, message.caption_entities),
+    ):
+        for entity in entities if text else ():
+            yield (
+                str(entity.type),
+                slice_by_utf16_units(text or "", entity.offset, entity.length),
+                entity,
+            )
+
+
+def _is_reply_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
+    to = message.reply_to_message
+    # In a topic, every message replies to the one that created it, which no user wrote.
+    if to is None or to.from_user is None or to.forum_topic_created is not None:
+        return False
+    return to.from_user.id == bot_identity.user_id
+
+
+def _rules_from_config(config: TelegramSpec, rule: TelegramRuleSpec) -> TelegramSenderPermissions:
+    commands = None if rule.commands is None else tuple(c.lstrip("/") for c in rule.commands)
+    return TelegramSenderPermissions(
+        groups=rule.groups or config.groups, commands=commands, media=rule.media
+    )
+
+
+def _identities_of(chat_or_user: Chat | User) -> set[str]:
+    found = {str(chat_or_user.id)}
+    return found | {f"@{chat_or_user.username}".casefold()} if chat_or_user.username else found

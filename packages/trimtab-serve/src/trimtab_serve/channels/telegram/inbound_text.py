@@ -1,0 +1,74 @@
+"""Build the text that the agent reads from a Telegram message."""
+
+from __future__ import annotations
+
+from telegram import Chat, Message, User
+
+from trimtab_serve.channels.inbound_text import (
+    FORWARDED_NOTICE,
+    format_inbound_text,
+    format_poll,
+    format_reply_quote,
+    format_sender_name,
+)
+from trimtab_serve.channels.telegram.access import GROUP_CHAT_TYPES, TelegramBotIdentity
+
+
+def find_topic_id(message: Message) -> int | None:
+    """Return the topic of a message. None without topics, or in the general one."""
+    return message.message_thread_id if message.is_topic_message else None
+
+
+def format_telegram_message_for_agent(
+    message: Message, bot_identity: TelegramBotIdentity, *, edited: bool, has_file: bool
+) -> str | None:
+    """Return the text for the agent. None for a message without content, such as a join."""
+    said, other = message.text or message.caption or "", _describe_other_content(message)
+    if not said and not has_file and not other:
+        return None
+    if edited and message.location is not None:
+        return None  # an update of a live location
+    lines = [line for line in (said, other) if line]
+    if quote := _quote_replied_message(message, bot_identity):
+        lines.insert(0, quote)
+    if message.forward_origin is not None:
+        lines.insert(0, FORWARDED_NOTICE)
+    sender = _sender_name(message) if message.chat.type in GROUP_CHAT_TYPES else None
+    return format_inbound_text(lines, sender_name=sender, edited=edited)
+
+
+def _describe_other_content(message: Message) -> str:
+    """Describe content that is neither text nor a file."""
+    if (sticker := message.sticker) is not None:
+        return f"[sticker {sticker.emoji}]" if sticker.emoji else "[sticker]"
+    if (venue := message.venue) is not None:
+        place = venue.location
+        return f"[place: {venue.title}, {venue.address}, {place.latitude}, {place.longitude}]"
+    if (place := message.location) is not None:
+        return f"[location: {place.latitude}, {place.longitude}]"
+    if (contact := message.contact) is not None:
+        name = " ".join(filter(None, (contact.first_name, contact.last_name)))
+        return f"[contact: {name}, {contact.phone_number}]"
+    if (poll := message.poll) is not None:
+        return format_poll(poll.question, (option.text for option in poll.options))
+    if (dice := message.dice) is not None:
+        return f"[{dice.emoji} shows {dice.value}]"
+    return ""
+
+
+def _quote_replied_message(message: Message, bot_identity: TelegramBotIdentity) -> str:
+    """Return the beginning of the message replied to, or the part that the user selected."""
+    to = message.reply_to_message
+    if to is None or to.forum_topic_created is not None:
+        return ""
+    text = message.quote.text if message.quote is not None else to.text or to.caption or ""
+    is_own = to.from_user is not None and to.from_user.id == bot_identity.user_id
+    return format_reply_quote(text, None if is_own else _sender_name(to))
+
+
+def _sender_name(message: Message) -> str:
+    sender: Chat | User | None = message.sender_chat or message.from_user
+    if sender is None:
+        return format_sender_name(None)
+    name = sender.title if isinstance(sender, Chat) else sender.full_name
+    return format_sender_name(name or sender.username)

@@ -1,0 +1,80 @@
+"""The webhook: one route, and a secret that proves that Telegram sends the request."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from telegram import Update
+
+from trimtab_serve.bounded_dict import BoundedDict
+from trimtab_serve.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
+from trimtab_serve.channels.telegram.update_validation import (
+    parse_telegram_update,
+    reduce_unreadable_update_to_id,
+)
+
+SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
+MAX_TRACKED_UPDATES = 1_024
+"""Number of failed updates whose attempts are counted."""
+MAX_UPDATE_BYTES = 1_048_576
+"""Maximum size of one update in bytes."""
+
+log = logging.getLogger("trimtab.telegram")
+
+
+def create_webhook_route(
+    path: str, secret_token: str, handle_update: Callable[[Update], Awaitable[None]]
+) -> Route:
+    """Create the route to which Telegram posts updates."""
+    failures = BoundedDict[int, int](MAX_TRACKED_UPDATES)
+
+    async def endpoint(request: Request) -> Response:
+        given = request.headers.get(SECRET_HEADER, "")
+        # In constant time, so that the duration reveals nothing.
+        if not hmac.compare_digest(given.encode(), secret_token.encode()):
+            return Response(status_code=403)
+        raw = await _read_limited_body(request)
+        if raw is None:
+            return Response(status_code=413)
+        update = _parse_update_body(raw)
+        if update is None:
+            return Response(status_code=400)
+        try:
+            await handle_update(update)
+        except Exception as error:
+            failed = failures[update.update_id] = failures.get(update.update_id, 0) + 1
+            if failed >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
+                log.exception("update %d failed and was skipped", update.update_id)
+                return Response(status_code=200)
+            reason = type(error).__name__
+            log.warning("update %d could not be stored: %s", update.update_id, reason)
+            return Response(status_code=503, headers={"Retry-After": "5"})
+        return Response(status_code=200)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def _read_limited_body(request: Request) -> bytes | None:
+    """Return the body. None if it is too large."""
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > MAX_UPDATE_BYTES:
+            return None
+    return bytes(found)
+
+
+def _parse_update_body(raw_body: bytes) -> Update | None:
+    try:
+        data: Any = json.loads(raw_body)
+    except (ValueError, RecursionError):
+        return None
+    found = reduce_unreadable_update_to_id(data)
+    return None if found is None else parse_telegram_update(found)

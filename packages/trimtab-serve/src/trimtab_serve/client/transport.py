@@ -1,0 +1,157 @@
+"""Send requests to a server, and reconnect streams that break."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from trimtab_serve.client.errors import ApiError, ServerUnreachable, parse_api_error
+from trimtab_serve.client.json_decoding import decode_json_unchecked
+from trimtab_serve.client.sse import KEEPALIVE_EVENT, StreamEvent, parse_sse_events
+
+try:
+    import httpx2
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "the client needs httpx2: pip install 'trimtab[client]'", name="httpx2"
+    ) from error
+
+T = TypeVar("T")
+
+STREAM_SILENCE_TIMEOUT_S = 60.0
+"""Seconds without data after which a stream counts as broken. The server sends a keepalive every 15
+seconds."""
+FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
+"""Seconds before the second attempt, and the maximum before any attempt."""
+RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
+"""Statuses for which a request is repeated."""
+
+
+class HttpTransport:
+    """The HTTP connection to one server."""
+
+    def __init__(
+        self, url: str, api_key: str | None, *, timeout: float, reconnect_timeout: float
+    ) -> None:
+        self.http = httpx2.AsyncClient(
+            base_url=url,
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            timeout=timeout,
+            # Each stream has a connection for as long as it lasts.
+            limits=httpx2.Limits(max_connections=None),
+        )
+        """The HTTP client."""
+        self.reconnect_timeout = reconnect_timeout
+        """Seconds for which a broken stream tries to reconnect."""
+
+    async def close(self) -> None:
+        await self.http.aclose()
+
+    async def request_value(self, value_type: type[T], method: str, path: str, **options: Any) -> T:
+        """Send a request, and return the answer as a value of this type."""
+        return decode_json_unchecked(
+            value_type, (await self.send_request(method, path, **options)).json()
+        )
+
+    async def send_request(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """Send one request. Raises `ApiError` and `ServerUnreachable`."""
+        try:
+            answer = await self.http.request(method, path, **options)
+        except httpx2.TransportError as error:
+            raise _unreachable_error(error) from error
+        if answer.is_error:
+            raise parse_api_error(answer.status_code, answer.content, answer.headers)
+        return answer
+
+    async def iter_json_lines(self, path: str) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the lines of an answer while the server writes them, up to a line of kind `end`.
+        Raises `ApiError`, and `ServerUnreachable` if that line is missing."""
+        last: dict[str, Any] = {}
+        try:
+            async with self.http.stream("GET", path) as answer:
+                if answer.is_error:
+                    content = await answer.aread()
+                    raise parse_api_error(answer.status_code, content, answer.headers)
+                async for line in answer.aiter_lines():
+                    last = json.loads(line)
+                    yield last
+        except httpx2.TransportError as error:
+            raise _unreachable_error(error) from error
+        if last.get("kind") != "end":
+            raise ServerUnreachable("the server ended the answer before its last line")
+
+
+class ReconnectingStream:
+    """A stream of events without gaps or repeats, even if its connection breaks."""
+
+    def __init__(
+        self, transport: HttpTransport, method: str, path: str, *, body: Any = None
+    ) -> None:
+        self._wire = transport
+        self._request = (method, path)
+        self._body = body
+        self.last_event_id: str | None = None
+        """The id of the last event. A new connection continues after it."""
+        self.disconnects = 0
+        """How often the connection broke."""
+
+    async def iter_events(self, final_kinds: Collection[str] = ()) -> AsyncGenerator[StreamEvent]:
+        """Yield events up to one of the `final_kinds`, or without end if there are none."""
+        clock, failures, heard = asyncio.get_running_loop().time, 0, -1.0
+        while True:
+            wait = 0.0
+            try:
+                async with aclosing(self._once()) as events:
+                    async for event in events:
+                        if event.kind == "reconnect":
+                            continue
+                        failures, heard, self.last_event_id = (
+                            0,
+                            clock(),
+                            event.id or self.last_event_id,
+                        )
+                        if event is not KEEPALIVE_EVENT:
+                            yield event
+                        if event.kind in final_kinds:
+                            return
+            except httpx2.TransportError as error:
+                if self._is_lost(heard):
+                    raise _unreachable_error(error) from error
+            except ApiError as refused:
+                if self._is_lost(heard) or refused.status not in RETRYABLE_STATUSES:
+                    raise
+                wait = min(refused.retry_after or 0.0, MAX_RETRY_DELAY_S)
+            else:
+                heard = clock() if heard < 0 else heard  # it was reached
+                if self._is_lost(heard):
+                    raise ServerUnreachable("the server ended the stream before its last event")
+            self.disconnects += 1
+            failures += 1
+            pause = min(MAX_RETRY_DELAY_S, FIRST_RETRY_DELAY_S * 2 ** min(failures - 1, 8))
+            await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))  # noqa: S311 - jitter, nothing secret
+
+    def _is_lost(self, heard: float) -> bool:
+        """Return whether there was no data for longer than the timeout, or never."""
+        silent = asyncio.get_running_loop().time() - heard
+        return heard < 0 or silent > self._wire.reconnect_timeout
+
+    async def _once(self) -> AsyncGenerator[StreamEvent]:
+        http, headers = self._wire.http, {"Accept": "text/event-stream"}
+        if self.last_event_id is not None:
+            headers["Last-Event-ID"] = self.last_event_id
+        timeout = httpx2.Timeout(http.timeout.connect, read=STREAM_SILENCE_TIMEOUT_S)
+        asked = http.stream(*self._request, json=self._body, headers=headers, timeout=timeout)
+        async with asked as answer:
+            if answer.is_error:
+                raise parse_api_error(answer.status_code, await answer.aread(), answer.headers)
+            async with aclosing(parse_sse_events(answer.aiter_bytes())) as events:
+                async for event in events:
+                    yield event
+
+
+def _unreachable_error(error: Exception) -> ServerUnreachable:
+    return ServerUnreachable(f"the server cannot be reached: {str(error) or type(error).__name__}")

@@ -1,0 +1,182 @@
+"""Schedules of one machine, in the database of the queue.
+
+One transaction posts a due run and sets its next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from sqlite3 import Connection, Error
+from typing import Any
+
+from trimtab.errors import StoreError
+from trimtab_serve.queue.inbound_outbound import InboundMessage
+from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.schedules.catch_up import decide_due_runs
+from trimtab_serve.schedules.protocol import (
+    FINISHED_RETENTION_S,
+    ScheduleNotPosted,
+    TooManySchedules,
+)
+from trimtab_serve.schedules.schedule import (
+    Schedule,
+    ScheduleRunLogEntry,
+    apply_schedule_change,
+    build_run_message,
+    paused_schedule,
+    resumed_schedule,
+)
+from trimtab_serve.schedules.sqlite_rows import (
+    get_schedule,
+    move_schedule,
+    remove_schedule,
+    run_from_row,
+    schedule_from_row,
+    write_schedule,
+)
+from trimtab_serve.sqlite.queries import SQLITE_QUERIES, encode_list, encode_name
+
+
+class SqliteScheduleStore:
+    """The `ScheduleStore` that shares the database of a queue. It does not close the queue."""
+
+    def __init__(self, queue: SqliteMessageQueue) -> None:
+        self._queue = queue
+        self._database = queue.database
+
+    async def upsert(self, schedule: Schedule) -> None:
+        def put(connection: Connection) -> None:
+            was = get_schedule(connection, schedule.id)
+            now = schedule if was is None else apply_schedule_change(was, schedule)
+            if now != was:
+                write_schedule(connection, now)
+
+        await self._database.write(put)
+
+    async def add(self, schedule: Schedule, *, limit: int) -> Schedule:
+        def add(connection: Connection) -> Schedule:
+            if (found := get_schedule(connection, schedule.id)) is not None:
+                return found
+            session = [encode_name(schedule.session)]
+            (count,) = connection.execute(SQLITE_QUERIES["count_schedules"], session).fetchone()
+            if count >= limit:
+                raise TooManySchedules(schedule.session, limit)
+            before = [schedule.created_at - FINISHED_RETENTION_S]
+            connection.execute(SQLITE_QUERIES["remove_expired_schedules"], before)
+            write_schedule(connection, schedule)
+            return schedule
+
+        return await self._database.write(add)
+
+    async def remove(self, schedule_id: str) -> bool:
+        return await self._database.write(
+            lambda connection: remove_schedule(connection, schedule_id), erases=True
+        )
+
+    async def pause(self, schedule_id: str) -> bool:
+        return await self._change_schedule(schedule_id, paused_schedule)
+
+    async def resume(self, schedule_id: str, now: float) -> bool:
+        return await self._change_schedule(schedule_id, lambda was: resumed_schedule(was, now))
+
+    async def run_now(self, schedule_id: str, now: float) -> bool:
+        while (found := await self.get(schedule_id)) is not None:
+            run = ScheduleRunLogEntry(schedule=found.id, due=now, at=now)
+            messages = [build_run_message(found, now, now)]
+            if await self._run(found, messages, found.next_run_at, [run]):
+                return True
+        return False
+
+    async def forget_session(self, session: str) -> None:
+        def forget(connection: Connection) -> None:
+            connection.execute(SQLITE_QUERIES["forget_schedules"], [encode_name(session)])
+
+        await self._database.write(forget, erases=True)
+
+    async def get(self, schedule_id: str) -> Schedule | None:
+        return await self._database.read(lambda reader: get_schedule(reader, schedule_id))
+
+    async def find(
+        self, *, session: str | None = None, agent: str | None = None, limit: int = 1000
+    ) -> list[Schedule]:
+        names = [None if name is None else encode_name(name) for name in (session, agent)]
+        return [schedule_from_row(row) for row in await self._scan("find_schedules", *names, limit)]
+
+    async def list_runs(
+        self, *, schedule_id: str | None = None, limit: int = 100
+    ) -> list[ScheduleRunLogEntry]:
+        name = None if schedule_id is None else encode_name(schedule_id)
+        return [run_from_row(row) for row in await self._scan("schedule_runs", name, limit)]
+
+    async def next_due(
+        self, agents: Collection[str], *, excluding: Collection[str] = ()
+    ) -> float | None:
+        rows = await self._fetch("next_due", encode_list(agents), encode_list(excluding))
+        return rows[0][1] if rows else None
+
+    async def run_next_due(
+        self, now: float, agents: Collection[str], *, excluding: Collection[str] = ()
+    ) -> Schedule | None:
+        while True:
+            rows = await self._fetch("next_due", encode_list(agents), encode_list(excluding))
+            if not rows or rows[0][1] > now:
+                return None
+            found = schedule_from_row(rows[0])
+            try:
+                verdict = decide_due_runs(found, now)
+                messages = [build_run_message(found, due, now) for due in verdict.due_times]
+                runs = verdict.build_run_log(found, now)
+                if await self._run(found, messages, verdict.next_run_at, runs):
+                    return found
+            except (StoreError, Error):
+                raise
+            except Exception as error:
+                raise ScheduleNotPosted(found.id, error) from error
+
+    async def close(self) -> None:
+        """Do nothing, because the database belongs to the queue."""
+
+    async def _run(
+        self,
+        schedule: Schedule,
+        messages: Sequence[InboundMessage],
+        next_run_at: float | None,
+        runs: Sequence[ScheduleRunLogEntry],
+    ) -> bool:
+        """Post the message of a schedule and record the run.
+
+        Return False and change nothing if the schedule was changed meanwhile.
+        """
+        # A clock that was set back, or a restored backup, may make an answered run due again.
+        new = [one for one in messages if not await self._queue.is_in_log(one)]
+
+        def run(connection: Connection) -> bool:
+            if get_schedule(connection, schedule.id) != schedule:
+                return False
+            for message in new:
+                self._queue.post_in_transaction(connection, message)
+            move_schedule(connection, schedule.id, next_run_at, runs)
+            return True
+
+        return await self._database.write(
+            run, then=lambda ran: self._queue.on_posted(schedule.session) if ran and new else None
+        )
+
+    async def _change_schedule(
+        self, schedule_id: str, change: Callable[[Schedule], Schedule]
+    ) -> bool:
+        def put(connection: Connection) -> bool:
+            was = get_schedule(connection, schedule_id)
+            if was is not None:
+                write_schedule(connection, change(was))
+            return was is not None
+
+        return await self._database.write(put)
+
+    async def _fetch(self, query_name: str, *values: object) -> list[tuple[Any, ...]]:
+        sql = SQLITE_QUERIES[query_name]
+        return await self._database.read(lambda reader: reader.execute(sql, values).fetchall())
+
+    async def _scan(self, query_name: str, *values: object) -> list[tuple[Any, ...]]:
+        sql = SQLITE_QUERIES[query_name]
+        return await self._database.scan(lambda reader: reader.execute(sql, values).fetchall())

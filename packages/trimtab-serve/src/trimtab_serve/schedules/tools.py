@@ -1,0 +1,207 @@
+"""Tools with which an agent schedules messages to itself, lists and cancels them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from trimtab.session.tools import Tool, ToolError, ToolInvocation
+from trimtab_serve.message_erasure import ErasedMessagesRecord, EraseHook
+from trimtab_serve.queue.inbound_outbound import ReplyRoute
+from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.schedules.protocol import ScheduleStore, TooManySchedules
+from trimtab_serve.schedules.schedule import Schedule
+from trimtab_serve.schedules.triggers import find_next_due_time, format_time_in_zone, parse_trigger
+from trimtab_serve.served_turn import MAX_MESSAGES_PER_TURN
+from trimtab_serve.tenant_agent_session_ids import parse_session_address
+
+MAX_SCHEDULES_PER_SESSION = 20
+"""Maximum number of schedules of one session."""
+MAX_SCHEDULED_TEXT_CHARS = 4_000
+"""Maximum number of characters of the message."""
+
+SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
+    "name": "schedule_task",
+    "description": (
+        "Send yourself a message later, once or repeatedly; your answer to it goes to the chat you "
+        "are in now. Use it when the user wants a reminder or something done at set times."
+    ),
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "when": {
+                "type": "string",
+                "description": (
+                    "`in 20 minutes`, `2027-01-31 08:00`, or cron: minute, hour, day, month, "
+                    "weekday, as in `0 8 * * mon-fri`."
+                ),
+            },
+            "message": {
+                "type": "string",
+                "description": (
+                    "The message you will get, as if the user had written it. Write it so that it "
+                    "can be understood by itself: `Remind me to call Ada about the invoice.`"
+                ),
+            },
+            "timezone": {
+                "type": "string",
+                "description": "The user's time zone, as in `Europe/Zurich`; UTC if missing.",
+            },
+        },
+        "required": ["when", "message"],
+        "additionalProperties": False,
+    },
+}
+LIST_SCHEDULES_TOOL: Mapping[str, Any] = {
+    "name": "list_schedules",
+    "description": "The messages that are scheduled in this chat and when, and the time it is now.",
+    "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+CANCEL_SCHEDULE_TOOL: Mapping[str, Any] = {
+    "name": "cancel_schedule",
+    "description": "Cancel something that you scheduled with schedule_task in this chat.",
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "Its number, as list_schedules shows it."}
+        },
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScheduleTools:
+    """The three tools for one schedule store."""
+
+    schedules: ScheduleStore
+    queue: MessageQueue
+    clock: Callable[[], float]
+    on_added: Callable[[], None]
+    limit: int
+
+    async def schedule_task(self, invocation: ToolInvocation) -> str:
+        number, now = derive_schedule_number(invocation.key), self.clock()
+        found = await self.schedules.get(f"{invocation.session}/{number}")
+        if found is None:
+            found = await self._add_schedule(invocation, number, now)
+            self.on_added()
+        if found.next_run_at is None:
+            return f"{number} was scheduled and has run."
+        zone = found.trigger.timezone
+        again = f", then again by cron {found.trigger.cron}" if found.trigger.cron else ""
+        where = "to this chat" if found.route is not None else "into this session"
+        return (
+            f"Scheduled as {number}: due {format_time_in_zone(found.next_run_at, zone)}{again}. "
+            "Now it is "
+            f"{format_time_in_zone(now, zone)}. The result goes {where}."
+        )
+
+    async def list_schedules(self, invocation: ToolInvocation) -> str:
+        now = self.clock()
+        found = await self.schedules.find(session=invocation.session)
+        lines = [_format_schedule_line(one) for one in found if one.next_run_at is not None]
+        return "\n".join(
+            [f"Now it is {format_time_in_zone(now, 'UTC')}.", *(lines or ["Nothing is scheduled."])]
+        )
+
+    async def cancel_schedule(self, invocation: ToolInvocation) -> str:
+        given = str(invocation.arguments.get("id", "")).strip()
+        found = await self.schedules.get(f"{invocation.session}/{given}")
+        if found is None:
+            raise ToolError(f"there is no schedule {given[:60]!r} here; list_schedules shows all")
+        await self.schedules.remove(found.id)
+        return f"{given} is cancelled."
+
+    async def _add_schedule(self, invocation: ToolInvocation, number: str, now: float) -> Schedule:
+        message = invocation.arguments.get("message")
+        when = invocation.arguments.get("when")
+        zone = invocation.arguments.get("timezone") or "UTC"
+        if not (isinstance(message, str) and isinstance(when, str) and isinstance(zone, str)):
+            raise ToolError("`when`, `message` and `timezone` are texts")
+        if not message.strip() or len(message) > MAX_SCHEDULED_TEXT_CHARS:
+            raise ToolError(
+                f"`message` has {len(message):,} characters; it may have 1 to "
+                f"{MAX_SCHEDULED_TEXT_CHARS:,}"
+            )
+        try:
+            wanted = parse_trigger(when, now, zone)
+        except ValueError as error:
+            raise ToolError(str(error)) from None
+        if parse_session_address(invocation.session) is None:
+            raise ToolError("nothing can be scheduled in a session that is not served")
+        first = find_next_due_time(wanted, now)
+        if first is None:
+            raise ToolError(f"{wanted} is over; now it is {format_time_in_zone(now, zone)}")
+        made = Schedule(
+            id=f"{invocation.session}/{number}",
+            session=invocation.session,
+            message=message,
+            trigger=wanted,
+            origin="tool",
+            created_at=now,
+            next_run_at=first,
+            route=await self._find_reply_route(invocation.session),
+        )
+        try:
+            return await self.schedules.add(made, limit=self.limit)
+        except TooManySchedules as error:
+            raise ToolError(str(error)) from None
+
+    async def _find_reply_route(self, session: str) -> ReplyRoute | None:
+        """Return the route of the newest message of this turn. Messages stay queued until it
+        ends."""
+        messages = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        return next((one.route for one in reversed(messages) if one.route is not None), None)
+
+
+def build_schedule_tools(
+    schedules: ScheduleStore,
+    queue: MessageQueue,
+    *,
+    clock: Callable[[], float] = time.time,
+    on_added: Callable[[], None] = lambda: None,
+    limit: int = MAX_SCHEDULES_PER_SESSION,
+) -> list[Tool]:
+    """Build the tools for a served agent. They call `wake` after each addition."""
+    doing = _ScheduleTools(
+        schedules=schedules, queue=queue, clock=clock, on_added=on_added, limit=limit
+    )
+    # A call that is repeated after a crash has the same effect: its key gives the schedule number.
+    return [
+        Tool(definition=dict(SCHEDULE_TASK_TOOL), run=doing.schedule_task, on_interrupt="rerun"),
+        Tool(definition=dict(LIST_SCHEDULES_TOOL), run=doing.list_schedules, on_interrupt="rerun"),
+        Tool(
+            definition=dict(CANCEL_SCHEDULE_TOOL), run=doing.cancel_schedule, on_interrupt="rerun"
+        ),
+    ]
+
+
+def build_erased_call_schedules_hook(schedules: ScheduleStore) -> EraseHook:
+    """Build the hook that removes schedules of erased calls, because they repeat the erased
+    text."""
+
+    async def clear(gone: ErasedMessagesRecord) -> None:
+        for key in gone.tool_keys:
+            await schedules.remove(f"{gone.session}/{derive_schedule_number(key)}")
+
+    return clear
+
+
+def derive_schedule_number(call_key: str) -> str:
+    """Return ten digits that are the same for each attempt at a call."""
+    return str(10**9 + int.from_bytes(sha256(call_key.encode()).digest()[:8], "big") % (9 * 10**9))
+
+
+def _format_schedule_line(schedule: Schedule) -> str:
+    when, zone = schedule.trigger, schedule.trigger.timezone
+    again = f", cron {when.cron}" if when.cron else ""
+    fixed = " (from the agent's file: it cannot be cancelled here)"
+    coming = format_time_in_zone(schedule.next_run_at or 0.0, zone)
+    whose = fixed if schedule.origin == "file" else ""
+    put_aside = " once it is no longer paused" if schedule.paused else ""
+    return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {schedule.message}"

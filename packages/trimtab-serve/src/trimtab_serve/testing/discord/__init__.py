@@ -1,0 +1,24 @@
+"""A strict Discord on a local port: its gateway and the part of its REST API that bots use.
+
+It numbers its events and sends them again to a client that resumes. It refuses what Discord
+refuses, with the same messages, enforces rate limits, and records all requests. Needs the extra
+`discord`.
+"""
+
+from trimtab_serve.testing.discord.interactions import SlashInteraction as SlashInteraction
+from trimtab_serve.testing.discord.options import DiscordSimulatorOptions as DiscordSimulatorOptions
+from trimtab_serve.testing.discord.request_bodies_and_faults import (
+    RecordedDiscordRequest as RecordedDiscordRequest,
+)
+from trimtab_serve.testing.discord.simulator import DiscordSimulator as DiscordSimulator
+from trimtab_serve.testing.discord.simulator import (
+    serve_simulated_discord as serve_simulated_discord,
+)
+
+__all__ = [
+    "DiscordSimulator",
+    "DiscordSimulatorOptions",
+    "RecordedDiscordRequest",
+    "SlashInteraction",
+    "serve_simulated_discord",
+]

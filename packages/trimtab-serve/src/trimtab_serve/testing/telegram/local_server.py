@@ -1,0 +1,111 @@
+"""Serve a Bot API on a real socket, in a thread of this process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from trimtab.testing.server.local_server import (
+    MISSING_PACKAGE_NOTE,
+    build_socket_url,
+    open_local_socket,
+)
+from trimtab_serve.testing.telegram.simulator import TelegramSimulator, WebhookTarget
+
+PUSH_INTERVAL_S = 0.02
+"""Seconds between two checks for updates to push."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTelegramSimulator:
+    """A Bot API that listens on a local port."""
+
+    url: str
+    """The address, for `telegram.api`."""
+    simulator: TelegramSimulator
+    """The simulator: its chats, updates and recorded calls."""
+
+
+@contextmanager
+def serve_simulated_telegram(
+    simulator: TelegramSimulator | None = None, *, port: int = 0
+) -> Generator[ServedTelegramSimulator]:
+    """Serve a Bot API from a thread while the `with` block lasts.
+
+    Args:
+        simulator: The simulator to serve. By default a new one.
+        port: The port. 0 takes a free one.
+
+    Yields:
+        The served simulator, with its address.
+    """
+    try:
+        import uvicorn
+
+        from trimtab_serve.testing.telegram.http_app import build_bot_api_app
+    except ModuleNotFoundError as error:
+        error.add_note(MISSING_PACKAGE_NOTE)
+        raise
+
+    made = simulator or TelegramSimulator()
+    logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
+    config = uvicorn.Config(
+        build_bot_api_app(made),
+        access_log=False,
+        log_config=None,
+        log_level="error",
+        lifespan="off",
+        # As long as the real one; a shorter one races with clients that use a connection again.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+    )
+    server, listener, ended = uvicorn.Server(config), open_local_socket(port), threading.Event()
+    serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    pushing = threading.Thread(target=_push_updates, args=(made, ended), daemon=True)
+    serving.start()
+    pushing.start()
+    try:
+        yield ServedTelegramSimulator(url=build_socket_url(listener), simulator=made)
+    finally:
+        ended.set()
+        server.should_exit = True
+        serving.join(timeout=30)
+        pushing.join(timeout=30)
+        listener.close()
+
+
+def _push_updates(simulator: TelegramSimulator, ended: threading.Event) -> None:
+    """Post updates to the webhook in order, and repeat each until it is accepted."""
+    while not ended.wait(PUSH_INTERVAL_S):
+        for update in simulator.list_pending_updates():
+            hook = simulator.webhook
+            if hook is None or ended.is_set() or not _post_update(hook, update):
+                break
+            simulator.confirm_update(update["update_id"])
+
+
+def _post_update(webhook: WebhookTarget, update: dict[str, Any]) -> bool:
+    place = urlsplit(webhook.url)
+    connection = HTTPConnection(str(place.hostname), place.port, timeout=10)
+    headers = {"Content-Type": "application/json"}
+    if webhook.secret is not None:
+        headers["X-Telegram-Bot-Api-Secret-Token"] = webhook.secret
+    try:
+        connection.request("POST", place.path or "/", json.dumps(update), headers)
+        return 200 <= connection.getresponse().status < 300
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _is_unexpected_log(record: logging.LogRecord) -> bool:
+    """Ignore log records about incomplete replies, which are intended."""
+    return "without completing response" not in record.getMessage()

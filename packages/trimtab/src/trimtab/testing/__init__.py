@@ -1,0 +1,62 @@
+"""Tools for your own tests: a store in memory, a scripted provider, and a strict simulator.
+
+The simulated provider needs the extra `testing`. Everything else needs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.testing.memory_store import MemoryStore as MemoryStore
+    from trimtab.testing.replies import ScriptedCall as ScriptedCall
+    from trimtab.testing.replies import ScriptedReply as ScriptedReply
+    from trimtab.testing.scripted_provider import BrokenReply as BrokenReply
+    from trimtab.testing.scripted_provider import InvalidRequestSent as InvalidRequestSent
+    from trimtab.testing.scripted_provider import ScriptedProvider as ScriptedProvider
+    from trimtab.testing.scripted_provider import ScriptExhausted as ScriptExhausted
+    from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
+    from trimtab.testing.server.local_server import (
+        serve_simulated_provider as serve_simulated_provider,
+    )
+    from trimtab.testing.server.options import ProviderSimulatorOptions as ProviderSimulatorOptions
+    from trimtab.testing.server.request_log import RecordedRequest as RecordedRequest
+    from trimtab.testing.server.simulator import ProviderSimulator as ProviderSimulator
+
+__all__ = [
+    "BrokenReply",
+    "InvalidRequestSent",
+    "MemoryStore",
+    "ProviderSimulator",
+    "ProviderSimulatorOptions",
+    "RecordedRequest",
+    "ScriptExhausted",
+    "ScriptedCall",
+    "ScriptedProvider",
+    "ScriptedReply",
+    "ServedSimulator",
+    "serve_simulated_provider",
+]
+
+_HOMES = {
+    "BrokenReply": "testing.scripted_provider",
+    "MemoryStore": "testing.memory_store",
+    "ProviderSimulator": "testing.server.simulator",
+    "ProviderSimulatorOptions": "testing.server.options",
+    "RecordedRequest": "testing.server.request_log",
+    "InvalidRequestSent": "testing.scripted_provider",
+    "ScriptExhausted": "testing.scripted_provider",
+    "ScriptedCall": "testing.replies",
+    "ScriptedProvider": "testing.scripted_provider",
+    "ScriptedReply": "testing.replies",
+    "ServedSimulator": "testing.server.local_server",
+    "serve_simulated_provider": "testing.server.local_server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use, because some names need an extra."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trimtab.testing' has no attribute {name!r}")
+    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

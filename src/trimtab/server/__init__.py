@@ -1,1 +1,0 @@
-"""Serve agents: store incoming messages, answer them in turns, and deliver the replies."""

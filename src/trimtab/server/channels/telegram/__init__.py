@@ -1,8 +1,0 @@
-"""The channel for Telegram: private chats, groups and topics, with long polling or a webhook.
-
-Needs the extra `telegram`: `pip install 'trimtab[telegram]'`.
-"""
-
-from trimtab.server.channels.telegram.channel import TelegramChannel as TelegramChannel
-
-__all__ = ["TelegramChannel"]

@@ -1,0 +1,201 @@
+"""The application on a real socket: uvicorn, a scripted model, and all else real or in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from trimtab.session.tools import Tool
+from trimtab.stores.base import Store
+from trimtab.testing import MemoryStore, ScriptedProvider
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.agent.config.spec import AgentSpec, ServeSpec
+from trimtab_serve.channels.http import ApiKeyFile, HttpServerState, create_http_app
+from trimtab_serve.channels.http.api_keys import create_api_key, write_key_file
+from trimtab_serve.cli.serve.http_connections import ConnectionLimits
+from trimtab_serve.cli.serve.http_server import (
+    ManagedUvicornServer,
+    build_http_server,
+    build_listener_url,
+    open_listening_socket,
+)
+from trimtab_serve.client import Client, RemoteSession
+from trimtab_serve.events.bus import LocalEventBus
+from trimtab_serve.local_turns import LocalTurnRunner
+from trimtab_serve.service import AgentService
+from trimtab_serve.testing.memory_queue import MemoryQueue
+
+AGENTS = ("helper", "other")
+PATIENCE = 15.0
+MESSAGES = "/v1/agents/helper/sessions/one/messages"
+EVENTS = "/v1/agents/helper/sessions/one/events"
+
+
+@dataclass
+class House:
+    """A server that runs in this loop."""
+
+    url: str
+    offer: HttpServerState
+    service: AgentService
+    turns: LocalTurnRunner
+    provider: Any
+    keys: dict[str, str]
+    """By their names."""
+    own: Client
+    """One without a key, for as long as the house stands."""
+    server: ManagedUvicornServer
+    """What listens."""
+
+    def connections(self) -> list[Any]:
+        """Those that are open, with a `transport` each."""
+        return list(self.server.server_state.connections)
+
+    def leave_unanswered(self) -> None:
+        """Let no turn follow what is posted, as if another process ran it."""
+        queue: Any = self.service.queue
+        queue.on_posted = lambda _: None
+
+    def client(self, key: str | None = None, **options: Any) -> Client:
+        return Client(self.url, key=self.keys.get(key or ""), **options)
+
+    def session(self, name: str = "one", agent: str = "helper") -> RemoteSession:
+        return self.own.session(agent, name)
+
+    def http(self, key: str | None = None) -> httpx2.AsyncClient:
+        given = self.keys.get(key or "")
+        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
+
+
+def agent_of(name: str, provider: Any, store: Store, tools: Sequence[Tool], session: Any) -> Agent:
+    told = {"name": name, "model": {"name": "claude-sonnet-4-5"}, "session": session}
+    spec = AgentSpec.model_validate(told)
+    return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
+
+
+@asynccontextmanager
+async def house(
+    *script: Any,
+    provider: Any = None,
+    tools: Sequence[Tool] = (),
+    keys: Path | None = None,
+    who: Sequence[Mapping[str, Any]] = (),
+    written: bool = False,
+    serve: Mapping[str, Any] | None = None,
+    session: Mapping[str, Any] | None = None,
+    max_queued_messages: int = 10_000,
+    store: Any = None,
+    queue: Any = None,
+    limits: ConnectionLimits | None = None,
+    **offered: Any,
+) -> AsyncGenerator[House]:
+    """`who` are options of `create_api_key`, by default with the role `admin`, for keys kept in the
+    file `keys`, unless that is `written` already."""
+    provider = provider or ScriptedProvider("anthropic", script)
+    store = store or MemoryStore()
+    queue = queue or MemoryQueue(store)
+    agents = {name: agent_of(name, provider, store, tools, session or {}) for name in AGENTS}
+    live = LocalEventBus()
+    service = AgentService(
+        agents=agents,
+        store=store,
+        queue=queue,
+        event_bus=live,
+        max_queued_messages=max_queued_messages,
+    )
+    turns = LocalTurnRunner(service)
+    queue.on_posted = turns.request_turn
+    given: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
+    made = [create_api_key(**options) for options in given]
+    if keys is not None and not written:
+        write_key_file(keys, [kept for _, kept in made])
+
+    async def due(name: str) -> None:
+        turns.request_turn(name)
+
+    offer = HttpServerState(
+        service=service,
+        serve_config=ServeSpec.model_validate(serve or {}),
+        key_file=ApiKeyFile(keys) if keys is not None else None,
+        schedule_turn=due,
+        **offered,
+    )
+    server, listener = (
+        build_http_server(create_http_app(offer), drain_seconds=1, limits=limits),
+        open_listening_socket("127.0.0.1", 0),
+    )
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    await server.ready.wait()
+    by_name = {kept.name: text for text, kept in made}
+    url = build_listener_url(listener)
+    own = Client(url)
+    try:
+        yield House(url, offer, service, turns, provider, by_name, own, server)
+    finally:
+        await own.close()
+        server.should_exit = True
+        await offer.close()
+        await turns.drain(1)
+        await task
+        await service.close()
+
+
+class Held:
+    """A model that says so much, and waits until it may go on."""
+
+    dialect = "anthropic"
+
+    def __init__(self, *script: Any, after: int = 6) -> None:
+        self._inner = ScriptedProvider("anthropic", script)
+        self._after = after
+        self.reached = asyncio.Event()
+        """Set when it waits."""
+        self.go_on = asyncio.Event()
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return self._inner.requests
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        count = 0
+        async for event in self._inner.send(request):
+            if count == self._after:
+                self.reached.set()
+                await self.go_on.wait()
+            count += 1
+            yield event
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = holds()
+            if await found if asyncio.iscoroutine(found) else found:
+                return
+            await asyncio.sleep(0.005)
+
+
+def problem(answer: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
+    """The document of a refusal, which has its form."""
+    told = answer.json()
+    assert (answer.status_code, answer.headers["content-type"], told["type"], told["status"]) == (
+        status,
+        "application/problem+json",
+        f"urn:trimtab:problem:{kind}",
+        status,
+    )
+    assert told["title"]
+    assert told["detail"]
+    assert told["help"]
+    return told

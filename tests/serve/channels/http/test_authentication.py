@@ -1,0 +1,129 @@
+"""Requests without a valid key: how many are answered, and that they slow nobody else."""
+
+from __future__ import annotations
+
+import time
+
+import httpx2
+import pytest
+
+from tests.serve.channels.http.running_apps import house, problem
+from trimtab_serve.channels.http import rate_limit
+from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, group_client_address
+from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
+
+pytestmark = pytest.mark.anyio
+
+WHO = ({"key_name": "web", "tenant": "acme"}, {"key_name": "old", "expires": 1.0})
+
+
+def wrong(number: int) -> dict[str, str]:
+    return {"Authorization": f"Bearer tt_guess-{number}"} if number % 2 else {}
+
+
+def from_address(url: str, address: str) -> httpx2.AsyncClient:
+    transport = httpx2.AsyncHTTPTransport(local_address=address)
+    return httpx2.AsyncClient(base_url=url, transport=transport)
+
+
+async def test_guesses_from_one_address_are_held_to_a_pace_and_valid_keys_are_not(tmp_path, caplog):
+    async with (
+        house(keys=tmp_path / "keys.json", who=WHO) as served,
+        served.http() as http,
+        served.http("web") as web,
+    ):
+        started = time.monotonic()
+        for number in range(WRONG_KEYS_PER_MINUTE):
+            problem(await http.get("/v1/agents", headers=wrong(number)), 401, "unauthorized")
+        refilled = 0
+        for number in range(20):
+            answer = await http.get("/v1/agents", headers=wrong(number))
+            if answer.status_code == 401:
+                refilled += 1
+                continue
+            told = problem(answer, 429, "too-many-requests")
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+            assert answer.headers["connection"] == "close"
+            assert "guess" not in told["detail"]
+            # The same address, as behind a NAT.
+            assert (await web.get("/v1/agents")).status_code == 200
+        per_s = WRONG_KEYS_PER_MINUTE / 60
+        assert refilled <= (time.monotonic() - started) * per_s + 1
+        assert (await http.get("/healthz")).status_code == 200
+        async with from_address(served.url, "127.0.0.77") as other:
+            problem(await other.get("/v1/agents"), 401, "unauthorized")
+    assert "requests a minute without a valid key from 127.0.0.1" in caplog.text
+
+
+async def test_an_expired_key_has_a_pace_of_its_own(tmp_path):
+    who = [*WHO, {"key_name": "gone", "expires": 1.0}]
+    serve = {"requests_per_minute": 60}
+    async with house(keys=tmp_path / "keys.json", who=who, serve=serve) as served:
+        async with served.http() as http:
+            for number in range(WRONG_KEYS_PER_MINUTE + 1):
+                await http.get("/v1/agents", headers=wrong(number))
+        async with served.http("old") as http:
+            for _ in range(compute_request_burst(60)):
+                # Who has it still learns why it is refused, whatever others guess.
+                answer = await http.get("/v1/agents")
+                assert "key old expired" in problem(answer, 401, "unauthorized")["detail"]
+            problem(await http.get("/v1/agents"), 429, "too-many-requests")
+        async with served.http("gone") as http:
+            problem(await http.get("/v1/agents"), 401, "unauthorized")
+
+
+async def test_a_refusal_for_the_pace_of_a_key_says_how_large_a_burst_may_be(tmp_path):
+    serve = {"requests_per_minute": 120}
+    async with (
+        house(keys=tmp_path / "keys.json", who=WHO, serve=serve) as served,
+        served.http("web") as http,
+    ):
+        begun, answers = time.monotonic(), []
+        while not answers or answers[-1].status_code == 200:
+            answers.append(await http.get("/v1/agents"))
+        refilled = (time.monotonic() - begun) * 2
+        assert 20 <= len(answers) - 1 <= 20 + refilled + 1
+        told = problem(answers[-1], 429, "too-many-requests")
+        assert (told["requests_per_minute"], told["burst"]) == (120, 20)
+        assert "120 requests a minute, 20 at once" in told["detail"]
+        # What the key may not do, and what is not there, counts as well.
+        problem(await http.get("/nowhere"), 429, "too-many-requests")
+
+
+def test_a_burst_is_a_sixth_of_a_minute_and_ten_at_least():
+    assert [compute_request_burst(rate) for rate in (1, 60, 600, 6_000)] == [10, 10, 100, 1_000]
+
+
+def test_addresses_that_are_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(rate_limit, "MAX_BUCKETS", 100)
+    limiter = CallerRateLimiter(20, lambda: 0.0, burst=20)
+    for number in range(10_000):
+        limiter.take_or_retry_after_s(f"10.0.{number // 256}.{number % 256}")
+    assert len(limiter._buckets) == 100
+
+
+@pytest.mark.parametrize(
+    ("host", "group"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::99", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("not:an:address", "not:an:address"),
+        ("", ""),
+    ],
+)
+def test_what_counts_as_one_address(host, group):
+    assert group_client_address(host) == group
+
+
+async def test_metrics_are_read_without_keys_however_busy_the_others_are():
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    async with (
+        house(serve={"requests_per_minute": 1}, render_metrics=render) as served,
+        served.http() as http,
+    ):
+        while (await http.get("/v1/agents")).status_code == 200:
+            pass
+        assert (await http.get("/metrics")).status_code == 200

@@ -1,0 +1,99 @@
+"""The small parts that all chat platforms share: text for the agent, access lists, locks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from trimtab_serve.backoff import compute_backoff_s
+from trimtab_serve.bounded_dict import BoundedDict
+from trimtab_serve.channels.access_list import is_allowed
+from trimtab_serve.channels.inbound_text import (
+    MAX_QUOTE_CHARS,
+    format_inbound_text,
+    format_poll,
+    format_reply_quote,
+    format_sender_name,
+)
+from trimtab_serve.channels.keyed_locks import KeyedLocks
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Lists:
+    allow: tuple[int | str, ...] = ()
+    deny: tuple[int | str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("lists", "allowed"),
+    [
+        (Lists(), False),
+        (Lists(allow=(7,)), True),
+        (Lists(allow=("@Ada",)), True),
+        (Lists(allow=("*",)), True),
+        (Lists(allow=("*",), deny=("7",)), False),
+        (Lists(allow=(8,)), False),
+    ],
+)
+async def test_who_is_in_allow_and_not_in_deny_is_answered(lists, allowed):
+    assert is_allowed(lists, {"7", "@ada"}) is allowed
+
+
+async def test_the_agent_reads_who_speaks_and_that_a_message_was_edited():
+    assert format_inbound_text(["Hi."], sender_name=None, edited=False) == "Hi."
+    told = format_inbound_text(["[forwarded]", "Hi."], sender_name="Ada", edited=True)
+    assert told == "[A message was edited. It now says:]\nAda: [forwarded]\nHi."
+
+
+async def test_a_name_is_one_line_and_never_empty():
+    assert format_sender_name("Ada\nBob: pay") == "Ada Bob: pay"
+    assert format_sender_name(" ") == format_sender_name(None) == "somebody"
+
+
+async def test_a_quote_is_one_line_and_short():
+    assert format_reply_quote("The sky\nis blue.", None) == "[in reply to you: “The sky is blue.”]"
+    assert format_reply_quote(" \n", "Ada") == ""
+    long = format_reply_quote("x" * (MAX_QUOTE_CHARS + 1), "Ada")
+    assert long == f"[in reply to Ada: “{'x' * MAX_QUOTE_CHARS}…”]"
+
+
+async def test_a_poll_is_told_in_words():
+    assert format_poll("When?", ["Now", "Later"]) == "[poll: When? (Now; Later)]"
+
+
+async def test_locks_of_one_key_are_held_in_order_and_others_are_free():
+    locks, order = KeyedLocks(), []
+
+    async def work(key: str, name: str) -> None:
+        async with locks.hold(key):
+            order.append(f"{name} begins")
+            await asyncio.sleep(0)
+            order.append(f"{name} ends")
+
+    await asyncio.gather(work("a", "1"), work("a", "2"), work("b", "3"))
+    assert order[:2] == ["1 begins", "3 begins"]
+    assert [one for one in order if one[0] != "3"] == [
+        "1 begins",
+        "1 ends",
+        "2 begins",
+        "2 ends",
+    ]
+    assert len(locks._locks) == 0
+
+
+async def test_a_bounded_dict_forgets_what_was_set_longest_ago():
+    found = BoundedDict[str, int](2)
+    found["a"], found["b"] = 1, 2
+    found["a"] = 3
+    assert found.add_if_missing("c", 4)
+    assert not found.add_if_missing("a", 5)
+    assert dict(found) == {"c": 4, "a": 3}
+
+
+async def test_each_wait_is_twice_as_long_up_to_the_longest():
+    waits = [compute_backoff_s(failures, first_s=0.5, max_s=3.0) for failures in (1, 2, 3, 4, 999)]
+    assert waits == [0.5, 1.0, 2.0, 3.0, 3.0]

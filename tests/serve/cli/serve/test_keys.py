@@ -1,0 +1,210 @@
+"""`trimtab keys`: made once, kept as a hash, scoped, and gone when they are revoked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from datetime import UTC, datetime
+
+import pytest
+from typer.testing import CliRunner
+
+from trimtab.cli.app import app
+from trimtab_serve.channels.http.api_keys import ApiKeyFile, InvalidKeyFile
+from trimtab_serve.cli.keys import parse_expiry
+
+RUN = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def keys(*command: str):
+    return RUN.invoke(app, ["keys", *command])
+
+
+def create(*command: str) -> str:
+    """A key, as its owner gets it."""
+    done = keys("create", *command)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folder):
+    done = keys("create", "web", "--tenant", "acme", "--agent", "helper", "--agent", "other")
+    assert done.exit_code == 0
+    key = done.stdout.strip()
+    assert key.startswith("tt_")
+    assert len(key) > 40
+    assert "The key web reads sessions of tenant acme and talks in them." in done.stderr
+    file = folder / "keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text()
+    assert key not in text
+    (kept,) = json.loads(text)["keys"]
+    assert kept["sha256"] == hashlib.sha256(key.encode()).hexdigest()
+    caller = ApiKeyFile(file).find_caller(key)
+    assert caller is not None
+    assert (caller.name, caller.tenant, caller.agents) == ("web", "acme", ("helper", "other"))
+    assert (caller.may_use("helper"), caller.may_use("third")) == (True, False)
+    assert caller.role == "talk"
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [
+        ("read", "reads sessions of tenant acme."),
+        ("talk", "reads sessions of tenant acme and talks in them."),
+        ("admin", "may do everything with sessions of tenant acme."),
+    ],
+)
+def test_a_key_has_a_role(role, told, folder):
+    done = keys("create", "web", "--tenant", "acme", "--role", role)
+    assert f"The key web {told}" in done.stderr
+    caller = ApiKeyFile(folder / "keys.json").find_caller(done.stdout.strip())
+    assert caller is not None
+    assert caller.role == role
+    assert keys("create", "other", "--role", "root").exit_code == 2
+
+
+NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("12h", "2026-11-18 00:00"),
+        ("90d", "2027-02-15 12:00"),
+        ("4w", "2026-12-15 12:00"),
+        ("2027-01-31", "2027-01-31 23:59"),
+        ("2026-11-17", "2026-11-17 23:59"),
+        ("9999-12-31", "9999-12-31 23:59"),
+    ],
+)
+def test_when_a_key_expires_is_said_as_a_time_or_a_day(text, ends):
+    assert f"{parse_expiry(text, NOON):%Y-%m-%d %H:%M}" == ends
+
+
+@pytest.mark.parametrize(
+    "text", ["0d", "90", "soon", "-1d", "2026-11-16", "2026-02-30", "1e9d", ""]
+)
+def test_a_time_that_is_none_or_over_is_refused(text, folder):
+    with pytest.raises(ValueError, match="--expires"):
+        parse_expiry(text, NOON)
+    done = keys("create", "web", f"--expires={text}")
+    assert done.exit_code == 2
+    assert not (folder / "keys.json").exists()
+
+
+def test_the_list_says_when_keys_expire_and_were_used(folder):
+    for name, more in (("web", ()), ("old", ("--expires", "1h")), ("idle", ("--expires", "2h"))):
+        create(name, *more)
+    file = folder / "keys.json"
+    data = json.loads(file.read_text())
+    data["keys"][1]["expires"] = 1_700_000_000.0
+    file.write_text(json.dumps(data))
+    opened = ApiKeyFile(file)
+    opened.last_use.record("web")
+    opened.last_use.save({"web"})
+    shown = keys("list").stdout.splitlines()
+    web, old, idle = shown[2:]
+    assert ("never" in web, "just now" in web.split("never")[1]) == (True, True)
+    assert "EXPIRED 2023-11-14" in old
+    assert ("EXPIRED" in idle, idle.rstrip().endswith("–")) == (False, True)
+    told = json.loads(keys("list", "--json").stdout)
+    assert [each["expired"] for each in told] == [False, True, False]
+    assert [each["expires"] is None for each in told] == [True, False, False]
+    assert told[0]["last_used"] >= told[0]["created"]
+    assert [each["last_used"] for each in told[1:]] == [None, None]
+    # Made anew under its name, it has not been used.
+    assert keys("revoke", "web").exit_code == 0
+    create("web")
+    assert json.loads(keys("list", "--json").stdout)[-1]["last_used"] is None
+
+
+def test_no_two_keys_are_the_same_and_no_name_is_used_twice():
+    assert create("one") != create("two")
+    done = keys("create", "one")
+    assert done.exit_code == 2
+    assert "already has a key called one" in done.stderr
+
+
+def test_keys_are_listed_without_what_would_open_anything():
+    key = create("web", "--tenant", "acme")
+    create("ops", "--role", "metrics")
+    done = keys("list")
+    assert [line.split()[:4] for line in done.stdout.splitlines()[2:]] == [
+        ["web", "talk", "acme", "all"],
+        ["ops", "metrics", "–", "–"],
+    ]
+    assert not done.stderr
+    told = json.loads(keys("list", "--json").stdout)
+    assert [(each["name"], each["tenant"], each["role"]) for each in told] == [
+        ("web", "acme", "talk"),
+        ("ops", None, "metrics"),
+    ]
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    for secret in (key, digest):
+        assert secret not in done.stdout + json.dumps(told)
+
+
+def test_a_key_for_metrics_has_neither_a_tenant_nor_agents(folder):
+    done = keys("create", "ops", "--role", "metrics")
+    assert "The key ops reads /metrics and nothing else." in done.stderr
+    for more in (("--tenant", "acme"), ("--agent", "helper")):
+        done = keys("create", "other", "--role", "metrics", *more)
+        assert done.exit_code == 2
+        assert "a key for metrics cannot use sessions" in done.stderr
+    assert [key["name"] for key in json.loads((folder / "keys.json").read_text())["keys"]] == [
+        "ops"
+    ]
+
+
+def test_a_revoked_key_opens_nothing_in_a_server_that_runs(folder):
+    key, other = create("web"), create("other")
+    file = ApiKeyFile(folder / "keys.json")
+    assert file.find_caller(key) is not None
+    assert keys("revoke", "web").exit_code == 0
+    assert file.find_caller(key) is None
+    assert file.find_caller(other) is not None
+    again = keys("revoke", "web")
+    assert again.exit_code == 2
+    assert "has no key called web; its keys: other" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["a b", "", "a/b", "-x/", "ü"])
+def test_a_name_that_would_not_fit_into_an_address_is_refused(name, folder):
+    assert keys("create", "fine", "--tenant", name).exit_code == 2
+    assert not (folder / "keys.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[]",
+        '{"v": 2, "keys": []}',
+        '{"version": 2, "keys": []}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '"}]}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "role": "root"}]}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "short", "role": "read"}]}',
+        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "ü" * 64 + '", "role": "read"}]}',
+        '{"version": 1, "keys": [{"name": "a", "role": "read", "tenant": "a/b", "sha256": "'
+        + "0" * 64
+        + '"}]}',
+        '{"version": 1, "keys": [7]}',
+    ],
+)
+def test_a_file_that_is_none_is_refused_and_one_that_was_fine_stays_in_force(folder, text):
+    key, file = create("web"), folder / "keys.json"
+    opened = ApiKeyFile(file)
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidKeyFile):
+        ApiKeyFile(file)
+    assert opened.find_caller(key) is not None
+    file.unlink()
+    assert opened.find_caller(key) is None

@@ -1,0 +1,51 @@
+"""The table of metrics in `docs/observability.md`.
+
+`python -m tests.serve.metrics.metrics_page` writes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trimtab_serve.metrics import prometheus_metric_definitions
+
+PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+BEGIN = "<!-- metrics: written by `python -m tests.serve.metrics.metrics_page` -->"
+END = "<!-- end of metrics -->"
+SUFFIX = {"counter": "_total"}
+
+
+def own() -> list[Any]:
+    """The metrics as they are declared, in that order; their labels stand in no sample yet."""
+    return [
+        each
+        for each in vars(prometheus_metric_definitions).values()
+        if hasattr(each, "_labelnames")
+    ]
+
+
+def exposed(metric: Any) -> str:
+    """What its name is in a query; a histogram's is that of its three series."""
+    return metric._name + SUFFIX.get(metric._type, "")
+
+
+def table() -> str:
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in own():
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        rows.append(
+            f"| `{exposed(metric)}` | {metric._type} | {labels} | {metric._documentation} |"
+        )
+    return "\n".join(rows)
+
+
+def written(text: str) -> str:
+    """The page with the table as it is now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,57 @@
+"""What keys, connections and log lines are held to is counted where it happens."""
+
+import logging
+import time
+
+import pytest
+
+from tests.serve.metrics.exported import samples
+from trimtab_serve.channels.http.api_keys import ApiKeyFile, create_api_key, write_key_file
+from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, CallerAuthentication
+from trimtab_serve.channels.http.problems import HttpProblem
+from trimtab_serve.cli.serve.http_connections import ConnectionLimits, OpenConnections
+from trimtab_serve.cli.serve.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
+
+
+class Connection:
+    address = "192.0.2.1"
+
+    def evict(self) -> None:
+        pass
+
+
+def test_keys_are_counted_by_why_they_are_refused_and_shown_with_their_times(counted, tmp_path):
+    file, now = tmp_path / "keys.json", time.time()
+    text, lasting = create_api_key("lasting", role="read", expires=now + 100)
+    old_text, old = create_api_key("old", role="read", expires=now - 100)
+    write_key_file(file, [lasting, old])
+    asked = CallerAuthentication(ApiKeyFile(file), 600)
+    asked.authenticate({"authorization": f"Bearer {text}"}, "")
+    headers = [{}, {"authorization": f"Bearer {old_text}"}]
+    for given in [*headers, *[{"authorization": "Bearer x"}] * WRONG_KEYS_PER_MINUTE]:
+        with pytest.raises(HttpProblem):
+            asked.authenticate(given, "192.0.2.1")
+    told = {
+        reason: counted("trimtab_api_key_rejections_total", reason=reason)
+        for reason in ("missing", "expired", "wrong", "paced")
+    }
+    assert told == {"missing": 1, "expired": 1, "wrong": WRONG_KEYS_PER_MINUTE - 1, "paced": 1}
+    shown = samples()
+    by_key = frozenset({("key", "lasting")})
+    assert shown["trimtab_api_key_expiry_timestamp_seconds", by_key] == lasting.expires
+    assert shown["trimtab_api_key_last_used_timestamp_seconds", by_key] >= now
+
+
+def test_connections_are_counted(counted):
+    table = OpenConnections(ConnectionLimits(total=1, per_address=1))
+    for _ in range(20):
+        table.open(Connection())
+    assert samples()["trimtab_http_connections_open", frozenset()] == len(table) == 9
+    assert counted("trimtab_http_connections_closed_total", reason="evicted") == 11
+
+
+def test_log_lines_that_are_left_out_are_counted(counted):
+    lines = RepeatedLineFilter(lambda: 0.0)
+    for _ in range(MAX_LINES_PER_MINUTE + 3):
+        lines.filter(logging.makeLogRecord({"name": "asyncio", "levelno": 40, "msg": "again"}))
+    assert counted("trimtab_log_lines_suppressed_total", logger="asyncio") == 3
