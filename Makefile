@@ -6,8 +6,7 @@ INSTALL ?= $(PYTHON) -m pip install
 # Two plain processes, divided by folder.
 TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
-CORE = tests/adversary tests/laws tests/context tests/dialects tests/log tests/policy \
-	tests/prompt tests/recall tests/summaries tests/text tests/tokens tests/window
+CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine tests/models
 
 .PHONY: install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
@@ -28,7 +27,7 @@ lint:
 	$(PYTHON) -m tests.contracts.plain_words
 
 types:
-	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) src
+	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) packages
 
 # Strict types of tests and benchmarks as well.
 types-all:

@@ -23,11 +23,11 @@ from benchmarks.harness import finish, head, no_corpus, parser, progress, skip
 from benchmarks.optimum import over_optimum
 from benchmarks.orders import order_gain
 from benchmarks.recorded import held_out
-from trimtab.catalog import resolve_model_info
+from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
 
 WINDOW = {"context_window": 200_000}

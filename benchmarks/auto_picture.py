@@ -6,11 +6,11 @@ import random
 import sys
 from pathlib import Path
 
-from trimtab.catalog import resolve_model_info
-from trimtab.log.message import Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
 
 MODEL = "claude-sonnet-4-5"

@@ -33,11 +33,11 @@ from trimtab.stores.files import FileStore  # noqa: E402
 from trimtab_serve.agent.agent import open_agent  # noqa: E402
 from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec  # noqa: E402
 from trimtab_serve.channels.telegram import TelegramChannel  # noqa: E402
-from trimtab_serve.delivery import ReplyDelivery  # noqa: E402
-from trimtab_serve.events.bus import LocalEventBus  # noqa: E402
-from trimtab_serve.local_turns import LocalTurnRunner  # noqa: E402
-from trimtab_serve.queue.sqlite import SqliteMessageQueue  # noqa: E402
-from trimtab_serve.service import AgentService  # noqa: E402
+from trimtab_serve.process.local_turns import LocalTurnRunner  # noqa: E402
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue  # noqa: E402
+from trimtab_serve.service.delivery import ReplyDelivery  # noqa: E402
+from trimtab_serve.service.events.bus import LocalEventBus  # noqa: E402
+from trimtab_serve.service.service import AgentService  # noqa: E402
 from trimtab_serve.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
 
 AGENT, WINDOW = "helper", 6_000

@@ -39,7 +39,7 @@ from typing import Any
 
 from benchmarks.bot_life import AGENT, WINDOW
 from benchmarks.harness import Report, finish, head, parser, progress
-from trimtab.log.event import MessageAdded
+from trimtab.engine.log.event import MessageAdded
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab.testing.server import ServedSimulator, serve_simulated_provider

@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks import harness
-from trimtab.catalog import (
+from trimtab.models.catalog import (
     ModelInfo,
     find_model_info,
     find_retirement_date,

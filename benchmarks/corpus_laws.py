@@ -39,7 +39,7 @@ from typing import Any
 from benchmarks import corpus, exact_tokenizers, harness
 from benchmarks.corpus import Conversation
 from benchmarks.replay_calls import Lane, Replay, Tally
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.testing.request_counter import RequestCounter
 
 WINDOWS = (8_000, 32_000, 200_000)

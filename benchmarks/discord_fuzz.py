@@ -35,15 +35,15 @@ from typing import Any
 
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, progress, run
-from trimtab.log.event import MessageAdded
+from trimtab.engine.log.event import MessageAdded
 from trimtab.testing import MemoryStore
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, DiscordSpec
 from trimtab_serve.channels.discord import DiscordTiming, create_discord_channel
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 from trimtab_serve.testing.discord import (
     DiscordSimulator,
     SlashInteraction,

@@ -1,6 +1,6 @@
 """What a row of one character costs, by tokenizer.
 
-Writes packages/trimtab/src/trimtab/tokens/repeated_character_costs.py.
+Writes packages/trimtab/src/trimtab/engine/tokens/repeats.py.
 
     python -m benchmarks.fit_runs
 
@@ -20,7 +20,7 @@ from benchmarks.exact_tokenizers import Count, available
 FIRST, LAST, LONG = 32, 255, 1_024
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 FIGURES = "abcdefghijklmnopqrstuvwxyz"
-TARGET = Path(__file__).parents[1] / "packages/trimtab/src/trimtab/tokens/run_costs.py"
+TARGET = Path(__file__).parents[1] / "packages/trimtab/src/trimtab/engine/tokens/run_costs.py"
 
 
 def rates(count: Count) -> list[int]:

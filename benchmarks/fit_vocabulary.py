@@ -1,4 +1,4 @@
-"""Writes tokens/trigrams_and_block_costs.py: what tells text of a usual kind from text that is odd.
+"""Writes engine/tokens/tables.py: what tells text of a usual kind from text that is odd.
 
     TRIMTAB_CORPUS=… python -m benchmarks.fit_vocabulary [--write]
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.tokens import odd_text, trigrams_and_block_costs
+from trimtab.engine.tokens import odd_text, tables
 
 TRIGRAMS = 4_000
 """How many are common: of usual text 1 to 7 in 100 are not among so many."""
@@ -174,9 +174,7 @@ def _wrapped(words: list[str]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", help="replace tokens/trigrams_and_block_costs.py"
-    )
+    parser.add_argument("--write", action="store_true", help="replace engine/tokens/tables.py")
     write: bool = parser.parse_args().write
     exacts = exact_tokenizers.available()
     print(exact_tokenizers.versions())
@@ -188,7 +186,7 @@ def main() -> None:
     trigrams = common_trigrams()
     print(f"{len(trigrams)} trigrams, {len(signs)} signs, {len(blocks['max'])} blocks")
     if write:
-        path = Path(str(sys.modules[trigrams_and_block_costs.__name__].__file__))
+        path = Path(str(sys.modules[tables.__name__].__file__))
         path.write_text(module(trigrams, signs, blocks), encoding="utf-8")
         print(f"wrote {path.name}")
 

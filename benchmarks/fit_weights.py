@@ -1,4 +1,4 @@
-"""Fits the piecewise estimator to every tokenizer at hand and writes tokens/byte_class_weights.py.
+"""Fits the piecewise estimator to every tokenizer at hand and writes engine/tokens/weights.py.
 
     TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python -m benchmarks.fit_weights [--write]
 
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.tokens import byte_class_weights as token_weights
-from trimtab.tokens import counter
+from trimtab.engine.tokens import counter
+from trimtab.engine.tokens import weights as token_weights
 
 OVER = 4.0
 RIDGE = 10.0
@@ -118,7 +118,7 @@ def module(weights: dict[str, bytes]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace tokens/byte_class_weights.py")
+    parser.add_argument("--write", action="store_true", help="replace engine/tokens/weights.py")
     write: bool = parser.parse_args().write
     if not any(True for _ in sample_texts.conversations("training")):
         print("TRIMTAB_CORPUS is not set: fitted without recorded conversations")

@@ -61,7 +61,7 @@ from benchmarks.harness import Report, run
 from benchmarks.store_places import Postgres, no_server, place
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing.server import spawn_simulated_provider
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 from trimtab_serve.testing import telegram
 
 TEXTS = {"full": 200, "quick": 24}

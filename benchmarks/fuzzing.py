@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 from trimtab.testing import ScriptedReply
 from trimtab.testing.replies import ReplyMetadata, SeededIds
 from trimtab.testing.wire_formats import get_wire_format

@@ -35,8 +35,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from benchmarks.harness import Report, progress, run
 from trimtab.observe import instrument
 from trimtab.observe.instrument import EventFanOut
+from trimtab.observe.log_lines import TurnEventLogger
 from trimtab.observe.otel import TurnSpans, create_instruments
-from trimtab.observe.turn_event_log import TurnEventLogger
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent
 from trimtab.session.tools import OnEvent, Tool, ToolInvocation
@@ -59,7 +59,7 @@ def nobody(_: TurnEvent) -> None:
 def watchers() -> dict[str, Callable[[], OnEvent]]:
     """By name, what hears one turn."""
     # Metrics are on from here: nothing may be unwatched behind it.
-    from trimtab_serve.metrics.turn_metrics_and_endpoint import TurnMetrics
+    from trimtab_serve.metrics.prometheus import TurnMetrics
 
     to = create_instruments(TracerProvider(), MeterProvider())
     return {

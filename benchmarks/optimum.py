@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.policy.auto import (
+from trimtab.engine.policy.auto import (
     MIN_GAIN_TOKENS,
     PAYBACK_FACTOR,
     RESULT_CAP_TOKENS_BY_GOAL,
     TARGET_TOKENS_BY_GOAL,
 )
-from trimtab.policy.config import Goal
+from trimtab.engine.policy.config import Goal
+from trimtab.engine.tokens.counter import make_piecewise_counter, measure_message_parts
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.runner import estimate_message_times
-from trimtab.tokens.counter import make_piecewise_counter, measure_message_parts
+from trimtab.replay.selection import RecordedConversation
 
 HARD = 150_000
 """Tokens of messages at which a compaction is forced, in a window of 200k."""

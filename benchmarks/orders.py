@@ -14,18 +14,18 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.policy.auto import ResultOrder, build_auto_policy, mask_result_with_names
-from trimtab.policy.budget import Budget
-from trimtab.policy.config import PolicyConfig
-from trimtab.policy.planning.plan import Decision, Plan, Policy
-from trimtab.policy.planning.result_relevance import order_least_needed_first, order_oldest_first
-from trimtab.policy.preset_building_blocks import list_maskable_results
+from trimtab.engine.policy.auto import ResultOrder, build_auto_policy, mask_result_with_names
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.config import PolicyConfig
+from trimtab.engine.policy.planning.plan import Decision, Plan, Policy
+from trimtab.engine.policy.planning.relevance import order_least_needed_first, order_oldest_first
+from trimtab.engine.policy.preset_steps import list_maskable_results
+from trimtab.engine.window.structure import ToolResultView
+from trimtab.engine.window.window import Window
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference, find_earlier_references
 from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
-from trimtab.window.entries_rounds_groups import ToolResultView
-from trimtab.window.window import Window
+from trimtab.replay.selection import RecordedConversation
 
 BUDGET = 10_000
 """Tokens of visible tool results."""

@@ -27,8 +27,8 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.crash import cluster
-from tests.serve.cli.serve.processes import Serving, free_port, serving, write_agent
-from tests.serve.postgres import databases
+from tests.serve.process.processes import Serving, free_port, serving, write_agent
+from tests.serve.queue.postgres import databases
 from trimtab.errors import TrimtabError
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.client import Client

@@ -28,11 +28,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from trimtab.log.message import Message, Text, ToolCall, ToolResult
-from trimtab.recall.search_ranking import split_query_words
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.engine.recall.search import split_query_words
+from trimtab.engine.text.identifiers import count_identifiers
 from trimtab.replay.references import find_quoted_strings
-from trimtab.text.identifiers import count_identifiers
+from trimtab.replay.selection import RecordedConversation
 
 KEPT = 10
 """Newest messages that a summary leaves alone."""

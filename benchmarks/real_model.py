@@ -50,10 +50,10 @@ from benchmarks.llama_server import ModelName, Running
 from benchmarks.peers.envs import Absent
 from trimtab import DialectName, PolicyName
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
-from trimtab.log.event import ModelCall
-from trimtab.policy.guard import CannotFit
+from trimtab.engine.log.event import ModelCall
+from trimtab.engine.policy.guard import CannotFit
+from trimtab.providers.base import Provider, ProviderError
 from trimtab.providers.openai import OpenAIChatProvider
-from trimtab.providers.protocol_and_failures import Provider, ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation

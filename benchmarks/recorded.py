@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from benchmarks import corpus
 from trimtab.replay.readers import read_recordings
-from trimtab.replay.recorded_conversation_selection import (
-    RecordedConversation,
-    select_conversations,
-)
+from trimtab.replay.selection import RecordedConversation, select_conversations
 
 
 def held_out() -> list[RecordedConversation]:

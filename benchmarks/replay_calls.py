@@ -15,7 +15,7 @@ from typing import Any, cast
 from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
 from trimtab import CannotFit, Context, DialectName, ModelInfoValues, PolicyName, check
-from trimtab.log.event import Edit
+from trimtab.engine.log.event import Edit
 from trimtab.testing.request_counter import PRIMING_TOKENS, RequestCounter
 
 Wire = Mapping[str, Any]

@@ -39,7 +39,7 @@ from benchmarks.clock.workers import race, work
 from benchmarks.harness import Report, finish, head, parser, progress, table
 from benchmarks.store_places import Postgres, no_server, place
 from trimtab.stores.postgres.migrations import apply_pending_migrations
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 
 ZONES = (
     "Europe/Zurich",

@@ -37,7 +37,7 @@ import httpx
 
 from benchmarks.harness import Report, progress, run
 from trimtab import Media, Session, Text, Tool, ToolInvocation, ToolResult, run_turn
-from trimtab.log.event import Event, MessageAdded
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.providers import AnthropicProvider
 from trimtab.stores import FileStore
 

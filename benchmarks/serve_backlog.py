@@ -37,8 +37,8 @@ import psycopg
 
 from benchmarks.crash.cluster import cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import make_text_message
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.stores.postgres import PostgresStore
@@ -46,15 +46,18 @@ from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
-from trimtab_serve.postgres.procrastinate_jobs import ProcrastinateJobQueue, add_job_queue_options
-from trimtab_serve.postgres.worker_pool import WorkerPool
-from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab_serve.queue.postgres import PostgresMessageQueue
-from trimtab_serve.served_turn import MAX_MESSAGES_PER_TURN, TurnRunReport
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.worker_pool import WorkerPool
+from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.procrastinate_jobs import (
+    ProcrastinateJobQueue,
+    add_job_queue_options,
+)
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
+from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN, TurnRunReport
 
 ONE = "default/helper/one"
 AT_ONCE = 16

@@ -40,17 +40,17 @@ from benchmarks.harness import Report, finish, head, parser, progress, skip
 from benchmarks.serve_crew import CHANNEL, Place, begin, opened, preload
 from benchmarks.serve_troubles import Asked, Troubled, fates, repeated, unrecorded
 from benchmarks.turn_crash import twice
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import make_text_message
 from trimtab.errors import StoreUnavailable
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import make_text_message
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing.server import serve_simulated_provider
 from trimtab.testing.server.script import SimulatorScript
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
-from trimtab_serve.queue.inbound_outbound import InboundMessage, ReplyRoute
-from trimtab_serve.queue.postgres import PostgresMessageQueue
-from trimtab_serve.replies import extract_assistant_text
-from trimtab_serve.service import AgentService
+from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.service.replies import extract_assistant_text
+from trimtab_serve.service.service import AgentService
 
 SEED = 8
 WORKERS = 4

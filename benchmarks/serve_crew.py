@@ -26,13 +26,13 @@ from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.postgres.worker_pool import WorkerPool, WorkerPoolTimings
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
-from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.process.worker_pool import WorkerPool, WorkerPoolTimings
+from trimtab_serve.queue.messages import OutboundMessage
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 
 MODEL = "claude-sonnet-4-6"
 CHANNEL = "phone"

@@ -61,10 +61,10 @@ from benchmarks.load.served import (
     processes,
 )
 from benchmarks.load.talk import Talk, judged, names, spread
-from trimtab.log.event import ModelCall, TurnProgressRecord, dump_event_line
+from trimtab.engine.log.event import ModelCall, TurnProgressRecord, dump_event_line
 from trimtab.stores.postgres.migrations import apply_pending_migrations
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
-from trimtab_serve.session_cache import MAX_OPEN_SESSIONS
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.service.session_cache import MAX_OPEN_SESSIONS
 
 LANES = ("files", "postgres", "steady")
 SESSIONS = {"full": 2_000, "quick": 40}

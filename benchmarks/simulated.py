@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from benchmarks.sample_texts import GENERATED, INSTALLED
 from trimtab import DialectName, PolicyName
-from trimtab.log.event import Event, ModelCall
+from trimtab.engine.log.event import Event, ModelCall
 from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
 from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
-from trimtab.providers.protocol_and_failures import Provider
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store

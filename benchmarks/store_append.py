@@ -29,8 +29,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from benchmarks.harness import finish, head, parser, progress, skip
-from trimtab.log.event import Event, MessageAdded, Size, dump_event_line
-from trimtab.log.message import Message, Text
+from trimtab.engine.log.event import Event, MessageAdded, Size, dump_event_line
+from trimtab.engine.log.message import Message, Text
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 

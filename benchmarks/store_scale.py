@@ -42,11 +42,11 @@ from typing import Any
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.long_session import create, lead, turn
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
-from trimtab.log.event import Event
+from trimtab.engine.log.event import Event
+from trimtab.engine.window.checkpoint import snapshot_to_json
 from trimtab.session import Session
 from trimtab.stores.base import Store
 from trimtab.stores.postgres.migrations import apply_pending_migrations
-from trimtab.window.checkpoint import snapshot_to_json
 
 SMALL = 1_000
 LARGE = 1_000_000

@@ -38,14 +38,14 @@ from typing import Any
 
 from benchmarks import simulated
 from benchmarks.harness import Report, progress, run
-from trimtab.log.event import Edit, MessageAdded, SummaryAttempt
+from trimtab.engine.log.event import Edit, MessageAdded, SummaryAttempt
+from trimtab.engine.summaries.format import format_sections, parse_sections, split_summary
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.protocol_and_failures import Provider
+from trimtab.providers.base import Provider
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.turn import run_turn
 from trimtab.stores.files import FileStore
-from trimtab.summaries.format import format_sections, parse_sections, split_summary
 from trimtab.testing.server import ServedSimulator, serve_simulated_provider
 
 TURNS = {"full": 500, "quick": 300}

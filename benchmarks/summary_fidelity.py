@@ -34,31 +34,27 @@ from benchmarks import corpus, llama_server, summary_model
 from benchmarks.harness import Report, finish, head, no_corpus, parser, progress, skip, table
 from benchmarks.peers import envs
 from benchmarks.probes import Case, Probe, cases, told
-from trimtab.catalog import resolve_model_info
-from trimtab.recall.search_ranking import (
+from trimtab.engine.recall.search import (
     get_message_search_text,
     rank_scored_positions,
     score_query_words,
     split_index_words,
     split_query_words,
 )
-from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES, format_best_snippets
-from trimtab.replay.readers import read_recordings
-from trimtab.replay.recorded_conversation_selection import (
-    CorpusHalf,
-    RecordedConversation,
-    assign_corpus_halves,
-)
-from trimtab.summaries.extract import extract_summary
-from trimtab.summaries.format import (
+from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES, format_best_snippets
+from trimtab.engine.summaries.extract import extract_summary
+from trimtab.engine.summaries.facts import add_verbatim_list
+from trimtab.engine.summaries.format import (
     DEFAULT_LIST_TOKENS,
     LIST_SHARE_OF_REPLACED,
     MAX_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
     compute_list_cap,
 )
-from trimtab.summaries.needed_and_invented_facts import add_verbatim_list
-from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
+from trimtab.engine.tokens.counter import TokenCounter, make_piecewise_counter
+from trimtab.models.catalog import resolve_model_info
+from trimtab.replay.readers import read_recordings
+from trimtab.replay.selection import CorpusHalf, RecordedConversation, assign_corpus_halves
 
 MODEL = "claude-sonnet-4-5"
 """Whose tokens are counted, as estimated."""

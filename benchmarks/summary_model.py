@@ -18,11 +18,11 @@ from benchmarks import llama_server
 from benchmarks.harness import progress
 from benchmarks.peers import envs
 from benchmarks.probes import Case, told
-from trimtab.log.message import Message, ToolResult
+from trimtab.engine.log.message import Message, ToolResult
+from trimtab.engine.summaries.format import compute_list_cap
+from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.providers.openai import OpenAIChatProvider
 from trimtab.session.summariser import Summariser, SummaryResult, make_summary
-from trimtab.summaries.format import compute_list_cap
-from trimtab.tokens.counter import TokenCounter
 
 MODEL = "SmolLM2-135M-Instruct"
 WINDOW = 8_192

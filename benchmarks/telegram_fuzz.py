@@ -41,17 +41,17 @@ from starlette.applications import Starlette
 
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, finish, head, parser, progress
-from trimtab.log.event import MessageAdded
+from trimtab.engine.log.event import MessageAdded
 from trimtab.testing import MemoryStore
 from trimtab.testing.server.local_server import build_socket_url, open_local_socket
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec
 from trimtab_serve.channels.telegram import TelegramChannel
-from trimtab_serve.cli.serve.channel_creation_and_reply_routing import map_channel_senders
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.process.wiring import map_channel_senders
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 from trimtab_serve.testing.memory_queue import MemoryQueue
 from trimtab_serve.testing.telegram import (
     ServedTelegramSimulator,

@@ -30,10 +30,10 @@ from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec
 from trimtab_serve.channels.telegram import TelegramChannel
 from trimtab_serve.channels.utf16 import max_prefix_length
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 from trimtab_serve.testing.memory_queue import MemoryQueue
 from trimtab_serve.testing.telegram import TelegramSimulator, serve_simulated_telegram
 

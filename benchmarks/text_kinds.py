@@ -28,14 +28,14 @@ from typing import Any
 from benchmarks import exact_tokenizers, sample_texts
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from trimtab import CannotFit, Context, fit
-from trimtab.tokens.byte_class_weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
-from trimtab.tokens.counter import (
+from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
     encode_byte_class_pairs,
     encode_utf8_as_sent,
     make_piecewise_counter,
 )
-from trimtab.tokens.odd_text import sum_bytes
+from trimtab.engine.tokens.odd_text import sum_bytes
+from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 KINDS = 200

@@ -7,8 +7,8 @@ MESSAGE_OVERHEAD for each that the estimate has; mixed contexts and single texts
 providers really add is not known offline, and no provider's own usage is compared here.
 
 A margin is what must be added to an estimate so that 99.9 % are not too low. Single texts are those
-of 400 characters or more. The margins in tokens/counter.py come from the full run: --quick sees too
-few texts for a 99.9th percentile and leaves Claude's families out.
+of 400 characters or more. The margins in engine/tokens/counter.py come from the full run: --quick
+sees too few texts for a 99.9th percentile and leaves Claude's families out.
 
 No weight was fitted to the held-out side, but the classes and the penalty of the estimator were
 chosen while looking at it (its generated texts have been drawn anew since), and the floor was
@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.tokens import counter
+from trimtab.engine.tokens import counter
 
 Count = Callable[[str], int]
 Margins = dict[str, float]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.providers.protocol_and_failures import TRANSIENT_KINDS
+from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab.testing.server import (
     OVERFLOW_FAULTS,
     PROVIDER_FAULTS,

@@ -39,10 +39,10 @@ from benchmarks.crash.writer import Process, Tell
 from benchmarks.harness import Report, progress, run
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
 from trimtab import DialectName, check
-from trimtab.log.event import Event, MessageAdded
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
 from trimtab.providers.openai import OpenAIChatProvider
-from trimtab.providers.protocol_and_failures import Provider
 from trimtab.session import Session
 from trimtab.session.events import TextDelta, TurnEvent
 from trimtab.session.tools import Tool, ToolInvocation

@@ -45,8 +45,8 @@ from benchmarks.harness import Report, progress, run
 from benchmarks.server_cost import Backends
 from benchmarks.simulated import tool, user_text
 from benchmarks.store_places import Files, Postgres, no_server, place
-from trimtab.log.event import dump_event_line
-from trimtab.log.message import make_text_message
+from trimtab.engine.log.event import dump_event_line
+from trimtab.engine.log.message import make_text_message
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
@@ -57,16 +57,16 @@ from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
-from trimtab_serve.postgres.worker_pool import WorkerPool
-from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab_serve.queue.postgres import PostgresMessageQueue
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
-from trimtab_serve.service import AgentService
-from trimtab_serve.sqlite.database import SqliteDatabase
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.process.worker_pool import WorkerPool
+from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.queue.sqlite.database import SqliteDatabase
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 
 MODEL = "claude-sonnet-4-6"
 SESSIONS = {"full": 64, "quick": 16}

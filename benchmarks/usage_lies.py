@@ -25,8 +25,8 @@ from typing import Any
 
 from benchmarks import exact_tokenizers, harness
 from trimtab import Context
-from trimtab.policy.planning.plan import Decision, Plan
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.policy.planning.plan import Decision, Plan
+from trimtab.engine.policy.presets import POLICY_NAMES
 
 WINDOW = 24_000
 CUTS_AT = 4_096

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.conversations import PROSE, user
 from trimtab import Context
-from trimtab.log.event import Edit, ModelCall
+from trimtab.engine.log.event import Edit, ModelCall
 
 
 class Clock:

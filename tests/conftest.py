@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from trimtab.tokens import counter
+from trimtab.engine.tokens import counter
 
 pytest_plugins = ["tests.lanes"]
 

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _notice(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in STARTS and _running and "process" not in _running[0].keywords:
+    if event in STARTS and _running and _running[0].get_closest_marker("process") is None:
         what = arguments[0] if arguments and isinstance(arguments[0], str) else event
         program = os.path.basename(what)  # noqa: PTH119 - runs inside an audit hook
         if program not in INCIDENTAL:
@@ -95,7 +95,7 @@ def lane_of(item: pytest.Item) -> str:
     """The lane it belongs to; what needs several is in the last of them."""
     held = ("soak", "postgres", "process", "slow")
     names = dict(zip(held, reversed(LANES), strict=False))
-    return next((names[each] for each in held if each in item.keywords), next(iter(LANES)))
+    return next((names[each] for each in held if item.get_closest_marker(each)), next(iter(LANES)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

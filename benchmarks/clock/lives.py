@@ -11,10 +11,10 @@ from typing import Protocol
 
 from benchmarks.clock.expected import Span, Wanted, expected
 from trimtab.stores.files import FileStore
-from trimtab_serve.queue.inbound_outbound import InboundMessage
-from trimtab_serve.queue.postgres import PostgresMessageQueue
+from trimtab_serve.queue.messages import InboundMessage
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.postgres import PostgresScheduleStore
 from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.runner import ScheduleRunner

@@ -14,8 +14,8 @@ from benchmarks.crash.look import Open, copy_of, looked, prepared
 from benchmarks.crash.points import Points, modes_of
 from benchmarks.crash.writer import LARGE, Process, Tell, create, lead, told
 from benchmarks.harness import progress
-from trimtab.log.event import Event, MessageAdded, Size
-from trimtab.log.message import make_text_message
+from trimtab.engine.log.event import Event, MessageAdded, Size
+from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore

@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.crash.ledger import Ledger, Ledgers
 from benchmarks.crash.writer import Process, Tell, create, told
 from trimtab.context import Context
+from trimtab.engine.log.event import MessageAdded, dump_event_line
 from trimtab.errors import LogDamaged, SessionNotFound
-from trimtab.log.event import MessageAdded, dump_event_line
 from trimtab.session import Session
 from trimtab.stores.base import Store
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
-from trimtab.log.event import Event, dump_event_line
+from trimtab.engine.log.event import Event, dump_event_line
 from trimtab.session import Session
 from trimtab.stores.base import Store
 

@@ -24,15 +24,15 @@ from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.postgres.worker_pool import WorkerPool
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
-from trimtab_serve.queue.postgres import PostgresMessageQueue
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
-from trimtab_serve.service import AgentService
-from trimtab_serve.session_cache import MAX_OPEN_SESSIONS
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.process.worker_pool import WorkerPool
+from trimtab_serve.queue.messages import OutboundMessage
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
+from trimtab_serve.service.session_cache import MAX_OPEN_SESSIONS
 
 AT_ONCE = 32
 """Turns side by side on files."""

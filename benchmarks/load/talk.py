@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby, pairwise
 from statistics import quantiles
 
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import make_text_message
 from trimtab.errors import SessionNotFound
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import make_text_message
 from trimtab.stores.base import Store
-from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab_serve.replies import extract_assistant_text
+from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.service.replies import extract_assistant_text
 
 CHANNEL = "phone"
 ASKS = "Question"

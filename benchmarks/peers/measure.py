@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.catalog import resolve_model_info
 from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
-from trimtab.log.message import Message
+from trimtab.engine.log.message import Message
+from trimtab.engine.tokens.counter import (
+    make_piecewise_counter,
+    measure_message_parts,
+    measure_request_head,
+)
+from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference
 from trimtab.replay.runner import (
     MAX_REFETCH_TOKENS,
@@ -27,11 +31,7 @@ from trimtab.replay.runner import (
     ReplayedCall,
     estimate_message_times,
 )
-from trimtab.tokens.counter import (
-    make_piecewise_counter,
-    measure_message_parts,
-    measure_request_head,
-)
+from trimtab.replay.selection import RecordedConversation
 
 MODEL = "claude-sonnet-4-5"
 WINDOW = 200_000

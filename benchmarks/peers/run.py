@@ -28,9 +28,9 @@ from benchmarks.peers.measure import NAIVE, Material, PeerFailed, Told, Worker
 from benchmarks.peers.setups import CHECK, OWN, PEERS, QUICK, PeerSetup
 from benchmarks.recorded import held_out
 from trimtab.replay.billing import ProviderPricing, list_billed_providers
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import (
     SetupResult,
     compute_call_cost_in_input_tokens,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.policy.auto import build_auto_policy
-from trimtab.policy.config import parse_policy_config
+from trimtab.engine.policy.auto import build_auto_policy
+from trimtab.engine.policy.config import parse_policy_config
 from trimtab.replay.runner import ReplaySetup
 
 WINDOW = 200_000

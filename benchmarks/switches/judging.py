@@ -11,12 +11,8 @@ from benchmarks.switches.models import Target
 from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses
 from tests.adversary.speech import made_with
 from trimtab import check
-from trimtab.testing.server import (
-    anthropic_rules,
-    openai_chat_rules,
-    openai_responses_rules_and_state,
-)
-from trimtab.testing.server.openai_responses_rules_and_state import StoredResponses
+from trimtab.testing.server import anthropic_rules, openai_chat_rules, openai_responses
+from trimtab.testing.server.openai_responses import StoredResponses
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import ProviderRefusal
 
@@ -64,9 +60,7 @@ class Court:
                 )
             else:
                 whole = self.kept.expand_request(request)
-                openai_responses_rules_and_state.validate_responses_request(
-                    request, whole, self.kept, options
-                )
+                openai_responses.validate_responses_request(request, whole, self.kept, options)
         except ProviderRefusal as refused:
             return [str(refused)]
         return []

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from typer.testing import CliRunner
 
-from tests.serve.cli.serve.processes import Serving, serving, write_agent
+from tests.serve.process.processes import Serving, serving, write_agent
 from trimtab.cli.app import app
 from trimtab.testing import serve_simulated_provider
 from trimtab.testing.server.simulator import ProviderSimulator

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.serve.agent.tools.toolboxes import call
-from tests.serve.served_agents import until
+from tests.serve.service.served_agents import until
 from trimtab.session.tools import Tool
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.agent.tools.permissions.rules import decline_unattended

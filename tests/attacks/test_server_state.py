@@ -18,7 +18,7 @@ from tests.attacks.target import PROVIDER_KEY, Target, attacked, until
 from tests.cli.running import trimtab
 from tests.stores.folders import holding
 from trimtab.errors import StoreError
-from trimtab_serve.sqlite.database import SqliteDatabase
+from trimtab_serve.queue.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.process
 

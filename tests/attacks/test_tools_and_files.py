@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.attacks.target import PROVIDER_KEY, Target, attacked
 from tests.cli.running import trimtab
 from tests.serve.agent.tools.shell_lines import OPERATORS
-from tests.serve.cli.serve.processes import write_agent
+from tests.serve.process.processes import write_agent
 from trimtab.cli.app import app
 from trimtab_serve.agent.tools.mcp import assign_mcp_tool_names
 from trimtab_serve.agent.tools.permissions.rules import PermissionRules, decide_permission

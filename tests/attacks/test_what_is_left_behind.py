@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.attacks.target import Target, attacked
-from tests.serve.postgres import databases
+from tests.serve.queue.postgres import databases
 from tests.stores.folders import holding
 from trimtab.cli.app import app
 

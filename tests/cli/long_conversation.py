@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.conversations import calls, prose, result, said, ticking, user
 from trimtab.cli.app import app
-from trimtab.log.event import dump_canonical_json
+from trimtab.engine.log.event import dump_canonical_json
 from trimtab.session import Session
 
 TURNS = 40

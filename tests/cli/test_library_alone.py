@@ -16,8 +16,8 @@ from trimtab.stores.files import FileStore
 USERS = (
     "trimtab.cli",
     "trimtab.cli.app",
-    "trimtab.cli.local_agent_store_location",
-    "trimtab.cli.session.export_import_fork_erase_delete",
+    "trimtab.cli.local_agent",
+    "trimtab.cli.session.changes",
 )
 
 

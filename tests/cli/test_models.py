@@ -16,7 +16,7 @@ CACHE_LINE = (
 
 @pytest.fixture(autouse=True)
 def november(monkeypatch):
-    monkeypatch.setattr("trimtab.catalog.time.time", lambda: NOVEMBER)
+    monkeypatch.setattr("trimtab.models.catalog.time.time", lambda: NOVEMBER)
 
 
 def models(*words, status=0):

@@ -17,7 +17,7 @@ from tests.conversations import prose, ticking, user
 from tests.pictures import PNG_TEXT, png
 from trimtab.cli.session.display import print_session_list, print_session_view
 from trimtab.cli.session.view_data import build_session_view
-from trimtab.log.event import dump_canonical_json
+from trimtab.engine.log.event import dump_canonical_json
 from trimtab.session import Session
 from trimtab.stores.base import SessionListEntry
 from trimtab.stores.files import FileStore
@@ -248,7 +248,7 @@ def test_a_search_without_a_match_says_so(kept):
 
 def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
     def mine(window, budget):
-        from trimtab.policy.planning.plan import Decision
+        from trimtab.engine.policy.planning.plan import Decision
 
         return Decision()
 

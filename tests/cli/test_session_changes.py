@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.long_conversation import HIDDEN, answer, session
 from trimtab.cli.store_command import ProgressStatus, show_progress_if_slow
-from trimtab_serve.cli.chat.history_file import locate_history_file
 from trimtab_serve.cli.chat.line_input import open_input_history
+from trimtab_serve.forgetting.history_file import locate_history_file
 
 
 @contextmanager

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 HEAVY = {
     *("rich", "matplotlib", "yaml", "prompt_toolkit", "anthropic", "openai", "mcp"),
     *("psycopg", "fastapi", "starlette", "uvicorn", "asyncio"),
-    *("trimtab.session", "trimtab.window.window"),
+    *("trimtab.session", "trimtab.engine.window.window"),
 }
 # typer checks arguments with pydantic, so it is there as soon as one is read; not before.
 LOADED = """

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from trimtab.cli.stderr_messages import print_error_for_exit
-from trimtab.cli.terminal_text_format import wrap_for_terminal, wrap_text
+from trimtab.cli.text_format import wrap_for_terminal, wrap_text
 
 TOLD = "session.context.trigger is 32000 here; write 32000 per million, and never break a word"
 

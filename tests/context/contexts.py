@@ -9,7 +9,7 @@ from tests.replies import (
     MODELS,
 )
 from trimtab import Context
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 USAGE = Usage(input=100, output=7, cache_read=50)

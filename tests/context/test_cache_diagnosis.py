@@ -8,9 +8,9 @@ import pytest
 
 from tests.lazy import anthropic, openai
 from trimtab import Context, DialectName
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
+from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.testing.server import serve_simulated_provider
-from trimtab.tokens.usage_cost_usd import compute_cost_usd
 
 CLAUDE, GPT = "claude-sonnet-4-6", "gpt-5.6"
 PROMPT = "You answer briefly and you know this by heart. " * 400

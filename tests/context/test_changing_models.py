@@ -6,7 +6,7 @@ import pytest
 
 from tests.adversary.texts import png
 from trimtab import Context, check
-from trimtab.model_families import detect_model_family
+from trimtab.models.families import detect_model_family
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}

@@ -13,8 +13,8 @@ from tests.conversations import (
 )
 from tests.snapshots import snapshot
 from trimtab import Context, DialectName
-from trimtab.log.event import Settings, Size
-from trimtab.log.message import Message, Text
+from trimtab.engine.log.event import Settings, Size
+from trimtab.engine.log.message import Message, Text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trimtab import Context, DialectName
-from trimtab.log.event import Edit, Rewind
+from trimtab.engine.log.event import Edit, Rewind
 
 Wire = dict[str, Any]
 MODELS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import pictures
 from trimtab import Context
-from trimtab.window.window import Window
+from trimtab.engine.window.window import Window
 
 
 def long_talk(messages):

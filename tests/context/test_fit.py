@@ -7,7 +7,7 @@ import pytest
 
 from tests.conversations import calls, prose, result, said, system, user
 from trimtab import CannotFit, ContextReport, check, fit
-from trimtab.log.event import Edit, ToolResultRepair
+from trimtab.engine.log.event import Edit, ToolResultRepair
 
 BIG: dict[str, Any] = {"model": "gpt-4o", "context_window": 1_000_000}
 SMALL: dict[str, Any] = {

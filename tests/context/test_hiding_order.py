@@ -20,7 +20,7 @@ from tests.context.user_texts import (
 )
 from tests.pictures import png, text
 from trimtab import CannotFit
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.policy.presets import POLICY_NAMES
 
 QUESTION = "Which of the replicas lags, and since when?"
 MOST = 60

@@ -16,8 +16,8 @@ from tests.context.contexts import READ
 from tests.conversations import calls, chat, claude, contents, said, user
 from tests.lazy import openai
 from trimtab import Context, fit
-from trimtab.dialects.caller_message_reading import copy_message, to_plain_dict
-from trimtab.log.message import Message, OpaqueBlock, Text
+from trimtab.dialects.reading import copy_message, to_plain_dict
+from trimtab.engine.log.message import Message, OpaqueBlock, Text
 
 pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")
 JSON = "it must be JSON: a text, a number, True, False, None, a list or a mapping"

@@ -6,7 +6,7 @@ from tests.combinations import in_pairs
 from tests.context.user_texts import filler, numbers, tokens, told
 from tests.conversations import calls, result, said, ticking, user
 from trimtab import Context, check
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.policy.presets import POLICY_NAMES
 
 WINDOW = 16_000
 DIALECTS = ("openai_chat", "openai_responses")

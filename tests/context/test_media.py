@@ -6,8 +6,8 @@ import pytest
 
 from tests.pictures import JPEG_TEXT, PDF_TEXT, PNG_TEXT, png, text
 from trimtab import Context, fit
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import Media, Message
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import Media, Message
 
 CUT = text(png()[:20])
 

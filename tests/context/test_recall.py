@@ -17,8 +17,8 @@ from tests.replies import (
     result,
 )
 from trimtab import Context, ErasedError, check
-from trimtab.log.event import Edit, Pin
-from trimtab.log.message import Message, ToolCall
+from trimtab.engine.log.event import Edit, Pin
+from trimtab.engine.log.message import Message, ToolCall
 
 
 def test_recall_tools_are_there_from_the_first_call_or_never():

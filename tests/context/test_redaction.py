@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from trimtab.log.message import (
+from trimtab.engine.log.message import (
     Media,
     Message,
     OpaqueBlock,
@@ -11,7 +11,7 @@ from trimtab.log.message import (
     ToolResult,
     make_text_message,
 )
-from trimtab.redaction import REDACTION_PATTERNS, redacted_message, redactor
+from trimtab.engine.log.redaction import REDACTION_PATTERNS, redacted_message, redactor
 
 NAMES = redactor(*REDACTION_PATTERNS)
 

@@ -9,9 +9,9 @@ import pytest
 from tests.context.contexts import READ
 from tests.conversations import chat, said, user
 from trimtab import Context, PolicyLimits, check, fit
-from trimtab.log.call_failure import FAILURE_KINDS
-from trimtab.log.event import Settings
-from trimtab.providers.protocol_and_failures import FailureKind
+from trimtab.engine.log.call_failure import FAILURE_KINDS
+from trimtab.engine.log.event import Settings
+from trimtab.providers.base import FailureKind
 
 
 class Wrong(NamedTuple):

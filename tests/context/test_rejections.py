@@ -5,9 +5,9 @@ import pytest
 from tests.conversations import calls, chat, claude, prose, said, texts, user
 from tests.pictures import PNG_TEXT, png, text
 from trimtab import Context, check
-from trimtab.log.event import Edit, MessageAdded
-from trimtab.log.message import Media, Message, Text, ToolResult
-from trimtab.policy.provider_rejections import REJECTED_REASON, find_first_entry_of_user_undo
+from trimtab.engine.log.event import Edit, MessageAdded
+from trimtab.engine.log.message import Media, Message, Text, ToolResult
+from trimtab.engine.policy.rejections import REJECTED_REASON, find_first_entry_of_user_undo
 
 IMAGE = "Could not process image"
 POLICY = "Output blocked by content filtering policy"

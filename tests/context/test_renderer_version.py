@@ -6,11 +6,11 @@ import pytest
 
 from tests.conversations import user
 from trimtab import Context
+from trimtab.engine.log.event import Settings
+from trimtab.engine.window.window import Window
 from trimtab.errors import NewerLogError
-from trimtab.log.event import Settings
 from trimtab.session import Session
 from trimtab.testing import MemoryStore
-from trimtab.window.window import Window
 
 NEWER = (
     r"the settings at event 1 have renderer version 2; this release knows up to 1: upgrade trimtab"
@@ -21,7 +21,7 @@ NEWER = (
 def of_version_2(monkeypatch):
     """A release whose renderer has another version."""
     monkeypatch.setattr("trimtab.options.RENDERER_VERSION", 2)
-    monkeypatch.setattr("trimtab.window.window.RENDERER_VERSION", 2)
+    monkeypatch.setattr("trimtab.engine.window.window.RENDERER_VERSION", 2)
 
 
 def renderers(context: Context) -> list[int]:
@@ -56,7 +56,7 @@ async def test_a_newer_renderer_is_refused_before_anything_is_written(monkeypatc
     store = MemoryStore()
     with monkeypatch.context() as newer:
         newer.setattr("trimtab.options.RENDERER_VERSION", 2)
-        newer.setattr("trimtab.window.window.RENDERER_VERSION", 2)
+        newer.setattr("trimtab.engine.window.window.RENDERER_VERSION", 2)
         session = await Session.create(store, "s", model="gpt-4o")
         await session.add(user("Hello."))
         await session.checkpoint()

@@ -28,7 +28,7 @@ from tests.replies import (
     stream,
 )
 from trimtab import CannotFit, Context, DialectName, check
-from trimtab.log.event import MessageAdded, Usage
+from trimtab.engine.log.event import MessageAdded, Usage
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

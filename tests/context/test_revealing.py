@@ -17,9 +17,9 @@ from tests.conversations import (
     user,
 )
 from trimtab import Context
-from trimtab.log.event import Edit
-from trimtab.policy.planning.plan import Decision, Plan
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.planning.plan import Decision, Plan
+from trimtab.engine.policy.presets import POLICY_NAMES
 
 
 def busy(policy="layered", **options) -> Context:

@@ -26,9 +26,9 @@ from tests.replies import (
     claude_reply,
 )
 from trimtab import CannotFit, Context, ErasedError, PolicyName, check
+from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
+from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.errors import HistoryNotInMemory
-from trimtab.log.event import CallOutcome, Edit, ModelCall, Usage
-from trimtab.policy.planning.plan import Decision, Plan
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():

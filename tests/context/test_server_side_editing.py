@@ -9,7 +9,7 @@ import pytest
 
 from tests.lazy import anthropic, openai
 from trimtab import Context
-from trimtab.log.event import CallOutcome, Edit
+from trimtab.engine.log.event import CallOutcome, Edit
 from trimtab.testing.server import serve_simulated_provider
 
 CLAUDE, GPT = "claude-sonnet-4-6", "gpt-5.2"

@@ -17,7 +17,7 @@ import pytest
 
 from tests.lazy import anthropic, openai
 from trimtab import CannotFit, Context, DialectName, check, fit
-from trimtab.log.event import CallOutcome, Edit, Rewind
+from trimtab.engine.log.event import CallOutcome, Edit, Rewind
 from trimtab.testing.server import serve_simulated_provider
 
 CLAUDE, GPT, REASONER = "claude-sonnet-4-6", "gpt-4o", "gpt-5.2"

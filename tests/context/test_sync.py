@@ -12,8 +12,8 @@ from tests.replies import (
     claude_reply,
 )
 from trimtab import fit
-from trimtab.log.event import Rewind
-from trimtab.log.message import Message, Text, ToolResult
+from trimtab.engine.log.event import Rewind
+from trimtab.engine.log.message import Message, Text, ToolResult
 
 
 def test_sync_appends_what_is_new_and_nothing_else():

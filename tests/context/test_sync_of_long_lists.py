@@ -10,8 +10,8 @@ import pytest
 from tests.conversations import calls, prose, result, said, user
 from trimtab import Budget, Context, Decision, DialectName, PolicyName, WindowView
 from trimtab.dialects import known_history
-from trimtab.log.event import Edit, Rewind
-from trimtab.tokens.counter import with_recomputed_size
+from trimtab.engine.log.event import Edit, Rewind
+from trimtab.engine.tokens.counter import with_recomputed_size
 
 
 def long_list(rounds=60, size=2_000):

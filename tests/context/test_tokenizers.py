@@ -7,7 +7,7 @@ import pytest
 
 from tests.conversations import chat, user
 from trimtab import Context
-from trimtab.tokens.counter import EXACT_NAME_PREFIX
+from trimtab.engine.tokens.counter import EXACT_NAME_PREFIX
 
 
 def letters(text):

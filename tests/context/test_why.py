@@ -5,7 +5,7 @@ import pytest
 from tests.conversations import calls, chat, prose, said, talk, user
 from tests.conversations import result as chat_result
 from trimtab import Context, HistoryNotInMemory
-from trimtab.log.event import Edit
+from trimtab.engine.log.event import Edit
 
 
 def deciding(context: Context, op: str) -> tuple[int, float, Edit]:

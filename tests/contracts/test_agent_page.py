@@ -10,8 +10,8 @@ import pytest
 from tests.contracts.agent_page import DOCS, PAGE, SCHEMA, page
 from trimtab.providers.factory import ENDPOINT_BY_PROVIDER
 from trimtab_serve.agent.config import spec
-from trimtab_serve.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab_serve.agent.config.loader import load_agent_spec
+from trimtab_serve.agent.config.problems import AgentFileError
 from trimtab_serve.agent.config.schema import format_editor_schema, iterate_config_blocks
 
 YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)

@@ -147,6 +147,12 @@ def test_a_lazy_name_has_a_home_and_a_type():
         assert set(homes) == set(module.__all__) - {"__version__"}
 
 
+@pytest.mark.parametrize("name", ["check", "fit"])
+def test_a_module_does_not_hide_the_function_of_its_name(name):
+    importlib.import_module(f"trimtab.{name}")
+    assert callable(getattr(trimtab, name))
+
+
 def test_no_public_name_vanishes_or_appears_unnoticed():
     stored = public_names.FILE.read_text(encoding="utf-8").split()
     now = public_names.exported()

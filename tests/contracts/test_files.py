@@ -12,10 +12,7 @@ SOURCES = sorted((ROOT / "packages").rglob("*.py"))
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-CORE = (
-    *("text/", "log/", "tokens/", "summaries/", "window/", "policy/", "prompt/", "recall/"),
-    *("context.py", "catalog.py"),
-)
+CORE = ("engine/", "models/", "context.py", "options.py")
 """Whose values say what they hold."""
 
 

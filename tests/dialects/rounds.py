@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab.dialects.base import Dialect
-from trimtab.log.message import Message
-from trimtab.prompt.render import Prompt, PromptBlock
+from trimtab.engine.log.message import Message
+from trimtab.engine.prompt.render import Prompt, PromptBlock
 
 
 def rounds(messages: Sequence[Message]) -> list[list[Message]]:

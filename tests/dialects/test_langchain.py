@@ -6,8 +6,8 @@ import pytest
 
 from tests.pictures import png, text
 from trimtab import Context, fit
-from trimtab.log.event import MessageAdded
-from trimtab.request_check import check
+from trimtab.check import check
+from trimtab.engine.log.event import MessageAdded
 
 core = pytest.importorskip("langchain_core.messages", reason="langchain-core is not installed")
 

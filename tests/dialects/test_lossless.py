@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.dialects.rounds import prompt, rendered
 from tests.strategies.wire import histories
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-from trimtab.log.message import message_from_json, message_to_json
+from trimtab.engine.log.message import message_from_json, message_to_json
 
 each_dialect = pytest.mark.parametrize("name", DIALECT_NAMES)
 each_pair = pytest.mark.parametrize(

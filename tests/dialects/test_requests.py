@@ -4,7 +4,7 @@ import pytest
 
 from tests.dialects.rounds import prompt, rendered
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-from trimtab.log.message import (
+from trimtab.engine.log.message import (
     Media,
     Message,
     OpaqueBlock,
@@ -13,7 +13,7 @@ from trimtab.log.message import (
     ToolResult,
     make_text_message,
 )
-from trimtab.prompt.render import PromptBlock
+from trimtab.engine.prompt.render import PromptBlock
 
 anthropic, chat, responses = map(get_dialect, DIALECT_NAMES)
 EPHEMERAL = {"type": "ephemeral"}

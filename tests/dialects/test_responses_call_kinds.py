@@ -4,9 +4,9 @@ import pytest
 
 from trimtab import Context
 from trimtab.dialects import get_dialect
-from trimtab.log.edits import erase_message_payload
-from trimtab.log.event import ModelCall
-from trimtab.log.message import Message, Text, ToolResult
+from trimtab.engine.log.edits import erase_message_payload
+from trimtab.engine.log.event import ModelCall
+from trimtab.engine.log.message import Message, Text, ToolResult
 
 responses = get_dialect("openai_responses")
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": "select 1"}

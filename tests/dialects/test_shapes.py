@@ -8,12 +8,8 @@ import pytest
 
 from tests.lazy import anthropic, openai
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-from trimtab.dialects.caller_message_reading import (
-    detect_dialect,
-    parse_any_tool_call,
-    to_plain_dict,
-)
 from trimtab.dialects.provider_safe_values import ensure_arguments_json, parse_tool_arguments
+from trimtab.dialects.reading import detect_dialect, parse_any_tool_call, to_plain_dict
 
 
 @pytest.mark.parametrize("name", DIALECT_NAMES)

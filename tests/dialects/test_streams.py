@@ -8,8 +8,8 @@ import pytest
 
 from tests.lazy import anthropic, openai, pydantic
 from trimtab.dialects import get_dialect
-from trimtab.dialects.caller_message_reading import to_plain_dict
-from trimtab.log.event import Usage
+from trimtab.dialects.reading import to_plain_dict
+from trimtab.engine.log.event import Usage
 
 ANTHROPIC_REPLY: dict[str, Any] = {
     "id": "msg_1",

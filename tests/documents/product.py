@@ -28,8 +28,8 @@ from typing import Any, Self
 
 from trimtab import CannotFit as CannotFit
 from trimtab import Context, check, fit
+from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import parse_error_response
-from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
@@ -569,7 +569,7 @@ def counting_messages() -> Generator[Callable[[], int]]:
 
 def metrics_page() -> str:
     """What a scraper reads."""
-    from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
+    from trimtab_serve.metrics.prometheus import render_metrics
 
     return render_metrics()[0].decode()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     Event,
@@ -23,7 +23,7 @@ from trimtab.log.event import (
     Usage,
     UserPartReference,
 )
-from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 
 SIZE = Size(bytes=12, tokens=3)
 EXTRA = {"cache_control": {"type": "ephemeral"}}

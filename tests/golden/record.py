@@ -16,7 +16,7 @@ from tests.conversations import ticking
 from tests.golden import bedrock
 from tests.golden.events import EVENTS
 from trimtab import Context, DialectName
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     Edit,
     EditKind,
     ModelCall,
@@ -26,8 +26,8 @@ from trimtab.log.event import (
     dump_canonical_json,
     dump_event_line,
 )
-from trimtab.log.message import ToolCall
-from trimtab.policy.planning.plan import MessageSpan
+from trimtab.engine.log.message import ToolCall
+from trimtab.engine.policy.planning.plan import MessageSpan
 
 HERE = Path(__file__).parent
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")

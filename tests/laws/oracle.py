@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.laws.wires import plain
-from trimtab.log.edits import ERASED_PLACEHOLDER
-from trimtab.log.erase import erase_event_payload
-from trimtab.log.event import (
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
+from trimtab.engine.log.erase import erase_event_payload
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     Event,
@@ -33,8 +33,8 @@ from trimtab.log.event import (
     ToolResultRepair,
     UserPartReference,
 )
-from trimtab.log.long_output_excerpts import render_kept_pieces
-from trimtab.log.message import (
+from trimtab.engine.log.excerpts import render_kept_pieces
+from trimtab.engine.log.message import (
     MODEL_FAMILY_KEY,
     Media,
     Message,
@@ -47,13 +47,13 @@ from trimtab.log.message import (
     message_from_json,
     message_to_json,
 )
-from trimtab.tokens.counter import (
+from trimtab.engine.tokens.counter import (
     TokenCounter,
     measure_message_parts,
     measure_part,
     measure_request_head,
 )
-from trimtab.window.user_words import USER_WORDS_HEADER
+from trimtab.engine.window.user_words import USER_WORDS_HEADER
 
 _HALF = re.compile(r"\\ud800")
 """The half of a pair that the lives know."""

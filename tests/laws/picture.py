@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.context import Context
-from trimtab.log.edits import apply_edit_to_part
-from trimtab.log.message import make_text_message
-from trimtab.tokens.counter import measure_message_parts, measure_part
-from trimtab.window.entries_rounds_groups import CallResultPair, Entry, Group
-from trimtab.window.window import Window
+from trimtab.engine.log.edits import apply_edit_to_part
+from trimtab.engine.log.message import make_text_message
+from trimtab.engine.tokens.counter import measure_message_parts, measure_part
+from trimtab.engine.window.structure import CallResultPair, Entry, Group
+from trimtab.engine.window.window import Window
 
 
 def _plain(window: Window) -> dict[str, Any]:

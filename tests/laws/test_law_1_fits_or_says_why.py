@@ -24,11 +24,11 @@ from tests.laws.wires import said
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
-from trimtab.log.event import CallOutcome, Edit, Event, ModelCall, Settings
-from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
-from trimtab.policy.budget import PRESETS_HIDING_ON_REFUSAL
-from trimtab.policy.presets import POLICY_NAMES
-from trimtab.tokens.counter import (
+from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Settings
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.engine.tokens.counter import (
     TokenCounter,
     measure_message_parts,
     measure_part,

@@ -10,8 +10,8 @@ from tests.laws.wires import paired, pieces
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
 from trimtab.dialects import get_dialect
-from trimtab.log.edits import ERASED_PLACEHOLDER
-from trimtab.log.message import Message, Text, ToolCall
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
+from trimtab.engine.log.message import Message, Text, ToolCall
 
 
 def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> None:

@@ -12,9 +12,9 @@ from tests.laws.wires import NOTHING, Piece, pieces
 from tests.laws.wires import said as said_in
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
-from trimtab.log.edits import ERASED_PLACEHOLDER
-from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
-from trimtab.policy import guard, hiding_after_provider_error
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
+from trimtab.engine.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
+from trimtab.engine.policy import guard, overflow
 
 SIGN = re.compile(
     r"\[(truncated: kept \S+ ~\d+ of ~\d+ tokens \(\w+\)"
@@ -28,7 +28,7 @@ SIGN = re.compile(
     re.DOTALL,
 )
 
-MAY_HIDE = (guard.OVER_LIMIT_REASON, hiding_after_provider_error.OVERFLOW_REASON, "wild")
+MAY_HIDE = (guard.OVER_LIMIT_REASON, overflow.OVERFLOW_REASON, "wild")
 """What goes before a wish to see something: the limit, and a policy of one's own."""
 
 

@@ -10,7 +10,7 @@ from tests.laws.oracle import breaks
 from tests.laws.wires import blocks
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Step, Story, stories
-from trimtab.log.event import Event
+from trimtab.engine.log.event import Event
 
 
 @dataclass(frozen=True, kw_only=True)

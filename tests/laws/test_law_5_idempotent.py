@@ -28,9 +28,9 @@ from tests.strategies.logs import (
     stories,
 )
 from trimtab import CannotFit, RequestPreview
-from trimtab.log.event import Edit, Event, dump_canonical_json
-from trimtab.policy.provider_rejections import REJECTED_REASON
-from trimtab.tokens.counter import measure_part
+from trimtab.engine.log.event import Edit, Event, dump_canonical_json
+from trimtab.engine.policy.rejections import REJECTED_REASON
+from trimtab.engine.tokens.counter import measure_part
 
 
 def previews_the_next_request(life: Life) -> None:

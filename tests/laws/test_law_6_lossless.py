@@ -13,9 +13,9 @@ from tests.laws.oracle import Told, had_recall, tell
 from tests.laws.wires import pieces
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, stories
+from trimtab.engine.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
+from trimtab.engine.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
 from trimtab.errors import ErasedError
-from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
-from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
 
 NOTICE = re.compile(
     r"\[conversation truncated — \d+ older messages omitted · recall (?P<handle>\S+)\]"

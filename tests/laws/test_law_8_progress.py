@@ -10,12 +10,9 @@ from tests.laws.lives import law
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, counted_stories, stories
 from trimtab import CannotFit
-from trimtab.log.event import Edit
-from trimtab.policy.planning.plan import Plan
-from trimtab.tokens.counter import (
-    compute_input_upper_bound,
-    encode_byte_class_pairs,
-)
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.planning.plan import Plan
+from trimtab.engine.tokens.counter import compute_input_upper_bound, encode_byte_class_pairs
 
 PATIENCE = 30_000
 """Texts that one decision may count; the longest of these lives ask for some thousands, where many
@@ -62,7 +59,7 @@ def comes_to_an_end(life: Life, stream: bool, volatile: str | None) -> None:
         return encode_byte_class_pairs(text)
 
     life.patience = PATIENCE
-    with patch("trimtab.tokens.counter.encode_byte_class_pairs", encode):
+    with patch("trimtab.engine.tokens.counter.encode_byte_class_pairs", encode):
         each_pass_lowers_the_bound(life, stream, volatile)
     # What is done between two requests, such as erasing message by message, is no decision.
     life.patience = sys.maxsize

@@ -18,8 +18,8 @@ from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tok
 from tests.laws.wires import Piece, pieces
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, listings
-from trimtab.log.edits import ERASED_PLACEHOLDER
-from trimtab.log.event import (
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     Event,
@@ -33,10 +33,10 @@ from trimtab.log.event import (
     dump_canonical_json,
     dump_event_line,
 )
-from trimtab.log.message import Media, OpaqueBlock, Text
-from trimtab.policy import hiding_after_provider_error
-from trimtab.policy.provider_rejections import REJECTED_REASON as REJECTED
-from trimtab.tokens.counter import TokenCounter
+from trimtab.engine.log.message import Media, OpaqueBlock, Text
+from trimtab.engine.policy import overflow
+from trimtab.engine.policy.rejections import REJECTED_REASON as REJECTED
+from trimtab.engine.tokens.counter import TokenCounter
 
 LONG, SHORT = 400, 40
 """Tokens down to which the longest are cut, and then the oldest."""
@@ -345,7 +345,7 @@ def a_quarter_is_left_of_the_newest(
     was = sum(tokens_of_parts(before, *place[:1], counter)[place[1]] for place in newest)
     now = sum(tokens_of_parts(after, *place[:1], counter)[place[1]] for place in newest)
     assert now >= min(was, room // 4), f"{now} of {was} tokens are left in a room of {room}"
-    if any(edit.why == hiding_after_provider_error.OVERFLOW_REASON for edit in cut):
+    if any(edit.why == overflow.OVERFLOW_REASON for edit in cut):
         assert nothing_else_can_go(after, counter), "the newest message is cut before others"
 
 

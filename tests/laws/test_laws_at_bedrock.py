@@ -22,8 +22,8 @@ from tests.laws.test_law_2_pairs import erased
 from tests.laws.wires import Piece
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import BEDROCK_MODELS, Story, bedrock_stories
+from trimtab.engine.tokens.counter import measure_request_head
 from trimtab.providers.converse_format import build_converse_request
-from trimtab.tokens.counter import measure_request_head
 
 pytest.importorskip("boto3")
 

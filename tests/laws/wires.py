@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from trimtab.log.event import Settings
+from trimtab.engine.log.event import Settings
 
 Wire = Mapping[str, Any]
 START = "(conversation start)"

@@ -11,13 +11,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.conversations import prose
 from tests.session.summarised_chats import GOOD, writer
 from tests.session.turns.sessions import Hand, create, found, say
-from trimtab.log.event import ModelCall as Sent
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import ModelCall as Sent
+from trimtab.engine.log.event import Usage
 from trimtab.observe.request_ids import RequestIdLogFilter, bind_request_id
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
-from trimtab_serve.cli.serve.logging_setup import JsonLogFormatter
+from trimtab_serve.process.logging_setup import JsonLogFormatter
 
 pytestmark = pytest.mark.anyio
 

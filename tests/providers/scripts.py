@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.providers.canned import sse
 from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
 from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
-from trimtab.providers.protocol_and_failures import Provider
 
 SAID = [{"role": "user", "content": "Hi."}]
 

@@ -7,16 +7,12 @@ from contextlib import aclosing
 
 import pytest
 
+from trimtab.providers.base import ProviderError, ProviderFailureDetails, ProviderPaused
 from trimtab.providers.circuit_breaker import (
     FAILURES_TO_OPEN,
     CircuitBreaker,
     CircuitBreakers,
     with_circuit_breaker,
-)
-from trimtab.providers.protocol_and_failures import (
-    ProviderError,
-    ProviderFailureDetails,
-    ProviderPaused,
 )
 from trimtab.providers.retries import with_retries
 from trimtab.testing import ScriptedProvider

@@ -21,9 +21,9 @@ from tests.providers.canned import Answer, serving
 from tests.providers.clouds import AWS, HAIKU, MODELS, NOVA, SONNET, dialect_of, make, request_of
 from trimtab import Context
 from trimtab.dialects import get_dialect
+from trimtab.providers.base import ProviderError
 from trimtab.providers.bedrock import BedrockClaudeProvider, find_aws_credentials
 from trimtab.providers.error_parser import parse_stop_failure
-from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
 from trimtab.testing.server.clouds.aws_event_stream import encode_event
 

@@ -10,13 +10,13 @@ from tests.adversary.check_converse import check
 from tests.pictures import PDF_TEXT, PNG_TEXT
 from tests.providers.clouds import HAIKU, NOVA, make, request_of
 from trimtab import Context
+from trimtab.providers.base import ProviderError
 from trimtab.providers.converse_format import (
     ConverseStreamParser,
     build_converse_request,
     parse_converse_reply,
     split_into_events,
 )
-from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.testing.server import serve_simulated_provider
 
 pytestmark = pytest.mark.anyio

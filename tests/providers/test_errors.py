@@ -7,12 +7,12 @@ import pytest
 
 from tests.providers.other_error_texts import MALFORMED, OTHERS
 from tests.providers.overflow_texts import CHAT, CLAUDE, OVERFLOWS, anthropic
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import (
     parse_error_event,
     parse_error_response,
     parse_stop_failure,
 )
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)

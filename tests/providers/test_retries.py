@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from trimtab.providers.protocol_and_failures import (
+from trimtab.providers.base import (
     TRANSIENT_KINDS,
     FailureKind,
     ProviderError,

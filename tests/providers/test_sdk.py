@@ -15,8 +15,8 @@ from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
 from trimtab.dialects import get_dialect
 from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import ProviderError
 from trimtab.providers.openai import OpenAIChatProvider
-from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.providers.retries import with_retries
 
 pytestmark = pytest.mark.anyio
@@ -258,7 +258,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "module", ["protocol_and_failures", "error_parser", "retries", "factory", "anthropic", "openai"]
+    "module", ["base", "error_parser", "retries", "factory", "anthropic", "openai"]
 )
 def test_importing_the_providers_loads_no_sdk(module):
     code = (

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from trimtab.dialects.caller_message_reading import parse_any_system_and_history
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.dialects.reading import parse_any_system_and_history
+from trimtab.replay.selection import RecordedConversation
 
 
 def call(number: int, arguments: dict[str, Any], text: str = "") -> dict[str, Any]:

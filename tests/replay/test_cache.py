@@ -1,6 +1,6 @@
 import pytest
 
-from trimtab.catalog import resolve_model_info
+from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import (
     CacheRules,
     InputBill,

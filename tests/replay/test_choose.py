@@ -1,10 +1,7 @@
 from dataclasses import replace
 
 from tests.replay.conversations import conversation
-from trimtab.replay.recorded_conversation_selection import (
-    assign_corpus_halves,
-    select_conversations,
-)
+from trimtab.replay.selection import assign_corpus_halves, select_conversations
 
 
 def several(count: int):

@@ -4,12 +4,16 @@ import pytest
 
 from tests.conversations import chat, talk, user
 from tests.replay.conversations import conversation
-from trimtab.policy.compaction_costs import SUMMARY_PROMPT_TOKENS
+from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
+from trimtab.engine.summaries.format import (
+    REQUESTED_SUMMARY_TOKENS,
+    format_verbatim_list,
+    split_summary,
+)
 from trimtab.replay.billing import list_billed_providers
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import ReplaySetup, add_simulated_summary, replay_conversation
 from trimtab.replay.setup_costs import SUMMARY_OUTPUT_TOKENS, compute_call_cost_in_input_tokens
-from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS, format_verbatim_list, split_summary
 
 RULES = {provider.name: provider.rules for provider in list_billed_providers("claude-sonnet-4-5")}
 TALK = conversation("talk", 30, words=300)

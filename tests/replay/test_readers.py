@@ -9,9 +9,9 @@ import pytest
 
 from tests.replay.conversations import record, wires
 from trimtab import Context
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 from trimtab.replay.readers import UnreadableRecording, read_recordings
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.replay.selection import RecordedConversation
 from trimtab.session import Session
 from trimtab.stores.export import export_session
 from trimtab.testing import MemoryStore

@@ -1,5 +1,5 @@
 from tests.replay.conversations import call, result
-from trimtab.dialects.caller_message_reading import parse_any_system_and_history
+from trimtab.dialects.reading import parse_any_system_and_history
 from trimtab.replay.references import EarlierReference, find_earlier_references, find_quoted_strings
 
 

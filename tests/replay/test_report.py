@@ -5,8 +5,8 @@ import pytest
 from tests.lazy import lazy
 from tests.replay.conversations import conversation
 from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.results import ReplayStudy, build_study
 from trimtab.replay.runner import ReplaySetup, replay_all
-from trimtab.replay.study_results import ReplayStudy, build_study
 
 plots, report = lazy("trimtab.replay.plots"), lazy("trimtab.replay.report")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.serve import queues
+from tests.serve.queue import queues
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
+from trimtab.engine.log.event import Event
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import StoreUnavailable
-from trimtab.log.event import Event
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry, Store
-from trimtab.window.checkpoint import Snapshot
 
 
 class Wrapped:

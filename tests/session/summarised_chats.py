@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conversations import prose, said, user
-from trimtab.log.event import SummaryAttempt
+from trimtab.engine.log.event import SummaryAttempt
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.stores.base import Store

@@ -9,13 +9,13 @@ from tests.agents import Clock
 from tests.conversations import said, user
 from tests.session.failing_stores import Counting
 from tests.session.session_user import Worker, edits, options
-from trimtab.log.event import dump_canonical_json
-from trimtab.policy.budget import compute_max_messages_in_memory
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.log.event import dump_canonical_json
+from trimtab.engine.policy.budget import compute_max_messages_in_memory
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.engine.window.checkpoint import snapshot_to_json
 from trimtab.session import Session
 from trimtab.session.loading import MIN_CHECKPOINT_EVENTS
 from trimtab.testing import MemoryStore
-from trimtab.window.checkpoint import snapshot_to_json
 
 pytestmark = pytest.mark.anyio
 

@@ -7,8 +7,8 @@ import pytest
 from tests.conversations import user
 from tests.session.failing_stores import Wrapped
 from tests.session.session_user import Worker, bodies, options, text
+from trimtab.engine.log.event import MessageAdded, TurnProgressRecord, dump_canonical_json
 from trimtab.errors import DuplicateIdempotencyKey, StaleOwner
-from trimtab.log.event import MessageAdded, TurnProgressRecord, dump_canonical_json
 from trimtab.session import Session
 
 pytestmark = pytest.mark.anyio

@@ -11,23 +11,23 @@ from tests.conversations import user
 from tests.laws.picture import outlook
 from tests.session.failing_stores import Failing, Forgetful, Wrapped
 from tests.session.session_user import Worker, bodies, options, text
-from trimtab.errors import NewerSnapshotError, SessionNotFound, StoreUnavailable
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     MessageAdded,
     ModelCall,
     PayloadErasure,
     TurnProgressRecord,
     dump_canonical_json,
 )
-from trimtab.policy.presets import POLICY_NAMES
-from trimtab.session import Session
-from trimtab.stores.files import FileStore
-from trimtab.window.checkpoint import (
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.engine.window.checkpoint import (
     SNAPSHOT_VERSION,
     Snapshot,
     snapshot_from_json,
     snapshot_to_json,
 )
+from trimtab.errors import NewerSnapshotError, SessionNotFound, StoreUnavailable
+from trimtab.session import Session
+from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
 

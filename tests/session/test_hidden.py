@@ -5,14 +5,14 @@ import pytest
 from tests.conversations import prose, user
 from tests.session.session_user import Worker, bodies, edits, options, text, tool_use
 from trimtab import UnusableSummary
+from trimtab.engine.log.event import Edit, MessageAdded, Pin, Rewind, dump_canonical_json
+from trimtab.engine.log.message import ToolCall
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.planning.plan import Decision
+from trimtab.engine.window.window import Window
 from trimtab.errors import SessionExists
-from trimtab.log.event import Edit, MessageAdded, Pin, Rewind, dump_canonical_json
-from trimtab.log.message import ToolCall
-from trimtab.policy.budget import Budget
-from trimtab.policy.planning.plan import Decision
 from trimtab.session import Session
 from trimtab.session.session import fork_stored_session
-from trimtab.window.window import Window
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 

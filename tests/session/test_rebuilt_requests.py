@@ -19,7 +19,7 @@ from tests.session.session_user import (
     tool_use,
 )
 from trimtab import RequestChangedError, UnusableSummary
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     Pin,
     Rewind,
     Settings,
@@ -27,7 +27,7 @@ from trimtab.log.event import (
     dump_canonical_json,
     load_event_line,
 )
-from trimtab.policy.planning.plan import MessageSpan
+from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.session import Session
 
 pytestmark = pytest.mark.anyio

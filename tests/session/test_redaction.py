@@ -10,8 +10,8 @@ from tests.replies import DIALECTS, MODELS, REPLY, stream
 from tests.session.find_text_in_store import places_of
 from tests.session.session_user import Worker, bodies, options, reply, text, tool_result, tool_use
 from trimtab import Context
-from trimtab.log.event import MessageAdded, Rewind, dump_canonical_json
-from trimtab.redaction import redactor
+from trimtab.engine.log.event import MessageAdded, Rewind, dump_canonical_json
+from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
 
 pytestmark = pytest.mark.anyio

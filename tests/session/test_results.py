@@ -10,11 +10,12 @@ from tests.pictures import PNG_TEXT
 from tests.session.summarised_chats import attempts, requests, writer
 from tests.session.test_summaries import Never
 from tests.session.turns.sessions import Hand, act, create, found, of, reopened, results_in
-from trimtab.log.edits import format_result_summary_header
-from trimtab.log.event import Edit
-from trimtab.log.event import ModelCall as Called
-from trimtab.log.message import Media, Text
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.engine.log.edits import format_result_summary_header
+from trimtab.engine.log.event import Edit
+from trimtab.engine.log.event import ModelCall as Called
+from trimtab.engine.log.message import Media, Text
+from trimtab.engine.summaries.format import split_summary
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab.session.events import SummaryFinished
 from trimtab.session.model_summaries import (
     MAX_SHOWN_CHARS,
@@ -22,7 +23,6 @@ from trimtab.session.model_summaries import (
     split_result_for_summary,
 )
 from trimtab.session.summariser import Summariser
-from trimtab.summaries.format import split_summary
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,14 @@ import pytest
 
 from tests.conversations import prose, said, user
 from tests.session.summarised_chats import GOOD, attempts, requests, rolling, talk, writer
-from trimtab.log.event import Edit, MessageAdded
-from trimtab.log.message import ToolCall
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.engine.log.event import Edit, MessageAdded
+from trimtab.engine.log.message import ToolCall
+from trimtab.engine.summaries.format import (
+    REQUESTED_SUMMARY_TOKENS,
+    SUMMARY_SECTIONS,
+    split_summary,
+)
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab.session import Session, store_recall
 from trimtab.session.model_summaries import summarise_session_if_due
 from trimtab.session.summariser import (
@@ -22,7 +27,6 @@ from trimtab.session.summariser import (
     read_prompt_file,
 )
 from trimtab.stores.base import Store
-from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS, SUMMARY_SECTIONS, split_summary
 from trimtab.testing import MemoryStore, ScriptedProvider
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,12 @@ import pytest
 from tests.agents import Clock
 from tests.conversations import prose
 from tests.session.session_user import Worker, edits, options, text
+from trimtab.engine.log.event import Edit, Rewind
+from trimtab.engine.policy.planning.plan import MessageSpan
+from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import SessionNotFound
-from trimtab.log.event import Edit, Rewind
-from trimtab.policy.planning.plan import MessageSpan
-from trimtab.recall.visibility import VisibilityReason
 from trimtab.session import Session
-from trimtab.session.visibility_and_past_requests import explain_visibility
+from trimtab.session.history import explain_visibility
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 

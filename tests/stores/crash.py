@@ -18,9 +18,9 @@ from pathlib import Path
 from benchmarks.crash.sqlite_calls import wrap_sqlite_writes
 from tests.stores.events import said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
-from trimtab.log.event import Event, MessageAdded
+from trimtab.engine.log.event import Event, MessageAdded
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.stores.files import FileStore
-from trimtab.window.checkpoint import Snapshot
 
 HIDDEN = "hidden-word"
 LARGE = (HIDDEN + " ") * 10_000

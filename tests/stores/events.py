@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from trimtab.errors import PositionTaken
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     CallOutcome,
     Event,
     Fork,
@@ -19,7 +18,8 @@ from trimtab.log.event import (
     Usage,
     dump_event_line,
 )
-from trimtab.log.message import Message, Role, Text, ToolCall, ToolResult, make_text_message
+from trimtab.engine.log.message import Message, Role, Text, ToolCall, ToolResult, make_text_message
+from trimtab.errors import PositionTaken
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, Store
 
 SIZES = (Size(bytes=4, tokens=1),)

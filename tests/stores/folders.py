@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 
 from tests.stores.events import held
+from trimtab.engine.log.event import Event, dump_event_line
 from trimtab.errors import SessionNotFound
-from trimtab.log.event import Event, dump_event_line
 from trimtab.stores.base import PositionSpan
 from trimtab.stores.files import FileStore
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.log.event import Event, MessageAdded, Size, dump_event_line, event_from_json
-from trimtab.log.message import Text, ToolResult, make_text_message
+from trimtab.engine.log.event import Event, MessageAdded, Size, dump_event_line, event_from_json
+from trimtab.engine.log.message import Text, ToolResult, make_text_message
 from trimtab.stores.large_texts import (
     BLOB_THRESHOLD_BYTES,
     compress_text,

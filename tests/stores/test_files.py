@@ -13,6 +13,8 @@ import pytest
 
 from tests.stores.events import claimed, forked, held, said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.window.checkpoint import SNAPSHOT_VERSION, Snapshot
 from trimtab.errors import (
     DuplicateIdempotencyKey,
     LogDamaged,
@@ -21,14 +23,12 @@ from trimtab.errors import (
     StoreUnavailable,
     UnreleasedLogError,
 )
-from trimtab.log.event import MessageAdded
 from trimtab.session import Session
 from trimtab.stores.files import FileStore, log_reader
 from trimtab.stores.files import log_rewrite as rewriting
 from trimtab.stores.files.disk import folder_name_to_session, session_to_folder_name
 from trimtab.stores.files.log_file import INDEX_ENTRY_BYTES
 from trimtab.stores.files.snapshots import dump_snapshot_yaml, parse_snapshot_yaml
-from trimtab.window.checkpoint import SNAPSHOT_VERSION, Snapshot
 
 BATCH = [said(2, "two"), claimed(3, 4), said(4, "four", key="k")]
 

@@ -14,6 +14,7 @@ import pytest
 from tests import warm
 from tests.stores.events import held, said
 from tests.stores.folders import append, dumped, lines
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     SessionLockedByOtherProcess,
     StoreFull,
@@ -21,7 +22,6 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.stores.files import FileStore
-from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 

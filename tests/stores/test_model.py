@@ -12,6 +12,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.stores.events import claimed, held, said
 from tests.stores.places import Place
+from trimtab.engine.log.event import (
+    Event,
+    MessageAdded,
+    TurnProgressRecord,
+    dump_event_line,
+    load_event_line,
+)
+from trimtab.engine.recall.search import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     DuplicateIdempotencyKey,
     PositionTaken,
@@ -19,21 +34,6 @@ from trimtab.errors import (
     StaleOwner,
     StoreError,
 )
-from trimtab.log.event import (
-    Event,
-    MessageAdded,
-    TurnProgressRecord,
-    dump_event_line,
-    load_event_line,
-)
-from trimtab.recall.search_ranking import (
-    get_searchable_text,
-    rank_scored_positions,
-    score_query_words,
-    split_index_words,
-    split_query_words,
-)
-from trimtab.window.checkpoint import Snapshot
 
 TIMES = {"quick": 0.5, "thorough": 20}.get(os.environ.get("TRIMTAB_LAWS", ""), 1)
 EXAMPLES = {"memory": 60, "files": 60, "postgres": 15}

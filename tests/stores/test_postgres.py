@@ -18,6 +18,16 @@ from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores import places
 from tests.stores.events import call, called, claimed, held, returned, said
 from trimtab.cli.app import app
+from trimtab.engine.log.erase import erase_event_payload
+from trimtab.engine.log.event import Edit, Event
+from trimtab.engine.recall.search import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     DatabaseNotMigrated,
     DatabaseSchemaTooNew,
@@ -27,20 +37,17 @@ from trimtab.errors import (
     StoreNotWritable,
     StoreUnavailable,
 )
-from trimtab.log.erase import erase_event_payload
-from trimtab.log.event import Edit, Event
-from trimtab.recall.search_ranking import (
-    get_searchable_text,
-    rank_scored_positions,
-    score_query_words,
-    split_index_words,
-    split_query_words,
-)
 from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore, migrations
 from trimtab.stores.postgres.append import build_append_statement
 from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.postgres.escaping import (
+    compute_event_partition,
+    compute_session_uuid,
+    escape_for_text_column,
+    unescape_from_text_column,
+)
 from trimtab.stores.postgres.migrations import (
     Migration,
     apply_pending_migrations,
@@ -48,14 +55,7 @@ from trimtab.stores.postgres.migrations import (
     load_migrations,
 )
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_event_partition,
-    compute_session_uuid,
-    escape_for_text_column,
-    unescape_from_text_column,
-)
 from trimtab.testing import ScriptedProvider
-from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 

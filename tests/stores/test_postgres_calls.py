@@ -11,7 +11,7 @@ from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores.events import call, forked, outcome, said, settings
-from trimtab.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
+from trimtab.engine.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore
 from trimtab.testing import ScriptedProvider

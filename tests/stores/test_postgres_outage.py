@@ -8,12 +8,12 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from benchmarks.crash.cluster import cluster, programs
 from tests.stores.events import held, said
 from tests.stores.test_postgres import opened, somebody_waits
+from trimtab.engine.log.event import dump_event_line
 from trimtab.errors import StoreUnavailable
-from trimtab.log.event import dump_event_line
 from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.postgres.escaping import compute_session_uuid
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.session_keys_and_text_escaping import compute_session_uuid
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

@@ -16,10 +16,10 @@ from tests.stores.events import (
     returned,
     said,
 )
+from trimtab.engine.log.event import MessageAdded, TurnProgressRecord, dump_event_line
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
-from trimtab.log.event import MessageAdded, TurnProgressRecord, dump_event_line
 from trimtab.stores.base import SessionListEntry
-from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 

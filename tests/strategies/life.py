@@ -38,9 +38,9 @@ from tests.strategies.wild import wild
 from trimtab import CannotFit, Context, DialectName, PolicyLimits, PolicyName
 from trimtab.context import UnusableSummary
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-from trimtab.dialects.media_validation import find_accepted_media
-from trimtab.log.erase import erase_event_payload
-from trimtab.log.event import (
+from trimtab.dialects.media import find_accepted_media
+from trimtab.engine.log.erase import erase_event_payload
+from trimtab.engine.log.event import (
     Event,
     MessageAdded,
     ModelCall,
@@ -50,11 +50,11 @@ from trimtab.log.event import (
     Usage,
     dump_event_line,
 )
-from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
-from trimtab.policy.planning.plan import Policy
-from trimtab.policy.presets import POLICY_NAMES
-from trimtab.tokens.counter import estimate_tokens_by_bytes
-from trimtab.window.checkpoint import Snapshot
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.engine.policy.planning.plan import Policy
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.engine.tokens.counter import estimate_tokens_by_bytes
+from trimtab.engine.window.checkpoint import Snapshot
 
 TOOLS = ("read", "bash", "search_web")
 MEDIA: dict[str, Media] = {

@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trimtab.log.message import Role
-from trimtab.policy.config import GOALS, Goal, SummaryMode
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.log.message import Role
+from trimtab.engine.policy.config import GOALS, Goal, SummaryMode
+from trimtab.engine.policy.presets import POLICY_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)

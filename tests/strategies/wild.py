@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trimtab.log.edits import (
+from trimtab.engine.log.edits import (
     add_recall_handle,
     format_mask_placeholder,
     format_truncation_indicator,
 )
-from trimtab.log.event import Edit
-from trimtab.policy.budget import Budget
-from trimtab.policy.planning.plan import Decision
-from trimtab.window.window import Window
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.planning.plan import Decision
+from trimtab.engine.window.window import Window
 
 
 def wild(window: Window, budget: Budget) -> Decision:

@@ -10,7 +10,7 @@ from tests.replies import result
 from tests.testing.requests import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
 from trimtab import Context, DialectName
 from trimtab.dialects import get_dialect
-from trimtab.log.event import Edit
+from trimtab.engine.log.event import Edit
 
 TURNS = 20
 ADAPTIVE = {"thinking": {"type": "adaptive"}}

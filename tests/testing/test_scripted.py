@@ -6,8 +6,8 @@ import pytest
 
 from trimtab import Context
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-from trimtab.log.event import Usage
-from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
+from trimtab.engine.log.event import Usage
+from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
 from trimtab.testing import (
     BrokenReply,
     InvalidRequestSent,

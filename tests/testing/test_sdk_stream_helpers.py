@@ -10,7 +10,7 @@ import pytest
 from tests.lazy import anthropic, openai
 from tests.testing.requests import CLAUDE, GPT, TOOLS, user
 from trimtab import Context, DialectName, Message, Text, ToolResult
-from trimtab.log.event import CallOutcome
+from trimtab.engine.log.event import CallOutcome
 
 MODELS: dict[DialectName, str] = {"anthropic": CLAUDE, "openai_chat": GPT, "openai_responses": GPT}
 EXPECTED = {

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.pictures import png, text
-from trimtab.log.size_refusals import SizeRefusal, parse_size_refusal
+from trimtab.engine.log.size_refusals import SizeRefusal, parse_size_refusal
 from trimtab.providers import parse_error_response
 from trimtab.testing.server import ProviderSimulator, ProviderSimulatorOptions
 

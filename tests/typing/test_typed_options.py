@@ -9,9 +9,8 @@ from typing import get_args
 import pytest
 
 from trimtab import Context, ContextOptions, DialectName, ModelInfoValues, PolicyLimits, PolicyName
-from trimtab.catalog import ModelInfo
 from trimtab.dialects import DIALECT_NAMES
-from trimtab.policy.config import (
+from trimtab.engine.policy.config import (
     PerToolLimits,
     PerToolResultConfig,
     PolicyConfig,
@@ -20,7 +19,8 @@ from trimtab.policy.config import (
     ThresholdsPresetConfig,
     ThresholdsPresetLimits,
 )
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.models.catalog import ModelInfo
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from tests.serve.agent.config_files import folder
 from tests.session.turns.sessions import Hand
-from trimtab.catalog import find_makers_cheap_model
+from trimtab.engine.log.event import Edit, Settings
 from trimtab.errors import CostCeilingUncheckable
-from trimtab.log.event import Edit, Settings
+from trimtab.models.catalog import find_makers_cheap_model
 from trimtab.stores.spending import CostCeilings
 from trimtab.testing import ScriptedCall, ScriptedProvider
 from trimtab_serve.agent.agent import build_cost_ceilings, open_agent

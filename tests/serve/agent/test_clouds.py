@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.providers.clouds import ENVIRON, HAIKU, NOVA
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.testing.server import serve_simulated_provider
 from trimtab_serve import load_agent_spec, open_agent
 from trimtab_serve.agent.agent import build_context_options, find_summary_writing_model
 from trimtab_serve.cli.chat.turn_errors import describe_turn_error
 from trimtab_serve.cli.doctor.checks import run_agent_checks
-from trimtab_serve.cli.init.default_model_choice import choose_model
 from trimtab_serve.cli.init.files import CLOUD_SETUP_COMMANDS, build_agent_files
+from trimtab_serve.cli.init.model_choice import choose_model
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,6 @@ from tests.serve.agent.config_files import DOCUMENT_0, ENVIRON, GOOD, LEAST, fol
 from tests.serve.agent.config_mistakes import WRONG as WRONG_FILES
 from tests.serve.agent.tool_mistakes import WRONG_TOOLS
 from trimtab_serve.agent.agent import build_policy_settings
-from trimtab_serve.agent.config.agent_file_reading_and_errors import (
-    MAX_AGENT_FILE_BYTES,
-    AgentFileError,
-    TextPosition,
-)
 from trimtab_serve.agent.config.loader import (
     describe_keep_results_without_policy,
     list_config_warnings,
@@ -26,6 +21,7 @@ from trimtab_serve.agent.config.loader import (
     load_system_prompt,
     locate_agent_store,
 )
+from trimtab_serve.agent.config.problems import MAX_AGENT_FILE_BYTES, AgentFileError, TextPosition
 from trimtab_serve.agent.config.schema import iterate_config_blocks
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.agent.config.yaml_document import (

@@ -10,8 +10,8 @@ from tests.serve.agent.config_files import ENVIRON, GOOD, folder
 from tests.serve.agent.config_mistakes import WRONG as WRONG_FILES
 from tests.serve.agent.test_config_loading import TEXTS
 from tests.serve.agent.tool_mistakes import WRONG_TOOLS
-from trimtab_serve.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab_serve.agent.config.loader import load_agent_spec
+from trimtab_serve.agent.config.problems import AgentFileError
 from trimtab_serve.agent.config.schema import build_editor_schema
 from trimtab_serve.agent.config.yaml_document import parse_yaml_collecting_problems
 

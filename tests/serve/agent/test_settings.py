@@ -6,7 +6,7 @@ import pytest
 
 from tests.serve.agent.config_files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from trimtab import Context
-from trimtab.policy.config import (
+from trimtab.engine.policy.config import (
     PerToolResultConfig,
     PolicyConfig,
     SummaryConfig,
@@ -23,8 +23,8 @@ from trimtab_serve.agent.agent import (
     build_policy_settings,
     find_summary_writing_model,
 )
-from trimtab_serve.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab_serve.agent.config.loader import load_agent_spec
+from trimtab_serve.agent.config.problems import AgentFileError
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.cli.doctor.checks import find_model_dialect
 

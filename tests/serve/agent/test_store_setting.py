@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.agent.config_files import GOOD, LEAST, folder
-from trimtab_serve.agent.config.agent_file_reading_and_errors import AgentFileError
+from trimtab_serve.agent.config.problems import AgentFileError
 from trimtab_serve.agent.config.store_location import read_store_location
 
 __all__ = ["folder"]

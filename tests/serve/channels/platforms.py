@@ -17,7 +17,7 @@ from trimtab_serve.channels.telegram.message_splitting import (
     MAX_MESSAGE_UTF16_UNITS as TELEGRAM_UNITS,
 )
 from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE as TELEGRAM_NOTICE
-from trimtab_serve.queue.inbound_outbound import OutboundMessage, ReplyRoute
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 from trimtab_serve.testing import serve_simulated_telegram
 from trimtab_serve.testing.discord import serve_simulated_discord
 from trimtab_serve.testing.telegram import OneTimeTelegramFault, make_flood_refusal

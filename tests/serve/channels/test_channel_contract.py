@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.serve.channels.platforms import NAMES, WAIT_S, Platform, connected
-from tests.serve.queues import claimed
+from tests.serve.queue.queues import claimed
 from trimtab.testing import MemoryStore
 from trimtab_serve.channels.utf16 import count_utf16_units
-from trimtab_serve.delivery import (
+from trimtab_serve.service.delivery import (
     MAX_DELIVERY_ATTEMPTS,
     ReplyDelivery,
     ReplyInterrupted,

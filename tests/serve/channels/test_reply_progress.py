@@ -9,8 +9,8 @@ import pytest
 
 from trimtab_serve.channels import reply_progress
 from trimtab_serve.channels.reply_progress import ReplyProgress, ReplyProgressTracker
-from trimtab_serve.delivery import ReplyInterrupted, RetryDelivery, Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage, ReplyRoute
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
+from trimtab_serve.service.delivery import ReplyInterrupted, RetryDelivery, Undeliverable
 
 pytestmark = pytest.mark.anyio
 

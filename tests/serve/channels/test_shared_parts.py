@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from trimtab_serve.backoff import compute_backoff_s
-from trimtab_serve.bounded_dict import BoundedDict
 from trimtab_serve.channels.access_list import is_allowed
 from trimtab_serve.channels.inbound_text import (
     MAX_QUOTE_CHARS,
@@ -18,6 +16,8 @@ from trimtab_serve.channels.inbound_text import (
     format_sender_name,
 )
 from trimtab_serve.channels.keyed_locks import KeyedLocks
+from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.service.backoff import compute_backoff_s
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.serve.served_agents import SESSION, Gated, inbound, served, until
+from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.errors import StoreUnavailable
 from trimtab_serve.channels import typing_indicator
 from trimtab_serve.channels.typing_indicator import TypingIndicator

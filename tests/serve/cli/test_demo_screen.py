@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tests.contracts.docs_client import ANSWER
 from trimtab import Context
-from trimtab_serve.cli.demo.live_display_and_result import describe_demo_result
+from trimtab_serve.cli.demo.live_display import describe_demo_result
 from trimtab_serve.cli.demo.screen import CALLS_TITLE, COST_NOTE, DemoScreen
 from trimtab_serve.cli.demo.state import DemoCallTokens, DemoEdit, DemoLine, DemoState
 

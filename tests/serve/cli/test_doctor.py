@@ -24,8 +24,8 @@ from trimtab.testing.server import RemoteSimulator
 from trimtab_serve.agent.config.loader import load_agent_spec
 from trimtab_serve.agent.tools import sandbox as sandboxing
 from trimtab_serve.cli.doctor import model_checks as asking
-from trimtab_serve.cli.doctor import tool_and_secret_checks as reaching
-from trimtab_serve.cli.doctor import tool_and_secret_checks as tooling
+from trimtab_serve.cli.doctor import tool_checks as reaching
+from trimtab_serve.cli.doctor import tool_checks as tooling
 
 pytestmark = pytest.mark.process
 

@@ -10,17 +10,17 @@ from trimtab.cli.app import app
 from trimtab.providers.factory import ENDPOINT_BY_PROVIDER
 from trimtab_serve.agent.config.loader import list_config_warnings, load_agent_spec
 from trimtab_serve.agent.tools.permissions.rules import build_permission_rules, decide_permission
-from trimtab_serve.cli.doctor.tool_and_secret_checks import (
+from trimtab_serve.cli.doctor.tool_checks import (
     explain_misleading_allow_pattern,
     list_shell_tool_warnings,
 )
-from trimtab_serve.cli.init import default_model_choice as choosing
-from trimtab_serve.cli.init.default_model_choice import (
+from trimtab_serve.cli.init import model_choice as choosing
+from trimtab_serve.cli.init.files import build_agent_files, derive_agent_name, write_agent_files
+from trimtab_serve.cli.init.model_choice import (
     DEFAULT_MODEL_BY_PROVIDER,
     ModelNotNamedError,
     choose_model,
 )
-from trimtab_serve.cli.init.files import build_agent_files, derive_agent_name, write_agent_files
 
 FILES = {"agent.yaml", "system.md", "tools.py", ".gitignore", ".agent.schema.json"}
 KEYS = [server.key_variable for server in ENDPOINT_BY_PROVIDER.values() if server.key_variable]
@@ -232,7 +232,7 @@ def test_a_provider_without_a_usual_model_asks_for_one():
 
 @pytest.mark.parametrize("model", DEFAULT_MODEL_BY_PROVIDER.values())
 def test_the_models_that_it_chooses_are_in_the_catalog(model):
-    from trimtab.catalog import find_model_info
+    from trimtab.models.catalog import find_model_info
 
     assert find_model_info(model) is not None
 

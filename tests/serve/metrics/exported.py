@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
+from trimtab_serve.metrics.prometheus import render_metrics
 
 Key = tuple[str, frozenset[tuple[str, str]]]
 

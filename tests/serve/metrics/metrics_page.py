@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trimtab_serve.metrics import prometheus_metric_definitions
+from trimtab_serve.metrics import definitions
 
 PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
 BEGIN = "<!-- metrics: written by `python -m tests.serve.metrics.metrics_page` -->"
@@ -18,11 +18,7 @@ SUFFIX = {"counter": "_total"}
 
 def own() -> list[Any]:
     """The metrics as they are declared, in that order; their labels stand in no sample yet."""
-    return [
-        each
-        for each in vars(prometheus_metric_definitions).values()
-        if hasattr(each, "_labelnames")
-    ]
+    return [each for each in vars(definitions).values() if hasattr(each, "_labelnames")]
 
 
 def exposed(metric: Any) -> str:

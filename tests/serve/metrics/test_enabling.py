@@ -9,14 +9,14 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.serve.cli.serve.processes import free_port, serving, write_agent
-from tests.serve.served_agents import agent
+from tests.serve.process.processes import free_port, serving, write_agent
+from tests.serve.service.served_agents import agent
 from tests.session.turns.sessions import Hand, create, say
 from trimtab.observe import instrument
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
-from trimtab_serve.metrics.turn_metrics_and_endpoint import start_metrics_server
+from trimtab_serve.metrics.prometheus import start_metrics_server
 
 pytestmark = pytest.mark.anyio
 
@@ -85,7 +85,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import asyncio
 from trimtab.observe import instrument
-from trimtab_serve.metrics import server_metrics
+from trimtab_serve.metrics import server
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedProvider
@@ -94,8 +94,8 @@ async def main():
     message = {{"role": "user", "content": "Go."}}
     provider = ScriptedProvider("anthropic", ["Hm."])
     return await run_turn(session, provider, message=message, on_event=instrument())
-server_metrics.count_inbound_message("default")
-with server_metrics.track_open_stream():
+server.count_inbound_message("default")
+with server.track_open_stream():
     print(asyncio.run(main()).reason)
 """
     assert ran(code) == "done"
@@ -107,7 +107,7 @@ def test_metrics_without_their_library_say_what_to_install():
 import sys
 sys.modules["prometheus_client"] = None
 try:
-    import trimtab_serve.metrics.turn_metrics_and_endpoint
+    import trimtab_serve.metrics.prometheus
 except ImportError as error:
     print(error)
 """

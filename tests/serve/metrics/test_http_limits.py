@@ -9,8 +9,8 @@ from tests.serve.metrics.exported import samples
 from trimtab_serve.channels.http.api_keys import ApiKeyFile, create_api_key, write_key_file
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, CallerAuthentication
 from trimtab_serve.channels.http.problems import HttpProblem
-from trimtab_serve.cli.serve.http_connections import ConnectionLimits, OpenConnections
-from trimtab_serve.cli.serve.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
+from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
+from trimtab_serve.process.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
 
 
 class Connection:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tests.serve.metrics.metrics_page import PAGE, exposed, own, written
-from trimtab_serve.metrics.prometheus_metric_definitions import REGISTRY
+from trimtab_serve.metrics.definitions import REGISTRY
 
 TEXT = PAGE.read_text(encoding="utf-8")
 DEPLOY = PAGE.parents[1] / "deploy"

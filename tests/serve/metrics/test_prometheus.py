@@ -12,11 +12,11 @@ from tests.serve.metrics.exported import samples
 from tests.session.summarised_chats import GOOD, writer
 from tests.session.turns.narrow_provider import Narrow
 from tests.session.turns.sessions import Hand, create, of, say
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.message import ToolCall
 from trimtab.errors import StoreUnavailable
-from trimtab.log.event import Usage
-from trimtab.log.message import ToolCall
 from trimtab.observe import instrument
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session import Session
 from trimtab.session.events import (
     AssistantReplied,
@@ -30,7 +30,7 @@ from trimtab.session.events import (
 from trimtab.session.turn import run_turn
 from trimtab.session.turn_event_builders import total_edits_by_kind_since
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider, ScriptedReply
-from trimtab_serve.metrics.turn_metrics_and_endpoint import TurnMetrics
+from trimtab_serve.metrics.prometheus import TurnMetrics
 
 pytestmark = pytest.mark.anyio
 

@@ -10,31 +10,31 @@ from dataclasses import replace
 import pytest
 
 from tests.serve.metrics.exported import samples
-from tests.serve.served_agents import SESSION, agent, inbound, served, until, with_ceilings
+from tests.serve.service.served_agents import SESSION, agent, inbound, served, until, with_ceilings
 from tests.session.summarised_chats import GOOD, talk, writer
+from trimtab.engine.log.event import Usage
 from trimtab.errors import StoreUnavailable
-from trimtab.log.event import Usage
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.testing import MemoryStore, ScriptedProvider, ScriptedReply
 from trimtab_serve.channels.http.app import HttpServerState, create_http_app
-from trimtab_serve.delivery import (
+from trimtab_serve.forgetting.retention import RetentionRunner
+from trimtab_serve.metrics import server as server_metrics
+from trimtab_serve.metrics.labels import OTHER_LABEL
+from trimtab_serve.metrics.payer import PayerLabels, reset_payer, set_payer
+from trimtab_serve.metrics.prometheus import render_metrics
+from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
+from trimtab_serve.queue.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
+from trimtab_serve.schedules.protocol import ScheduleNotPosted
+from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.service.delivery import (
     MAX_DELIVERY_ATTEMPTS,
     ReplyDelivery,
     RetryDelivery,
     Undeliverable,
 )
-from trimtab_serve.metrics import server_metrics
-from trimtab_serve.metrics.cost_payer import PayerLabels, reset_payer, set_payer
-from trimtab_serve.metrics.label_limiter import OTHER_LABEL
-from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
-from trimtab_serve.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
-from trimtab_serve.postgres.turn_and_summary_jobs import TurnAndSummaryJobHandlers
-from trimtab_serve.retention import RetentionRunner
-from trimtab_serve.schedules.protocol import ScheduleNotPosted
-from trimtab_serve.schedules.runner import ScheduleRunner
-from trimtab_serve.served_turn import ServedTurn
-from trimtab_serve.service import QueueFull
+from trimtab_serve.service.service import QueueFull
+from trimtab_serve.service.turn import ServedTurn
 from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
@@ -140,7 +140,7 @@ async def test_deliveries_are_counted_by_channel_and_by_how_they_ended(counted):
 
 
 async def test_a_reply_that_is_not_tried_again_is_counted(counted, monkeypatch):
-    monkeypatch.setattr("trimtab_serve.delivery.MAX_DELIVERY_ATTEMPTS", 1)
+    monkeypatch.setattr("trimtab_serve.service.delivery.MAX_DELIVERY_ATTEMPTS", 1)
     assert MAX_DELIVERY_ATTEMPTS > 1
 
     async def deliver(_):
@@ -290,7 +290,7 @@ class RefusingQueue(MemoryQueue):
 
 @pytest.mark.parametrize("queue", [SilentQueue, RefusingQueue])
 async def test_while_the_store_is_away_all_other_metrics_are_shown(queue, counted, monkeypatch):
-    where = "trimtab_serve.channels.http.endpoints.health_and_metrics"
+    where = "trimtab_serve.channels.http.endpoints.health"
     monkeypatch.setattr(f"{where}.STORE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(f"{where}.METRICS_TIMEOUT_S", 0.05)
     store = MemoryStore()

@@ -9,7 +9,7 @@ from trimtab.observe.instrument import EventFanOut
 from trimtab.session.events import TurnFinished
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedProvider
-from trimtab_serve.metrics.label_limiter import LabelLimiter
+from trimtab_serve.metrics.labels import LabelLimiter
 
 pytestmark = pytest.mark.anyio
 

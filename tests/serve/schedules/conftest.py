@@ -7,7 +7,7 @@ import pytest
 
 from tests.serve.schedules.places import Files, Postgres
 from tests.stores import places as stores
-from trimtab_serve.postgres.job_queue_migrations import migrate_job_queue
+from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 
 
 @pytest.fixture

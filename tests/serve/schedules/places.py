@@ -11,9 +11,9 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from trimtab.stores.files import FileStore
-from trimtab_serve.queue.inbound_outbound import InboundMessage, ReplyRoute
-from trimtab_serve.queue.postgres import PostgresMessageQueue
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
+from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.postgres import PostgresScheduleStore
 from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.schedule import Schedule

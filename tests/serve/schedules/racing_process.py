@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.serve.schedules.places import AGENTS, Files, Postgres, run
-from trimtab_serve.queue.inbound_outbound import InboundMessage
+from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.schedules import sqlite
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.serve.schedules.places import AGENTS, at, run, schedule, times
 from trimtab_serve.agent.config.spec import ScheduleSpec as Block
-from trimtab_serve.queue.inbound_outbound import ReplyRoute
+from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.schedules.config_sync import (
     build_schedule_from_config,
     sync_schedules_from_config,

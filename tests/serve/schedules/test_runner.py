@@ -9,9 +9,9 @@ import pytest
 
 from tests.serve.schedules.places import AGENTS, CHAT, at, schedule
 from trimtab.errors import StoreUnavailable
-from trimtab_serve.delivery import Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.service.delivery import Undeliverable
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")

@@ -6,13 +6,13 @@ import pytest
 
 from tests.serve.schedules.places import Files, at, run, schedule
 from tests.stores.folders import holding
+from trimtab.engine.log.message import make_text_message
 from trimtab.errors import StoreUnavailable
-from trimtab.log.message import make_text_message
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
+from trimtab_serve.queue.sqlite.database import SqliteDatabase
 from trimtab_serve.schedules.schedule import schedule_from_json, schedule_to_json
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
-from trimtab_serve.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from tests.serve.schedules.places import AGENTS, at
-from tests.serve.served_agents import PHONE, SESSION, served
+from tests.serve.service.served_agents import PHONE, SESSION, served
 from trimtab.session.tools import ToolError, ToolInvocation
 from trimtab.testing.replies import ScriptedCall
 from trimtab_serve.schedules.runner import ScheduleRunner

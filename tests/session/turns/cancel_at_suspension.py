@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from tests.session.failing_stores import Wrapped
-from trimtab.log.event import Event
+from trimtab.engine.log.event import Event
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.stores.base import WHOLE_LOG, PositionSpan
 from trimtab.testing import ScriptedProvider
-from trimtab.window.checkpoint import Snapshot
 
 
 class Suspensions:

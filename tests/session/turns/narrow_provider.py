@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.log.event import Usage
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.engine.log.event import Usage
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.testing import ScriptedProvider, ScriptedReply
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tests.agents import Clock
 from tests.conversations import prose, user
 from trimtab import check
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     EventBody,

@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.failing_stores import Wrapped
 from tests.session.turns.sessions import Hand, act, create, found, log, reopened, say, texts
-from trimtab.log.event import CallOutcome, Event, MessageAdded, ModelCall, TurnProgressRecord
+from trimtab.engine.log.event import CallOutcome, Event, MessageAdded, ModelCall, TurnProgressRecord
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.session.turns.sessions import Hand, act, create, log, of, reopened, say
-from trimtab.log.event import MessageAdded, TurnProgressRecord
+from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.session.events import TurnFinished
 from trimtab.testing import ScriptedProvider
 from trimtab.testing.replies import ScriptedCall

@@ -19,7 +19,7 @@ from tests.session.turns.sessions import (
     valid,
 )
 from tests.stores import places
-from trimtab.log.event import MessageAdded, TurnProgressRecord
+from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.session import loading
 from trimtab.session.events import TurnFinished
 from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT

@@ -20,8 +20,8 @@ from tests.session.turns.sessions import (
     valid,
     words_in,
 )
-from trimtab.log.event import CallOutcome, ToolResultRepair, TurnProgressRecord
-from trimtab.log.event import ModelCall as CallEvent
+from trimtab.engine.log.event import CallOutcome, ToolResultRepair, TurnProgressRecord
+from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.session.events import AssistantReplied, TextDelta, TurnFinished, turn_event_to_json
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply

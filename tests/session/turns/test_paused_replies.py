@@ -16,9 +16,9 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
-from trimtab.log.event import ModelCall as CallEvent
-from trimtab.log.event import dump_canonical_json
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.engine.log.event import ModelCall as CallEvent
+from trimtab.engine.log.event import dump_canonical_json
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.events import AssistantReplied, ModelCallRetried, TurnFinished
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedProvider, ScriptedReply

@@ -19,9 +19,9 @@ from tests.session.turns.sessions import (
     valid,
     words_in,
 )
-from trimtab.log.event import CallOutcome, Edit, TurnProgressRecord
-from trimtab.log.message import Media, Text
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.engine.log.event import CallOutcome, Edit, TurnProgressRecord
+from trimtab.engine.log.message import Media, Text
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.events import (
     CONTENT_LEFT_OUT_NOTICE,
     ContextEdited,

@@ -22,9 +22,9 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
+from trimtab.engine.log.event import MessageAdded, ToolResultRepair, TurnProgressRecord
+from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.errors import StaleOwner
-from trimtab.log.event import MessageAdded, ToolResultRepair, TurnProgressRecord
-from trimtab.log.event import ModelCall as CallEvent
 from trimtab.session import loading
 from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
 from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT

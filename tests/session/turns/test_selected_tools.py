@@ -18,15 +18,15 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
-from trimtab.catalog import resolve_model_info
-from trimtab.log.event import ModelCall as CallEvent
-from trimtab.log.event import dump_canonical_json
-from trimtab.recall.tools import RECALL_TOOL_DEFINITIONS
+from trimtab.engine.log.event import ModelCall as CallEvent
+from trimtab.engine.log.event import dump_canonical_json
+from trimtab.engine.recall.tools import RECALL_TOOL_DEFINITIONS
+from trimtab.engine.tokens.counter import measure_json
+from trimtab.models.catalog import resolve_model_info
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 from trimtab.testing.request_counter import RequestCounter
 from trimtab.testing.server.prompt_cache import ServerPromptCache
-from trimtab.tokens.counter import measure_json
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 from tests.conversations import prose
 from tests.session.turns.narrow_provider import Narrow
 from tests.session.turns.sessions import BELIEVED, act, chat, create, notices, of, reopened, texts
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 from trimtab.session.events import COMPACTED_NOTICE, ModelCallRetried, TurnFinished
 from trimtab.testing import ScriptedProvider, ScriptedReply
 

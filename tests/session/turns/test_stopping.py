@@ -11,11 +11,11 @@ import pytest
 
 from tests.serve.cli.chat.scripted_chat import talking
 from trimtab import check
-from trimtab.log.event import CallOutcome, TurnProgressRecord
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.engine.log.event import CallOutcome, TurnProgressRecord
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.events import TextDelta
+from trimtab.session.interruption import NOT_RUN_TEXT, STOPPED_TEXT
 from trimtab.session.tools import Tool
-from trimtab.session.turn_interruption import NOT_RUN_TEXT, STOPPED_TEXT
 from trimtab.testing.replies import ScriptedCall
 from trimtab_serve.agent.tools.process import run_process
 

@@ -15,8 +15,8 @@ from tests.session.turns.sessions import (
     texts,
     words_in,
 )
-from trimtab.log.event import CallOutcome, Usage
-from trimtab.providers.protocol_and_failures import (
+from trimtab.engine.log.event import CallOutcome, Usage
+from trimtab.providers.base import (
     STREAM_CUT_SHORT,
     TRANSIENT_KINDS,
     ProviderError,

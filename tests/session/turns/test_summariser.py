@@ -9,10 +9,10 @@ import pytest
 from tests.conversations import prose, said
 from tests.session.summarised_chats import GOOD, attempts, requests, writer
 from tests.session.turns.sessions import create, say
-from trimtab.log.event import Edit
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.engine.log.event import Edit
+from trimtab.providers.base import ProviderFailureDetails
+from trimtab.session.awaited_summaries import NEAR_LIMIT_SHARE
 from trimtab.session.events import SummaryFinished, TurnFinished, turn_event_to_json
-from trimtab.session.summarise_before_request import NEAR_LIMIT_SHARE
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedProvider
 

@@ -23,8 +23,8 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import Media, Text
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import Media, Text
 from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
 from trimtab.session.tools import Tool
 from trimtab.session.turn import MAX_TOOL_ITERATIONS, run_turn

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab_serve.agent.agent import Agent as Agent
     from trimtab_serve.agent.agent import open_agent as open_agent
-    from trimtab_serve.agent.config.agent_file_reading_and_errors import (
-        AgentFileError as AgentFileError,
-    )
     from trimtab_serve.agent.config.loader import load_agent_spec as load_agent_spec
+    from trimtab_serve.agent.config.problems import AgentFileError as AgentFileError
     from trimtab_serve.agent.environment import ENVIRON as ENVIRON
     from trimtab_serve.agent.environment import (
         withhold_secrets_from_tools as withhold_secrets_from_tools,
@@ -35,7 +33,7 @@ __all__ = [
 
 _HOMES = {
     "Agent": "agent.agent",
-    "AgentFileError": "agent.config.agent_file_reading_and_errors",
+    "AgentFileError": "agent.config.problems",
     "ENVIRON": "agent.environment",
     "load_agent_spec": "agent.config.loader",
     "open_agent": "agent.agent",

@@ -7,19 +7,43 @@ release.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.catalog import ModelInfo as ModelInfo
-    from trimtab.catalog import ModelInfoValues as ModelInfoValues
-    from trimtab.catalog import find_makers_cheap_model as find_makers_cheap_model
-    from trimtab.catalog import resolve_model_info as resolve_model_info
+    from trimtab.check import check as check
     from trimtab.context import Context as Context
+    from trimtab.context import EditNotice as EditNotice
     from trimtab.context import UndoOutcome as UndoOutcome
     from trimtab.dialects import DialectName as DialectName
-    from trimtab.dialects.media_validation import UnsupportedMedia as UnsupportedMedia
-    from trimtab.edit_notices import EditNotice as EditNotice
+    from trimtab.dialects.media import UnsupportedMedia as UnsupportedMedia
+    from trimtab.engine.log.event import Edit as Edit
+    from trimtab.engine.log.event import Event as Event
+    from trimtab.engine.log.event import SummaryAttempt as SummaryAttempt
+    from trimtab.engine.log.event import Usage as Usage
+    from trimtab.engine.log.message import Media as Media
+    from trimtab.engine.log.message import Message as Message
+    from trimtab.engine.log.message import Text as Text
+    from trimtab.engine.log.message import ToolCall as ToolCall
+    from trimtab.engine.log.message import ToolResult as ToolResult
+    from trimtab.engine.log.message import make_text_message as make_text_message
+    from trimtab.engine.log.redaction import redactor as redactor
+    from trimtab.engine.policy.budget import Budget as Budget
+    from trimtab.engine.policy.config import PolicyLimits as PolicyLimits
+    from trimtab.engine.policy.guard import CannotFit as CannotFit
+    from trimtab.engine.policy.planning.plan import Decision as Decision
+    from trimtab.engine.policy.planning.plan import Plan as Plan
+    from trimtab.engine.policy.planning.plan import Policy as Policy
+    from trimtab.engine.policy.planning.plan import TextCap as TextCap
+    from trimtab.engine.policy.presets import PolicyName as PolicyName
+    from trimtab.engine.policy.summary_requests import SummaryRequest as SummaryRequest
+    from trimtab.engine.policy.view import WindowView as WindowView
+    from trimtab.engine.prompt.report import ContextReport as ContextReport
+    from trimtab.engine.prompt.report import RequestPreview as RequestPreview
+    from trimtab.engine.prompt.shown_messages import ShownMessage as ShownMessage
+    from trimtab.engine.window.window import Window as Window
     from trimtab.errors import ContextInUse as ContextInUse
     from trimtab.errors import ErasedError as ErasedError
     from trimtab.errors import HistoryNotInMemory as HistoryNotInMemory
@@ -30,36 +54,14 @@ if TYPE_CHECKING:
     from trimtab.errors import StoreError as StoreError
     from trimtab.errors import TrimtabError as TrimtabError
     from trimtab.errors import UnusableSummary as UnusableSummary
-    from trimtab.fitting import FitResult as FitResult
-    from trimtab.fitting import fit as fit
-    from trimtab.log.event import Edit as Edit
-    from trimtab.log.event import Event as Event
-    from trimtab.log.event import SummaryAttempt as SummaryAttempt
-    from trimtab.log.event import Usage as Usage
-    from trimtab.log.message import Media as Media
-    from trimtab.log.message import Message as Message
-    from trimtab.log.message import Text as Text
-    from trimtab.log.message import ToolCall as ToolCall
-    from trimtab.log.message import ToolResult as ToolResult
-    from trimtab.log.message import make_text_message as make_text_message
+    from trimtab.fit import FitResult as FitResult
+    from trimtab.fit import fit as fit
+    from trimtab.models.catalog import ModelInfo as ModelInfo
+    from trimtab.models.catalog import ModelInfoValues as ModelInfoValues
+    from trimtab.models.catalog import find_makers_cheap_model as find_makers_cheap_model
+    from trimtab.models.catalog import resolve_model_info as resolve_model_info
     from trimtab.options import ContextOptions as ContextOptions
-    from trimtab.policy.budget import Budget as Budget
-    from trimtab.policy.config import PolicyLimits as PolicyLimits
-    from trimtab.policy.guard import CannotFit as CannotFit
-    from trimtab.policy.planning.plan import Decision as Decision
-    from trimtab.policy.planning.plan import Plan as Plan
-    from trimtab.policy.planning.plan import Policy as Policy
-    from trimtab.policy.planning.plan import TextCap as TextCap
-    from trimtab.policy.presets import PolicyName as PolicyName
-    from trimtab.policy.summary_requests import SummaryRequest as SummaryRequest
-    from trimtab.policy.view import WindowView as WindowView
-    from trimtab.prompt.context_report import ContextReport as ContextReport
-    from trimtab.prompt.context_report import RequestPreview as RequestPreview
-    from trimtab.prompt.shown_messages import ShownMessage as ShownMessage
-    from trimtab.providers.protocol_and_failures import ProviderError as ProviderError
-    from trimtab.redaction import redactor as redactor
-    from trimtab.request_check import check as check
-    from trimtab.request_types import Request as Request
+    from trimtab.providers.base import ProviderError as ProviderError
     from trimtab.session.events import AssistantReplied as AssistantReplied
     from trimtab.session.events import ContextEdited as ContextEdited
     from trimtab.session.events import ModelCallFinished as ModelCallFinished
@@ -84,7 +86,7 @@ if TYPE_CHECKING:
     from trimtab.session.tools import ToolError as ToolError
     from trimtab.session.tools import ToolInvocation as ToolInvocation
     from trimtab.session.turn import run_turn as run_turn
-    from trimtab.window.window import Window as Window
+    from trimtab.types import Request as Request
 
 __version__ = "0.1.0"
 
@@ -168,57 +170,57 @@ __all__ = [
 
 _HOMES = {
     "AssistantReplied": "session.events",
-    "Budget": "policy.budget",
-    "CannotFit": "policy.guard",
+    "Budget": "engine.policy.budget",
+    "CannotFit": "engine.policy.guard",
     "Compaction": "session.session",
     "Context": "context",
     "ContextEdited": "session.events",
     "ContextInUse": "errors",
     "ContextOptions": "options",
-    "ContextReport": "prompt.context_report",
-    "Decision": "policy.planning.plan",
+    "ContextReport": "engine.prompt.report",
+    "Decision": "engine.policy.planning.plan",
     "DialectName": "dialects",
-    "Edit": "log.event",
-    "EditNotice": "edit_notices",
+    "Edit": "engine.log.event",
+    "EditNotice": "context",
     "ErasedError": "errors",
-    "Event": "log.event",
-    "FitResult": "fitting",
+    "Event": "engine.log.event",
+    "FitResult": "fit",
     "HistoryNotInMemory": "errors",
-    "Media": "log.message",
-    "Message": "log.message",
+    "Media": "engine.log.message",
+    "Message": "engine.log.message",
     "ModelCallFinished": "session.events",
     "ModelCallRetried": "session.events",
     "ModelCallStarted": "session.events",
-    "ModelInfo": "catalog",
-    "ModelInfoValues": "catalog",
-    "Plan": "policy.planning.plan",
-    "Policy": "policy.planning.plan",
-    "PolicyLimits": "policy.config",
-    "PolicyName": "policy.presets",
-    "ProviderError": "providers.protocol_and_failures",
-    "Request": "request_types",
+    "ModelInfo": "models.catalog",
+    "ModelInfoValues": "models.catalog",
+    "Plan": "engine.policy.planning.plan",
+    "Policy": "engine.policy.planning.plan",
+    "PolicyLimits": "engine.policy.config",
+    "PolicyName": "engine.policy.presets",
+    "ProviderError": "providers.base",
+    "Request": "types",
     "RequestChangedError": "errors",
-    "RequestPreview": "prompt.context_report",
+    "RequestPreview": "engine.prompt.report",
     "Session": "session.session",
     "SessionExists": "errors",
     "SessionNotFound": "errors",
-    "ShownMessage": "prompt.shown_messages",
+    "ShownMessage": "engine.prompt.shown_messages",
     "StaleOwner": "errors",
     "StoreError": "errors",
     "Summariser": "session.summariser",
-    "SummaryAttempt": "log.event",
+    "SummaryAttempt": "engine.log.event",
     "SummaryFinished": "session.events",
-    "SummaryRequest": "policy.summary_requests",
+    "SummaryRequest": "engine.policy.summary_requests",
     "SummaryResult": "session.summariser",
-    "Text": "log.message",
-    "TextCap": "policy.planning.plan",
+    "Text": "engine.log.message",
+    "TextCap": "engine.policy.planning.plan",
     "TextDelta": "session.events",
     "Tool": "session.tools",
-    "ToolCall": "log.message",
+    "ToolCall": "engine.log.message",
     "ToolError": "session.tools",
     "ToolFinished": "session.events",
     "ToolInvocation": "session.tools",
-    "ToolResult": "log.message",
+    "ToolResult": "engine.log.message",
     "ToolStarted": "session.events",
     "TrimtabError": "errors",
     "TurnEvent": "session.events",
@@ -226,22 +228,32 @@ _HOMES = {
     "TurnFinished": "session.events",
     "TurnStarted": "session.events",
     "UndoOutcome": "context",
-    "UnsupportedMedia": "dialects.media_validation",
+    "UnsupportedMedia": "dialects.media",
     "UnusableSummary": "errors",
-    "Usage": "log.event",
+    "Usage": "engine.log.event",
     "UserNotice": "session.events",
-    "Window": "window.window",
-    "WindowView": "policy.view",
-    "check": "request_check",
-    "find_makers_cheap_model": "catalog",
-    "fit": "fitting",
+    "Window": "engine.window.window",
+    "WindowView": "engine.policy.view",
+    "check": "check",
+    "find_makers_cheap_model": "models.catalog",
+    "fit": "fit",
     "make_summary": "session.summariser",
-    "make_text_message": "log.message",
-    "redactor": "redaction",
-    "resolve_model_info": "catalog",
+    "make_text_message": "engine.log.message",
+    "redactor": "engine.log.redaction",
+    "resolve_model_info": "models.catalog",
     "run_turn": "session.turn",
     "tool": "session.function_tool",
 }
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python binds an imported module to its package, but `fit` and `check` are functions here.
+        is_function = isinstance(value, ModuleType) and name in _HOMES
+        super().__setattr__(name, getattr(value, name) if is_function else value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,22 +15,9 @@ from reprlib import repr as short
 from threading import RLock
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, get_args, overload
 
-from trimtab.catalog import CacheMarks, ModelInfoValues
-from trimtab.context_log_lines import (
-    log_changed_settings,
-    log_missing_reply,
-    log_result_of_unknown_call,
-)
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.caller_message_reading import (
-    convert_media_or_refuse,
-    parse_any_tool_call,
-    read_history,
-    read_message,
-    require_message_list,
-    to_plain_dict,
-)
+from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.outgoing import (
     build_request,
@@ -38,20 +26,27 @@ from trimtab.dialects.outgoing import (
     rebuild_request_from_events,
     select_count_parameters,
 )
+from trimtab.dialects.reading import (
+    convert_media_or_refuse,
+    parse_any_tool_call,
+    read_history,
+    read_message,
+    require_message_list,
+    to_plain_dict,
+)
 from trimtab.dialects.recall_result import build_recall_result
 from trimtab.dialects.reply_recording import (
     ReplyRecordingStream,
     StreamEventT,
     build_reply_outcome,
 )
-from trimtab.edit_notices import OnEdit, tell_edits
-from trimtab.errors import ContextInUse, HistoryNotInMemory, UnusableSummary
-from trimtab.log.call_failure import build_error_outcome
-from trimtab.log.edits import parse_handle
-from trimtab.log.erase import ErasurePlanner, make_event_eraser
-from trimtab.log.event import (
+from trimtab.engine.log.call_failure import build_error_outcome
+from trimtab.engine.log.edits import parse_handle
+from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
+    EditKind,
     Event,
     EventBody,
     MessageAdded,
@@ -62,13 +57,71 @@ from trimtab.log.event import (
     ToolResultRepair,
     dump_event_line,
 )
-from trimtab.log.event_log_parser import parse_event_log
-from trimtab.log.fork_position_and_closing_events import (
-    build_events_closing_fork_copy,
-    resolve_fork_position,
+from trimtab.engine.log.fork import build_events_closing_fork_copy, resolve_fork_position
+from trimtab.engine.log.message import Message, Part, ToolCall
+from trimtab.engine.log.parser import parse_event_log
+from trimtab.engine.log.redaction import Redact, redacted_message
+from trimtab.engine.policy.budget import Budget, compute_budget
+from trimtab.engine.policy.config import Goal, PolicyLimits, SummaryMode, parse_policy_config
+from trimtab.engine.policy.guard import CannotFit, add_edits_to_fit
+from trimtab.engine.policy.on_demand import decide_on_demand_compaction
+from trimtab.engine.policy.overflow import choose_policy_after_error
+from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
+from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
+from trimtab.engine.policy.rejections import (
+    decide_masks_at_next_message,
+    find_first_entry_of_user_undo,
 )
-from trimtab.log.message import Message, Part, ToolCall
-from trimtab.model_families import tag_thinking_family
+from trimtab.engine.policy.restored_edits import EditsInForce
+from trimtab.engine.policy.summary_requests import (
+    ResultSummaryRequest,
+    SummaryRequest,
+    build_result_summary_edits,
+    build_summary_edits,
+    build_summary_request,
+    list_result_summary_requests,
+)
+from trimtab.engine.prompt.call import build_call_event
+from trimtab.engine.prompt.render import IncrementalRenderer
+from trimtab.engine.prompt.report import (
+    ContextReport,
+    RequestPreview,
+    build_context_report,
+    build_request_preview,
+)
+from trimtab.engine.prompt.shown_messages import ShownMessage, list_shown_messages
+from trimtab.engine.recall.tools import (
+    answer_recall_call,
+    find_recalled_parts_in_window,
+    parse_recall_arguments,
+    recall_part,
+    recall_text,
+    require_known_handle,
+)
+from trimtab.engine.recall.visibility import (
+    VisibilityReason,
+    add_event_time_and_reason,
+    explain_message_visibility,
+)
+from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.engine.text.utf8 import replace_lone_surrogates
+from trimtab.engine.tokens.counter import estimate_message_tokens, measure_message_parts
+from trimtab.engine.window.checkpoint import Snapshot
+from trimtab.engine.window.matching import (
+    is_same_message,
+    list_entries_after,
+    match_prefix_and_rewind_point,
+)
+from trimtab.engine.window.open_calls import (
+    build_repairs_for_open_calls,
+    continues_open_assistant_reply,
+    is_recall_answer,
+)
+from trimtab.engine.window.server_side_editing import describe_server_side_editing
+from trimtab.engine.window.window import Window
+from trimtab.errors import ContextInUse, HistoryNotInMemory, UnusableSummary
+from trimtab.models.catalog import CacheMarks, ModelInfoValues
+from trimtab.models.families import is_openai_model, tag_thinking_family
 from trimtab.options import (
     OptionChanges,
     Options,
@@ -80,70 +133,164 @@ from trimtab.options import (
     rebuild_options_from_changed_settings,
     split_system_prompt,
 )
-from trimtab.policy.budget import Budget, compute_budget
-from trimtab.policy.config import Goal, PolicyLimits, SummaryMode, parse_policy_config
-from trimtab.policy.guard import CannotFit, add_edits_to_fit
-from trimtab.policy.hiding_after_provider_error import choose_policy_after_error
-from trimtab.policy.on_demand import decide_on_demand_compaction
-from trimtab.policy.planning.plan import Decision, MessageSpan, Plan, Policy
-from trimtab.policy.presets import DEFAULT_POLICY_NAME, PolicyName
-from trimtab.policy.provider_rejections import (
-    decide_masks_at_next_message,
-    find_first_entry_of_user_undo,
-)
-from trimtab.policy.restored_edits import EditsInForce
-from trimtab.policy.summary_requests import (
-    ResultSummaryRequest,
-    SummaryRequest,
-    build_result_summary_edits,
-    build_summary_edits,
-    build_summary_request,
-    list_result_summary_requests,
-)
-from trimtab.prompt.call_event import build_call_event
-from trimtab.prompt.context_report import (
-    ContextReport,
-    RequestPreview,
-    build_context_report,
-    build_request_preview,
-)
-from trimtab.prompt.render import IncrementalRenderer
-from trimtab.prompt.shown_messages import ShownMessage, list_shown_messages
-from trimtab.recall.tools import (
-    answer_recall_call,
-    find_recalled_parts_in_window,
-    parse_recall_arguments,
-    recall_part,
-    recall_text,
-    require_known_handle,
-)
-from trimtab.recall.visibility import (
-    VisibilityReason,
-    add_event_time_and_reason,
-    explain_message_visibility,
-)
-from trimtab.redaction import Redact, redacted_message
-from trimtab.request_types import (
-    DialectT_co,
-    MessagesStreamRequest,
-    Request,
-    ResponsesStreamRequest,
-)
-from trimtab.text.arguments import describe_wrong_value
-from trimtab.text.utf8 import replace_lone_surrogates
-from trimtab.tokens.counter import estimate_message_tokens, measure_message_parts
-from trimtab.window.checkpoint import Snapshot
-from trimtab.window.message_history_matching import (
-    is_same_message,
-    list_entries_after,
-    match_prefix_and_rewind_point,
-)
-from trimtab.window.open_calls import (
-    build_repairs_for_open_calls,
-    continues_open_assistant_reply,
-    is_recall_answer,
-)
-from trimtab.window.window import Window
+from trimtab.types import DialectT_co, MessagesStreamRequest, Request, ResponsesStreamRequest
+
+_logger = logging.getLogger("trimtab.context")
+MAX_LOGGED_HANDLES = 8
+"""How many handles one log line names. For the rest it gives the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditNotice:
+    """A notice that the model no longer sees something in full, from now on."""
+
+    handle: str
+    """What was edited: a part (`m12.0`), a message (`m12`) or a range (`m3-m50`). `recall` reads
+    it."""
+    op: EditKind
+    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`."""
+    count: int
+    """How many messages were edited; 1 for a part of a message."""
+    tokens_before: int
+    """Estimated tokens of the original."""
+    tokens_after: int
+    """Estimated tokens of its replacement."""
+    reason: str
+    """The rule that caused the edit, with its numbers."""
+
+
+OnEdit = Callable[[EditNotice], object]
+
+
+def tell_edits(window: Window, events: Sequence[Event], on_edit: OnEdit | None) -> None:
+    """Report the edits among events that are already folded.
+
+    An exception of the hook is logged and not raised: the edits are in the log, and the request
+    must still be sent.
+    """
+    is_logged = _logger.isEnabledFor(logging.INFO)
+    if not is_logged and on_edit is None:
+        return
+    notices = [
+        _build_notice(window, event.seq, event.body)
+        for event in events
+        if isinstance(event.body, Edit) and event.body.op != "reveal"
+    ]
+    if not notices:
+        return
+    if is_logged:
+        _logger.info("%s", _format_log_line(notices))
+    if on_edit is None:
+        return
+    for notice in notices:
+        try:
+            on_edit(notice)
+        except Exception:
+            _logger.warning("on_edit failed for %s %s", notice.op, notice.handle, exc_info=True)
+
+
+def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
+    count, before = 1, 0
+    if edit.part is not None:
+        before = window.entries[edit.first].sizes[edit.part].tokens
+    else:
+        hidden = window.conversation.groups_hidden_by.get(seq, [])
+        count, before = sum(g.message_count for g in hidden), sum(g.tokens for g in hidden)
+    return EditNotice(
+        handle=edit.handle,
+        op=edit.op,
+        count=count,
+        tokens_before=before,
+        tokens_after=edit.size.tokens,
+        reason=edit.why,
+    )
+
+
+def _format_log_line(notices: Sequence[EditNotice]) -> str:
+    """Format one decision: what was edited, how much and why, without any content."""
+    named = ", ".join(f"{each.op} {each.handle}" for each in notices[:MAX_LOGGED_HANDLES])
+    more = len(notices) - MAX_LOGGED_HANDLES
+    before = sum(each.tokens_before for each in notices)
+    after = sum(each.tokens_after for each in notices)
+    reasons = "; ".join(dict.fromkeys(each.reason for each in notices[:MAX_LOGGED_HANDLES]))
+    return (
+        f"context edited: {named}{f' and {more} more' if more > 0 else ''} "
+        f"({before:,} tokens became {after:,}): {reasons}"
+    )
+
+
+MAX_LOGGED_IDS = 10
+"""Ids of calls that one line names."""
+MAX_LOGGED_ID_CHARS = 100
+"""Characters of an id. Those of providers have about thirty."""
+
+
+def log_missing_reply(window: Window) -> None:
+    """Warn if a new request is built although the last one has no recorded reply.
+
+    This may be right, if the stream or the program was interrupted. Or somebody forgot `add`.
+    """
+    last, user = window.last_call, window.newest_user_entry
+    open_call = window.accounting.open_call_seq
+    if last is None or user is None or open_call != last.seq or not last.body.hash:
+        return
+    if user.seq > last.seq > window.conversation.last_assistant_seq:
+        _logger.warning(
+            "the previous request got no reply, so two user messages follow each other; "
+            "call add(reply) with the model's reply, or fail(kind) if the call failed"
+        )
+
+
+def log_result_of_unknown_call(window: Window, message: Message) -> None:
+    """Warn if a message, before it is added, has a tool result whose id belongs to no call.
+
+    A result that comes too late is not one: its call was answered before, by a note or a result.
+    """
+    if message.role == "assistant" or not message.results:
+        return
+    open_ids = [call.id for call in window.conversation.open_calls()]
+    unknown = [result.call_id for result in message.results if result.call_id not in open_ids]
+    if unknown:
+        known = {call.id for round in window.conversation.rounds for call in round.calls}
+        unknown = [call_id for call_id in unknown if call_id not in known]
+    if unknown:
+        _logger.warning(
+            "no call has the id of this tool result: %s (open calls: %s). The model sees the "
+            "result as text. Set the id of the call that the result answers",
+            _list_ids(unknown),
+            _list_ids(open_ids) or "none",
+        )
+
+
+def _list_ids(call_ids: Sequence[str]) -> str:
+    more = len(call_ids) - MAX_LOGGED_IDS
+    shown = ", ".join(f"{call_id[:MAX_LOGGED_ID_CHARS]!r}" for call_id in call_ids[:MAX_LOGGED_IDS])
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def log_changed_settings(before: Settings, after: Settings) -> None:
+    """Log once what the settings cause, if a request would not show it."""
+    told = describe_server_side_editing(after)
+    if told and told != describe_server_side_editing(before):
+        # Two managers of one prompt are worth a warning; that one steps back is not.
+        level = logging.INFO if after.policy == "auto" else logging.WARNING
+        _logger.log(level, "%s", told)
+    left_out = list_left_out_params(after)
+    if left_out and left_out != list_left_out_params(before):
+        names = ", ".join(left_out)
+        _logger.warning(
+            "requests to %s leave out %s: the API does not have these parameters",
+            after.model,
+            names,
+        )
+
+
+def list_left_out_params(settings: Settings) -> list[str]:
+    """List parameters that are stored but not sent, because only another provider's API has
+    them."""
+    is_known = settings.dialect != "openai_chat" or is_openai_model(settings.rules_model)
+    return find_foreign_parameters(settings.dialect, settings.params) if is_known else []
+
 
 MAX_UNBATCHED_WINDOWS = 4
 """A replay of a history runs the policy in batches if the history would fill more windows."""

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from tests.serve.agent.tools.toolboxes import Person, block, box, call, failure, invocation
-from trimtab.log.message import Media, Text
+from trimtab.engine.log.message import Media, Text
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ from typing import Annotated, Literal, Optional
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
-from trimtab.log.message import Media, Text
+from trimtab.engine.log.message import Media, Text
 from trimtab.session.tools import ToolInvocation
 
 let_go = threading.Event()

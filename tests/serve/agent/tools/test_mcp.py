@@ -13,7 +13,7 @@ from tests import warm
 from tests.serve.agent.tools.mcp_servers import STDIO, Http
 from tests.serve.agent.tools.test_process import alive, until
 from tests.serve.agent.tools.toolboxes import Person, block, box, call, failure, invocation, text
-from trimtab.log.message import Media, Text
+from trimtab.engine.log.message import Media, Text
 from trimtab_serve.agent.tools.permissions.rules import USER_REFUSED_TEXT
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 

@@ -18,7 +18,7 @@ from trimtab_serve.agent.tools.command import CHECKED_SCHEMA_KEYWORDS
 from trimtab_serve.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
 from trimtab_serve.agent.tools.permissions.rules import PermissionRules, decide_permission
 from trimtab_serve.agent.tools.process import MAX_OUTPUT_FACTOR, TERMINATION_GRACE_S
-from trimtab_serve.cli.doctor.tool_and_secret_checks import explain_misleading_allow_pattern
+from trimtab_serve.cli.doctor.tool_checks import explain_misleading_allow_pattern
 
 ROOT = Path(__file__).parents[4]
 TEXT = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")

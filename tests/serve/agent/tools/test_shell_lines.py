@@ -20,8 +20,8 @@ from trimtab.testing.server.local_server import serve_simulated_provider
 from trimtab_serve.agent.environment import FIXED_TOOL_VARIABLES
 from trimtab_serve.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
 from trimtab_serve.agent.tools.permissions.rules import PermissionRules, decide_permission
-from trimtab_serve.cli.init.default_model_choice import choose_model
 from trimtab_serve.cli.init.files import build_agent_files
+from trimtab_serve.cli.init.model_choice import choose_model
 
 HOSTILE = (*lines.HOSTILE, *outside_lines.HOSTILE)
 HARMLESS = (*lines.HARMLESS, *outside_lines.HARMLESS)

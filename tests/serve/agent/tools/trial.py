@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from tests import warm
-from tests.serve.cli.serve.processes import Serving, serving
+from tests.serve.process.processes import Serving, serving
 from trimtab.testing.server.local_server import ServedSimulator
 from trimtab.testing.server.simulator import ProviderSimulator
 

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.serve.served_agents import Served, served
+from tests.serve.service.served_agents import Served, served
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store
 from trimtab_serve.agent.config.spec import DiscordSpec
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.channels.discord import DiscordTiming, create_discord_channel
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.testing.discord import DiscordSimulator, serve_simulated_discord
 
 PACE = DiscordTiming(

@@ -18,7 +18,7 @@ from tests.serve.channels.discord.running_bots import (
     until,
 )
 from trimtab.testing import ScriptedCall
-from trimtab_serve import forgetting
+from trimtab_serve.forgetting import erasure
 from trimtab_serve.testing.discord import serve_simulated_discord
 
 
@@ -351,7 +351,7 @@ def test_who_has_written_is_recorded_and_a_direct_chat_is_known_to_be_theirs():
                 await house.posted(channel, 2)
                 await house.served.turns.wait_until_idle()
                 service = house.served.service
-                done = await forgetting.erase_user(
+                done = await erasure.erase_user(
                     service, "default", f"discord:{ann['id']}", by="test"
                 )
                 assert (done.sessions, done.messages) == (1, 2)

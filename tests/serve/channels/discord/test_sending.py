@@ -17,10 +17,10 @@ from tests.serve.channels.discord.running_bots import (
     living,
     until,
 )
-from trimtab_serve import delivery
 from trimtab_serve.channels.discord.reply_sender import RESENT_NOTICE
-from trimtab_serve.delivery import RetryDelivery, Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage, ReplyRoute
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
+from trimtab_serve.service import delivery
+from trimtab_serve.service.delivery import RetryDelivery, Undeliverable
 from trimtab_serve.testing.discord import serve_simulated_discord
 
 POST = r"/messages$"

@@ -18,17 +18,17 @@ from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, ServeSpec
 from trimtab_serve.channels.http import ApiKeyFile, HttpServerState, create_http_app
 from trimtab_serve.channels.http.api_keys import create_api_key, write_key_file
-from trimtab_serve.cli.serve.http_connections import ConnectionLimits
-from trimtab_serve.cli.serve.http_server import (
+from trimtab_serve.client import Client, RemoteSession
+from trimtab_serve.process.http_connections import ConnectionLimits
+from trimtab_serve.process.http_server import (
     ManagedUvicornServer,
     build_http_server,
     build_listener_url,
     open_listening_socket,
 )
-from trimtab_serve.client import Client, RemoteSession
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 from trimtab_serve.testing.memory_queue import MemoryQueue
 
 AGENTS = ("helper", "other")

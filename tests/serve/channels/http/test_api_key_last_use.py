@@ -22,7 +22,7 @@ from trimtab_serve.channels.http.api_keys import (
     read_stored_api_keys,
     write_key_file,
 )
-from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
+from trimtab_serve.metrics.prometheus import render_metrics
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.serve.channels.http.running_apps import MESSAGES, Held, house, until
 from tests.serve.channels.http.test_messages import LOOK
-from tests.serve.queues import give_up
-from trimtab.log.event import TurnProgressRecord
+from tests.serve.queue.queues import give_up
+from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.session.tools import ToolInvocation
 from trimtab.testing import ScriptedCall
 

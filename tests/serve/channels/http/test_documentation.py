@@ -13,8 +13,8 @@ import pytest
 
 from tests.serve.channels.http.running_apps import house, problem
 from trimtab_serve.channels.http.app import API_ROUTES
+from trimtab_serve.channels.http.middleware import SECURITY_HEADERS
 from trimtab_serve.channels.http.openapi import build_openapi_document
-from trimtab_serve.channels.http.size_origin_and_header_middleware import SECURITY_HEADERS
 
 pytestmark = pytest.mark.anyio
 

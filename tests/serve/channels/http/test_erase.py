@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.serve.channels.http.running_apps import Held, house, problem
-from tests.serve.served_agents import inbound
+from tests.serve.service.served_agents import inbound
 from trimtab_serve.client import ApiError
 
 pytestmark = pytest.mark.anyio

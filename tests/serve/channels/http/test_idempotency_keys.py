@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.serve import queues
 from tests.serve.channels.http.running_apps import MESSAGES, Held, House, house, problem, until
-from tests.serve.postgres import databases
+from tests.serve.queue import queues
+from tests.serve.queue.postgres import databases
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio

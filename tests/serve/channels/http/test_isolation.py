@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.serve.channels.http.running_apps import House, house
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab_serve.channels.http.app import API_ROUTES
 from trimtab_serve.channels.http.openapi import build_openapi_document
 

@@ -10,8 +10,8 @@ import pytest
 from tests.serve.channels.http.running_apps import house, problem
 from trimtab.errors import StoreUnavailable
 from trimtab_serve.channels.http.app import API_ROUTES
+from trimtab_serve.channels.http.middleware import SECURITY_HEADERS
 from trimtab_serve.channels.http.openapi import build_openapi_document
-from trimtab_serve.channels.http.size_origin_and_header_middleware import SECURITY_HEADERS
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_it_is_healthy_while_it_runs_and_ready_while_its_store_answers(mon
 
 
 async def test_metrics_count_requests_by_route_and_queued_messages():
-    from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics
+    from trimtab_serve.metrics.prometheus import render_metrics
 
     async with house("Hello.", render_metrics=render_metrics) as served, served.client() as client:
         await served.session("very-own-name").ask("Hi.")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.serve.channels.http.running_apps import Held, house, problem
-from tests.serve.queues import give_up
+from tests.serve.queue.queues import give_up
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
 from trimtab_serve.client import ApiError

@@ -12,7 +12,7 @@ import pytest
 from tests.serve.channels.http.running_apps import EVENTS, MESSAGES, house
 from trimtab.errors import StoreUnavailable
 from trimtab.observe.request_ids import RequestIdLogFilter
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from tests.serve.channels.http.running_apps import house, problem
 from trimtab_serve.client import ApiError
-from trimtab_serve.http_api_response_types import AgentInfo
+from trimtab_serve.client.types import AgentInfo
 
 pytestmark = pytest.mark.anyio
 

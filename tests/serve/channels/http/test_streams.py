@@ -17,7 +17,7 @@ from tests.serve.channels.http.running_apps import (
     until,
 )
 from tests.serve.channels.http.test_messages import LOOK
-from trimtab.log.event import TurnProgressRecord
+from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.session import Session
 from trimtab.testing import ScriptedCall
 from trimtab_serve.channels.http import sse as following_module

@@ -13,19 +13,19 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import Message
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import Message
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, TelegramSpec
 from trimtab_serve.channels.telegram import TelegramChannel
-from trimtab_serve.delivery import ReplyDelivery
-from trimtab_serve.events.bus import LocalEventBus
-from trimtab_serve.local_turns import LocalTurnRunner
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
-from trimtab_serve.service import AgentService
+from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.service.delivery import ReplyDelivery
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.service import AgentService
 from trimtab_serve.testing.memory_queue import MemoryQueue
 from trimtab_serve.testing.telegram import ServedTelegramSimulator
 

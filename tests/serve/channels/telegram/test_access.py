@@ -7,9 +7,9 @@ import logging
 from typing import Any
 
 from tests.serve.channels.telegram.running_bots import ADA, BOB, GROUP, running
-from trimtab.log.event import MessageAdded
-from trimtab_serve import forgetting
-from trimtab_serve.message_senders import find_sender, was_sent_in_private
+from trimtab.engine.log.event import MessageAdded
+from trimtab_serve.forgetting import erasure
+from trimtab_serve.service.senders import find_sender, was_sent_in_private
 from trimtab_serve.testing.telegram import make_telegram_user
 
 CAROL = make_telegram_user(9, "Carol", "Carol")
@@ -195,7 +195,7 @@ def test_who_has_written_is_recorded_for_whoever_must_forget_them_and_told_to_no
                 (f"telegram:{BOB}", False),
             ]
             assert "telegram:" not in str(bot.provider.requests)
-            done = await forgetting.erase_user(bot.service, "default", "telegram:9", by="test")
+            done = await erasure.erase_user(bot.service, "default", "telegram:9", by="test")
             assert (done.sessions, done.messages) == (0, 2)
             assert await heard(bot) == ["[erased]", "Bob: In a group."]
 

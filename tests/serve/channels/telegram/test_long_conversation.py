@@ -9,7 +9,7 @@ import pytest
 from tests.serve.channels.telegram.running_bots import ADA, running
 from trimtab.stores.files import FileStore
 from trimtab.testing import ScriptedCall
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 
 MESSAGES = 36
 LIFE = 12

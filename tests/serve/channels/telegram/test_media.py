@@ -6,8 +6,8 @@ import asyncio
 
 from tests.pictures import PDF, jpeg, png
 from tests.serve.channels.telegram.running_bots import ADA, BOB, running, until
-from trimtab.log.message import Media, Text
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.engine.log.message import Media, Text
+from trimtab.providers.base import ProviderFailureDetails
 
 
 def test_pictures_and_files_become_parts(served):

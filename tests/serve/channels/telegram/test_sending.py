@@ -8,7 +8,7 @@ import itertools
 from tests.serve.channels.telegram.running_bots import ADA, GROUP, running, until
 from trimtab.session.events import TextDelta, TurnFinished
 from trimtab_serve.channels.telegram.reply_sender import RESENT_NOTICE
-from trimtab_serve.queue.inbound_outbound import OutboundMessage, ReplyRoute
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
 from trimtab_serve.testing.telegram import (
     OneTimeTelegramFault,
     TelegramRateLimits,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from trimtab.log.message import ToolCall
+from trimtab.engine.log.message import ToolCall
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab.testing.replies import ScriptedCall

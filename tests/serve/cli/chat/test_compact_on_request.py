@@ -4,8 +4,8 @@ import asyncio
 from functools import partial
 
 from tests.serve.cli.chat.scripted_chat import script, talking, turns
-from trimtab.policy.config import PolicyConfig
-from trimtab.policy.on_demand import (
+from trimtab.engine.policy.config import PolicyConfig
+from trimtab.engine.policy.on_demand import (
     KEPT_MESSAGES_ON_DEMAND,
     KEPT_RESULTS_ON_DEMAND,
     decide_on_demand_compaction,

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.serve.cli.chat.scripted_chat import console, script, talking, text_of, turns, written
-from trimtab.log.event import Edit, EditKind, Size, Usage
-from trimtab.policy.planning.plan import Decision
-from trimtab.prompt.context_report import ContextReport, ReportSection
-from trimtab.session.visibility_and_past_requests import (
+from trimtab.engine.log.event import Edit, EditKind, Size, Usage
+from trimtab.engine.policy.planning.plan import Decision
+from trimtab.engine.prompt.report import ContextReport, ReportSection
+from trimtab.engine.tokens.counter import with_recomputed_size
+from trimtab.session.history import (
     HiddenTotals,
     total_hidden_by_last_turn,
     total_hidden_since_by_edit_kind,
 )
-from trimtab.tokens.counter import with_recomputed_size
 from trimtab_serve.agent.config.spec import ThresholdsSpec
 from trimtab_serve.cli.chat.context_display import (
     classify_fill_level,

@@ -4,13 +4,9 @@ from typing import get_args
 
 import pytest
 
+from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
-from trimtab.policy.guard import CannotFit
-from trimtab.providers.protocol_and_failures import (
-    FailureKind,
-    ProviderError,
-    ProviderFailureDetails,
-)
+from trimtab.providers.base import FailureKind, ProviderError, ProviderFailureDetails
 from trimtab_serve.cli.chat.turn_errors import describe_turn_error
 
 

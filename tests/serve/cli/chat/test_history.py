@@ -6,13 +6,13 @@ import threading
 import pytest
 from prompt_toolkit.history import FileHistory
 
-from trimtab.redaction import redactor
-from trimtab_serve.cli.chat.history_file import (
+from trimtab.engine.log.redaction import redactor
+from trimtab_serve.cli.chat.line_input import ErasableFileHistory, KeyboardInput, open_input_history
+from trimtab_serve.forgetting.history_file import (
     locate_history_file,
     lock_history_file,
     remove_history_lines,
 )
-from trimtab_serve.cli.chat.line_input import ErasableFileHistory, KeyboardInput, open_input_history
 
 LINES = ["I am Ada.", "two\nrows", "I am Ada. Really.", "+ a plus\n# a hash\n\nend", "last – ✓"]
 

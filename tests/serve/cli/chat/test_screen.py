@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.serve.cli.chat.scripted_chat import call, console, text_of, written
-from trimtab.log.message import Message, Text
-from trimtab.providers.protocol_and_failures import TRANSIENT_KINDS, ProviderFailureDetails
+from trimtab.engine.log.message import Message, Text
+from trimtab.providers.base import TRANSIENT_KINDS, ProviderFailureDetails
 from trimtab.session.events import (
     COMPACTED_NOTICE,
     AssistantReplied,

@@ -10,28 +10,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.catalog import (
+from trimtab.context import Context
+from trimtab.dialects.media import AcceptedMedia, find_accepted_media
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.redaction import Redact, redactor
+from trimtab.engine.policy.config import parse_policy_config
+from trimtab.engine.tokens.cost import compute_cost_usd
+from trimtab.errors import CostCeilingUncheckable, MissingApiKeyError
+from trimtab.models.catalog import (
     ModelInfoValues,
     find_makers_cheap_model,
     find_model_info,
     parse_model_info,
     resolve_model_info,
 )
-from trimtab.context import Context
-from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
-from trimtab.errors import CostCeilingUncheckable, MissingApiKeyError
-from trimtab.log.event import Usage
 from trimtab.observe import instrument
-from trimtab.policy.config import parse_policy_config
+from trimtab.providers.base import Provider
 from trimtab.providers.circuit_breaker import (
     CircuitBreaker,
     CircuitBreakers,
     with_circuit_breaker,
 )
 from trimtab.providers.factory import CLOUD_NAMES, create_provider
-from trimtab.providers.protocol_and_failures import Provider
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait, with_retries
-from trimtab.redaction import Redact, redactor
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.session.model_summaries import relative_input_price
@@ -48,7 +49,6 @@ from trimtab.session.turn import ScheduleSummary, run_turn
 from trimtab.stores.base import Store
 from trimtab.stores.factory import find_spending_ledger, open_store
 from trimtab.stores.spending import CostCeilings, SpendingLedger
-from trimtab.tokens.usage_cost_usd import compute_cost_usd
 from trimtab_serve.agent.config.loader import load_system_prompt, locate_agent_store
 from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ModelSpec
 from trimtab_serve.agent.environment import ENVIRON

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.messages import OutboundMessage
 
 
 class Channel(Protocol):

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from trimtab.dialects.media_validation import replace_unsupported_media
-from trimtab.log.message import make_text_message
+from trimtab.dialects.media import replace_unsupported_media
+from trimtab.engine.log.message import make_text_message
+from trimtab.engine.recall.visibility import STATE_DESCRIPTIONS
 from trimtab.options import CONFIGURABLE_OPTIONS
-from trimtab.recall.visibility import STATE_DESCRIPTIONS
 from trimtab.session import Session
 from trimtab_serve.channels.context_image import draw_context_png
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.service import AgentService
 
 RUNNING_TURN_WAIT_S = 5.0
 """Seconds that a command waits for the running turn. The chat may wait just as long."""

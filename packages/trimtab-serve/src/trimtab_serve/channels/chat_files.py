@@ -7,12 +7,8 @@ import mimetypes
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from trimtab.dialects.media_validation import (
-    AcceptedMedia,
-    UnsupportedMedia,
-    validate_and_convert_media,
-)
-from trimtab.log.message import Media, MediaKind, Message, Part, Text
+from trimtab.dialects.media import AcceptedMedia, UnsupportedMedia, validate_and_convert_media
+from trimtab.engine.log.message import Media, MediaKind, Message, Part, Text
 
 TEXT_MIME_PREFIXES = ("text/", "application/json", "application/xml", "application/x-yaml")
 """Prefixes of media types whose files are read as text."""

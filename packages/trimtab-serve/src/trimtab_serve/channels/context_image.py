@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from trimtab.prompt.context_report import ContextReport
+from trimtab.engine.prompt.report import ContextReport
 
 IMAGE_WIDTH_PX, MARGIN_PX, BAR_HEIGHT_PX, ROW_HEIGHT_PX = 880, 40, 56, 46
 """Sizes in pixels: the picture, its margin, the bar, and a line under it."""

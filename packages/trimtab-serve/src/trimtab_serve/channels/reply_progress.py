@@ -13,9 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from trimtab_serve.bounded_dict import BoundedDict
-from trimtab_serve.delivery import DELIVERY_LEASE_S, ReplyInterrupted, RetryDelivery, Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.messages import OutboundMessage
+from trimtab_serve.service.delivery import (
+    DELIVERY_LEASE_S,
+    ReplyInterrupted,
+    RetryDelivery,
+    Undeliverable,
+)
 
 MAX_TRACKED_REPLIES = 10_000
 """Number of replies whose progress is remembered."""

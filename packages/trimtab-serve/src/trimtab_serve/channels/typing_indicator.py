@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from trimtab.session.events import TurnFinished
-from trimtab_serve.events.bus import ReceivedEvent
-from trimtab_serve.queue.inbound_outbound import InboundMessage
-from trimtab_serve.service import AgentService
+from trimtab_serve.queue.messages import InboundMessage
+from trimtab_serve.service.events.bus import ReceivedEvent
+from trimtab_serve.service.service import AgentService
 
 Target = TypeVar("Target")
 """The platform's type for the place that shows the indicator."""

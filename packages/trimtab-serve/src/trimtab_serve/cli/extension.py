@@ -27,12 +27,12 @@ COMMANDS = {
     ),
     "keys": ("trimtab_serve.cli.keys:keys", "Create and revoke the API keys of a server."),
     "schedule": ("trimtab_serve.cli.schedule:schedule", "List, run and pause schedules."),
-    "user": ("trimtab_serve.cli.users_and_tenants:user", "Export or erase all data of a user."),
+    "user": ("trimtab_serve.cli.personal_data:user", "Export or erase all data of a user."),
     "tenant": (
-        "trimtab_serve.cli.users_and_tenants:tenant",
+        "trimtab_serve.cli.personal_data:tenant",
         "Export or erase all data of a tenant.",
     ),
-    "erasures": ("trimtab_serve.cli.users_and_tenants:erasures_command", "List past erasures."),
+    "erasures": ("trimtab_serve.cli.personal_data:erasures_command", "List past erasures."),
     "schema": (
         "trimtab_serve.cli.schema:print_schema_command",
         "Print the JSON Schema of agent.yaml.",
@@ -61,14 +61,14 @@ async def erase_everywhere(
     location: str, store: Store, session: str, handle: str, *, reason: str
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Erase a message in the log, the queue and the schedules. A running server does it itself."""
-    from trimtab_serve.stored_session_erasure import erase_stored_message
+    from trimtab_serve.forgetting.stored_sessions import erase_stored_message
 
     return await erase_stored_message(location, store, session, handle, why=reason)
 
 
 async def delete_everywhere(location: str, store: Store, session: str) -> None:
     """Delete a session, its waiting messages and its schedules. A running server does it itself."""
-    from trimtab_serve.stored_session_erasure import delete_stored_session
+    from trimtab_serve.forgetting.stored_sessions import delete_stored_session
 
     await delete_stored_session(location, store, session)
 
@@ -77,7 +77,7 @@ def forget_typed_texts(texts: Sequence[str]) -> None:
     """Remove texts from the history file of the chat."""
     import os
 
-    from trimtab_serve.cli.chat.history_file import locate_history_file, remove_history_lines
+    from trimtab_serve.forgetting.history_file import locate_history_file, remove_history_lines
 
     remove_history_lines(locate_history_file(os.environ), texts)
 
@@ -86,7 +86,7 @@ async def migrate(database: str, *, plan: bool) -> list[str]:
     """Migrate the job queue, if its package is installed."""
     if find_spec("procrastinate") is None:
         return []
-    from trimtab_serve.postgres.job_queue_migrations import (
+    from trimtab_serve.queue.postgres.job_queue_migrations import (
         list_missing_job_queue_migrations,
         migrate_job_queue,
     )

@@ -123,7 +123,7 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
     from rich.text import Text
 
     from trimtab.cli.store_command import make_output_console, report_known_errors
-    from trimtab.cli.terminal_text_format import escape_control_characters, format_age
+    from trimtab.cli.text_format import escape_control_characters, format_age
     from trimtab_serve.channels.http.api_key_last_use import (
         build_last_use_path,
         read_api_key_last_use,
@@ -202,7 +202,7 @@ def format_expiry(expires: float | None, *, expired: bool) -> str:
 def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
     """Revoke a key. The server refuses it from now on."""
     from trimtab.cli.store_command import report_known_errors
-    from trimtab.cli.terminal_text_format import join_names
+    from trimtab.cli.text_format import join_names
     from trimtab_serve.channels.http.api_keys import read_stored_api_keys, write_key_file
 
     with report_known_errors():

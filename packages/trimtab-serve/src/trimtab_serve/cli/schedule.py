@@ -21,7 +21,7 @@ from trimtab.cli.store_command import (
     report_known_errors,
     show_progress_if_slow,
 )
-from trimtab.cli.terminal_text_format import format_count, join_names, shorten_to_line
+from trimtab.cli.text_format import format_count, join_names, shorten_to_line
 
 if TYPE_CHECKING:
     from trimtab_serve.schedules.protocol import ScheduleStore, ScheduleVerb
@@ -239,7 +239,7 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     from trimtab.cli.store_command import make_output_console
-    from trimtab.cli.terminal_text_format import escape_control_characters
+    from trimtab.cli.text_format import escape_control_characters
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in titles:
@@ -271,6 +271,6 @@ def _describe_next_run(one: Schedule) -> str:
 
 
 def _print_note(text: str) -> None:
-    from trimtab.cli.terminal_text_format import escape_control_characters
+    from trimtab.cli.text_format import escape_control_characters
 
     typer.echo(escape_control_characters(text), err=True)

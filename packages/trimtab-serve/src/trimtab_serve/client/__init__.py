@@ -1,6 +1,6 @@
 """A typed client of `trimtab serve`. Needs the extra `client`.
 
-Methods return the dataclasses of `trimtab_serve.http_api_response_types`, which the server also
+Methods return the dataclasses of `trimtab_serve.client.types`, which the server also
 uses.
 """
 

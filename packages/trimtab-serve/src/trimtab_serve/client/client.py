@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from trimtab_serve.client.session import RemoteSession
 from trimtab_serve.client.transport import HttpTransport
-from trimtab_serve.http_api_response_types import (
+from trimtab_serve.client.types import (
     AgentInfo,
     AgentList,
     DeadLetterSessionInfo,

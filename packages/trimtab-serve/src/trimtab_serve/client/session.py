@@ -11,7 +11,7 @@ from urllib.parse import quote
 from trimtab.errors import TrimtabError
 from trimtab_serve.client.sse import StreamEvent
 from trimtab_serve.client.transport import HttpTransport, ReconnectingStream
-from trimtab_serve.http_api_response_types import (
+from trimtab_serve.client.types import (
     CompactionResult,
     ContextUsageInfo,
     EraseResult,

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab_serve.metrics.turn_metrics_and_endpoint import REGISTRY as REGISTRY
-    from trimtab_serve.metrics.turn_metrics_and_endpoint import render_metrics as render_metrics
+    from trimtab_serve.metrics.prometheus import REGISTRY as REGISTRY
+    from trimtab_serve.metrics.prometheus import render_metrics as render_metrics
 
 
 __all__ = ["REGISTRY", "render_metrics"]
 
 _HOMES = {
-    "REGISTRY": "turn_metrics_and_endpoint",
-    "render_metrics": "turn_metrics_and_endpoint",
+    "REGISTRY": "prometheus",
+    "render_metrics": "prometheus",
 }
 
 

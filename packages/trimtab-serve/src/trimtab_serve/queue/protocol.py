@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage
+from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
 
 ERASED_DETAILS_TEXT = "the details were erased together with a message"
 

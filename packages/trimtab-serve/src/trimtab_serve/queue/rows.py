@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trimtab_serve.queue.inbound_outbound import (
+from trimtab_serve.queue.messages import (
     InboundMessage,
     OutboundMessage,
     check_queue_record_version,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 
@@ -36,7 +36,7 @@ async def open_schedules(location: str) -> AsyncGenerator[ScheduleStore]:
             await store.close()
         return
     try:
-        from trimtab_serve.queue.postgres import PostgresMessageQueue
+        from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
         from trimtab_serve.schedules.postgres import PostgresScheduleStore
     except ModuleNotFoundError as error:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from trimtab_serve.agent.config.spec import ScheduleSpec as Block
 from trimtab_serve.agent.config.spec import parse_chat_address
-from trimtab_serve.queue.inbound_outbound import ReplyRoute
+from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress, is_valid_name
+from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.schedule import Schedule
 from trimtab_serve.schedules.triggers import (
@@ -20,7 +21,6 @@ from trimtab_serve.schedules.triggers import (
     parse_cron_trigger,
     parse_one_time_trigger,
 )
-from trimtab_serve.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress, is_valid_name
 
 
 async def sync_schedules_from_config(

@@ -14,10 +14,10 @@ from typing import Any
 
 from psycopg import AsyncConnection, Error
 
+from trimtab.engine.log.event import dump_canonical_json
 from trimtab.errors import StoreError
-from trimtab.log.event import dump_canonical_json
 from trimtab.stores.named_queries import parse_named_queries
-from trimtab_serve.queue.inbound_outbound import InboundMessage
+from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.schedules.catch_up import decide_due_runs
 from trimtab_serve.schedules.protocol import (
     FINISHED_RETENTION_S,

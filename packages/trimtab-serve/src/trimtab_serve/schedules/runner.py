@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from trimtab_serve.delivery import Undeliverable
-from trimtab_serve.metrics.server_metrics import count_schedule_run
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.metrics.server import count_schedule_run
+from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.schedules.protocol import ScheduleNotPosted, ScheduleStore
+from trimtab_serve.service.delivery import Undeliverable
 
 SCHEDULE_POLL_S = 15.0
 """Maximum number of seconds between two polls.

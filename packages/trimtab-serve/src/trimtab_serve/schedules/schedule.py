@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
-from trimtab.log.message import make_text_message
-from trimtab_serve.queue.inbound_outbound import InboundMessage, ReplyRoute
+from trimtab.engine.log.message import make_text_message
+from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
 from trimtab_serve.schedules.triggers import Trigger, find_next_due_time
-from trimtab_serve.tenant_agent_session_ids import parse_session_address
 
 CatchUpPolicy = Literal["skip", "once", "all"]
 ScheduleOrigin = Literal["file", "tool"]

@@ -10,8 +10,9 @@ from sqlite3 import Connection, Error
 from typing import Any
 
 from trimtab.errors import StoreError
-from trimtab_serve.queue.inbound_outbound import InboundMessage
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
+from trimtab_serve.queue.messages import InboundMessage
+from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES, encode_list, encode_name
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.catch_up import decide_due_runs
 from trimtab_serve.schedules.protocol import (
     FINISHED_RETENTION_S,
@@ -34,7 +35,6 @@ from trimtab_serve.schedules.sqlite_rows import (
     schedule_from_row,
     write_schedule,
 )
-from trimtab_serve.sqlite.queries import SQLITE_QUERIES, encode_list, encode_name
 
 
 class SqliteScheduleStore:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from sqlite3 import Connection
 from typing import Any
 
-from trimtab.log.event import dump_canonical_json
+from trimtab.engine.log.event import dump_canonical_json
+from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES, decode_name, encode_name
 from trimtab_serve.schedules.protocol import MAX_RUN_LOG_ENTRIES
 from trimtab_serve.schedules.schedule import (
     Schedule,
@@ -15,7 +16,6 @@ from trimtab_serve.schedules.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
-from trimtab_serve.sqlite.queries import SQLITE_QUERIES, decode_name, encode_name
 
 
 def schedule_to_row(schedule: Schedule) -> list[Any]:

@@ -9,14 +9,14 @@ from hashlib import sha256
 from typing import Any
 
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
-from trimtab_serve.message_erasure import ErasedMessagesRecord, EraseHook
-from trimtab_serve.queue.inbound_outbound import ReplyRoute
+from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.schedules.protocol import ScheduleStore, TooManySchedules
 from trimtab_serve.schedules.schedule import Schedule
 from trimtab_serve.schedules.triggers import find_next_due_time, format_time_in_zone, parse_trigger
-from trimtab_serve.served_turn import MAX_MESSAGES_PER_TURN
-from trimtab_serve.tenant_agent_session_ids import parse_session_address
+from trimtab_serve.service.message_erasure import ErasedMessagesRecord, EraseHook
+from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN
 
 MAX_SCHEDULES_PER_SESSION = 20
 """Maximum number of schedules of one session."""

@@ -8,11 +8,11 @@ from contextlib import suppress
 from sqlite3 import Connection, OperationalError
 from typing import TypeVar
 
+from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.errors import SessionNotFound
-from trimtab.log.event import TurnProgressRecord
 from trimtab.stores.base import Store
-from trimtab_serve.queue.sqlite import SqliteMessageQueue
-from trimtab_serve.sqlite.database import Work, connect, prepare_tables
+from trimtab_serve.queue.sqlite.database import Work, connect, prepare_tables
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from trimtab.catalog import ModelInfo
+    from trimtab.models.catalog import ModelInfo
 
 LABEL_WIDTH_CHARS = 14
 """Width of the label of a line, in characters."""
@@ -40,8 +40,8 @@ def models_command(
 def _list_models(maker: str | None, search: str | None, *, as_json: bool) -> None:
     import json
 
-    from trimtab.catalog import find_retirement_date, list_model_infos
     from trimtab.cli.stderr_messages import print_error_for_exit
+    from trimtab.models.catalog import find_retirement_date, list_model_infos
 
     listed = list_model_infos()
     if maker is not None and maker.lower() not in listed:
@@ -73,7 +73,7 @@ def _list_models(maker: str | None, search: str | None, *, as_json: bool) -> Non
 
 
 def _format_row(info: ModelInfo, width: int) -> str:
-    from trimtab.catalog import find_retirement_date
+    from trimtab.models.catalog import find_retirement_date
 
     prices = (_format_price(price) for price in (info.input_price, info.output_price))
     row = f"{info.name:<{width}}  {info.context_window:>9,}  {info.max_output:>9,}  "
@@ -92,9 +92,9 @@ def _explain_model(name: str, *, as_json: bool) -> None:
     import json
     import sys
 
-    from trimtab.catalog import find_maker_in_catalog, find_model_info, find_retirement_date
-    from trimtab.catalog import resolve_model_info as resolve
-    from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for_terminal
+    from trimtab.cli.text_format import escape_control_characters, wrap_for_terminal
+    from trimtab.models.catalog import find_maker_in_catalog, find_model_info, find_retirement_date
+    from trimtab.models.catalog import resolve_model_info as resolve
 
     info = resolve(name)
     if as_json:
@@ -114,7 +114,7 @@ def _explain_model(name: str, *, as_json: bool) -> None:
 
 def _describe_match(name: str, info: ModelInfo) -> str:
     """Say which entry of the catalog the name matches, or what is assumed without one."""
-    from trimtab.catalog import (
+    from trimtab.models.catalog import (
         find_maker_in_catalog,
         find_model_info,
         find_window_pattern,
@@ -146,7 +146,7 @@ def _describe_match(name: str, info: ModelInfo) -> str:
 
 def _describe_entry(name: str, info: ModelInfo) -> list[tuple[str, str]]:
     """Describe the entry, line by line."""
-    from trimtab.catalog import describe_retirement
+    from trimtab.models.catalog import describe_retirement
 
     window = f"{info.context_window:,} tokens of input and output together"
     if info.input_limit < info.context_window:

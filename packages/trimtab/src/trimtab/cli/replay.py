@@ -20,10 +20,10 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from trimtab.catalog import find_model_info, resolve_model_info, suggest_model_names
-from trimtab.cli.terminal_text_format import format_count, join_names
-from trimtab.policy.config import GOALS
-from trimtab.policy.presets import POLICY_NAMES
+from trimtab.cli.text_format import format_count, join_names
+from trimtab.engine.policy.config import GOALS
+from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.models.catalog import find_model_info, resolve_model_info, suggest_model_names
 from trimtab.replay.billing import list_billed_providers
 from trimtab.replay.readers import (
     RECORDING_FORMATS_TEXT,
@@ -31,19 +31,15 @@ from trimtab.replay.readers import (
     UnreadableRecording,
     read_recordings,
 )
-from trimtab.replay.recorded_conversation_selection import (
-    CorpusHalf,
-    RecordedConversation,
-    select_conversations,
-)
-from trimtab.replay.runner import ReplaySetup, replay_all
-from trimtab.replay.study_results import (
+from trimtab.replay.results import (
     ReplayStudy,
     build_cost_columns,
     build_study,
     build_visibility_and_cache_columns,
     find_best_setup,
 )
+from trimtab.replay.runner import ReplaySetup, replay_all
+from trimtab.replay.selection import CorpusHalf, RecordedConversation, select_conversations
 
 DEFAULT_REPLAY_MODEL = "claude-sonnet-4-5"
 

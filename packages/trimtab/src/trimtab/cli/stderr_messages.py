@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for_terminal
+from trimtab.cli.text_format import escape_control_characters, wrap_for_terminal
 
 
 def print_error_for_exit(message: str, *, exit_status: int = 2) -> typer.Exit:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trimtab.log.event import JsonMapping, Usage
-from trimtab.log.message import Message
-from trimtab.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.log.event import JsonMapping, Usage
+from trimtab.engine.log.message import Message
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
 
 WireObject = Mapping[str, Any]
 

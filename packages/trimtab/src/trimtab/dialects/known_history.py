@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
 from typing import Any, Literal, cast
 
-from trimtab.dialects.caller_message_reading import to_plain_dict
-from trimtab.text.arguments import describe_wrong_value
+from trimtab.dialects.reading import to_plain_dict
+from trimtab.engine.text.arguments import describe_wrong_value
 
 HistoryCheck = Literal["newest", "all"]
 """Which known items are compared with their earlier content: the newest, or all of them."""

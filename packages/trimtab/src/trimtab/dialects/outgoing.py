@@ -8,18 +8,18 @@ from typing import Any
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.cache_comparison import add_cache_comparison
-from trimtab.dialects.rejected_text_finder import find_texts_at_error_location
-from trimtab.errors import RequestChangedError
-from trimtab.log.event import Event, ModelCall, Settings
-from trimtab.log.message import Message
-from trimtab.prompt.render import (
+from trimtab.dialects.rejected_text import find_texts_at_error_location
+from trimtab.engine.log.event import Event, ModelCall, Settings
+from trimtab.engine.log.message import Message
+from trimtab.engine.prompt.render import (
     IncrementalRenderer,
     Prompt,
     PromptBlock,
     build_call_fields_to_hash,
 )
-from trimtab.tokens.counter import TokenCounter
-from trimtab.window.window import Window
+from trimtab.engine.tokens.counter import TokenCounter
+from trimtab.engine.window.window import Window
+from trimtab.errors import RequestChangedError
 
 
 def create_rendering(settings: Settings) -> IncrementalRenderer:

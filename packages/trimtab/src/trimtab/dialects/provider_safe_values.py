@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeGuard
 
 from trimtab.dialects.json_values import dict_or_none, to_compact_json
-from trimtab.log.message import Media, Text, ToolResult
+from trimtab.engine.log.message import Media, Text, ToolResult
 
 EMPTY_MESSAGE_TEXT = "(no content)"
 """The text of a message that has nothing a provider would accept."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.dialects.media_validation import find_accepted_media, normalize_or_replace_media
-from trimtab.log.event import Settings
-from trimtab.log.message import Media, MediaKind, Message, Part, Text, ToolCall, ToolResult
+from trimtab.dialects.media import find_accepted_media, normalize_or_replace_media
+from trimtab.engine.log.event import Settings
+from trimtab.engine.log.message import Media, MediaKind, Message, Part, Text, ToolCall, ToolResult
 
 _KINDS_IN_RESULTS: dict[str, tuple[MediaKind, ...]] = {
     "anthropic": ("image", "document", "file"),

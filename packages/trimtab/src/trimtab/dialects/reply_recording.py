@@ -9,8 +9,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from typing import Any, Generic, TypeVar, cast
 
 from trimtab.dialects.base import ModelReply, ReplyAccumulator, WireObject
-from trimtab.log.event import CallOutcome
-from trimtab.log.message import Message
+from trimtab.engine.log.event import CallOutcome
+from trimtab.engine.log.message import Message
 
 StreamEventT = TypeVar("StreamEventT")
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.dialects.caller_message_reading import to_plain_dict
 from trimtab.dialects.json_values import dict_or_none
-from trimtab.log.erase import RECALL_TOOL_NAMES
+from trimtab.dialects.reading import to_plain_dict
+from trimtab.engine.log.erase import RECALL_TOOL_NAMES
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _FREE_TEXT: Mapping[str, Any] = {

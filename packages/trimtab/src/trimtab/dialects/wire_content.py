@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
-from trimtab.dialects.caller_message_reading import is_content_part
 from trimtab.dialects.json_values import list_or_none
-from trimtab.log.message import ToolCall, ToolResult
+from trimtab.dialects.reading import is_content_part
+from trimtab.engine.log.message import ToolCall, ToolResult
 
 _Named = TypeVar("_Named", ToolCall, ToolResult)
 

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from trimtab.observe import turn_event_log
+from trimtab.observe import log_lines
 from trimtab.session.events import ModelCallStarted, TextDelta, TurnEvent
 from trimtab.session.tools import OnEvent
 
@@ -50,8 +50,8 @@ def instrument(on_event: OnEvent | None = None, *, agent: str = "", session: str
     # An application that has set it up has loaded it.
     if "opentelemetry" in sys.modules and (spans := _import_spans()) is not None:
         watchers += [own for own in (spans.create_turn_spans(agent),) if own is not None]
-    if turn_event_log.log.isEnabledFor(logging.INFO):
-        watchers.append(turn_event_log.TurnEventLogger(agent))
+    if log_lines.log.isEnabledFor(logging.INFO):
+        watchers.append(log_lines.TurnEventLogger(agent))
     return EventFanOut(watchers, on_event) if watchers else on_event
 
 

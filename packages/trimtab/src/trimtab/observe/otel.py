@@ -15,8 +15,8 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from trimtab.log.event import Usage
-from trimtab.log.message import ToolCall
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.message import ToolCall
 from trimtab.observe.request_ids import current_request_id
 from trimtab.session.events import (
     ContextEdited,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from trimtab.log.message import ToolCall
+from trimtab.engine.log.message import ToolCall
 from trimtab.session.events import ToolFinished, ToolStarted
 
 

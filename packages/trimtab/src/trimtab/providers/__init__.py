@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
     from trimtab.providers.azure import AzureOpenAIProvider as AzureOpenAIProvider
     from trimtab.providers.azure import AzureResponsesProvider as AzureResponsesProvider
+    from trimtab.providers.base import Provider as Provider
+    from trimtab.providers.base import ProviderError as ProviderError
+    from trimtab.providers.base import ProviderFailureDetails as ProviderFailureDetails
     from trimtab.providers.bedrock import BedrockClaudeProvider as BedrockClaudeProvider
     from trimtab.providers.bedrock_converse import (
         BedrockConverseProvider as BedrockConverseProvider,
@@ -19,11 +22,6 @@ if TYPE_CHECKING:
     from trimtab.providers.factory import create_provider as create_provider
     from trimtab.providers.openai import OpenAIChatProvider as OpenAIChatProvider
     from trimtab.providers.openai import OpenAIResponsesProvider as OpenAIResponsesProvider
-    from trimtab.providers.protocol_and_failures import Provider as Provider
-    from trimtab.providers.protocol_and_failures import ProviderError as ProviderError
-    from trimtab.providers.protocol_and_failures import (
-        ProviderFailureDetails as ProviderFailureDetails,
-    )
     from trimtab.providers.retries import with_retries as with_retries
     from trimtab.providers.vertex import VertexClaudeProvider as VertexClaudeProvider
 
@@ -56,9 +54,9 @@ _HOMES = {
     "MissingSdkError": "errors",
     "OpenAIChatProvider": "providers.openai",
     "OpenAIResponsesProvider": "providers.openai",
-    "Provider": "providers.protocol_and_failures",
-    "ProviderError": "providers.protocol_and_failures",
-    "ProviderFailureDetails": "providers.protocol_and_failures",
+    "Provider": "providers.base",
+    "ProviderError": "providers.base",
+    "ProviderFailureDetails": "providers.base",
     "VertexClaudeProvider": "providers.vertex",
     "create_provider": "providers.factory",
     "parse_error_response": "providers.error_parser",

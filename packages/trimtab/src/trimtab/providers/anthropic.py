@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import MissingSdkError
-from trimtab.providers.sdk_transport import SdkRequestSender
+from trimtab.providers.transport import SdkRequestSender
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

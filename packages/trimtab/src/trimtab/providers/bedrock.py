@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import MissingApiKeyError, MissingBaseUrlError, MissingSdkError
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 
 if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock

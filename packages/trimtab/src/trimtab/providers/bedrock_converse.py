@@ -11,6 +11,7 @@ from functools import partial
 from json import JSONDecodeError
 from typing import Any
 
+from trimtab.providers.base import STREAM_CUT_SHORT, ProviderError, ProviderFailureDetails
 from trimtab.providers.bedrock import (
     AwsCredentials,
     find_aws_credentials,
@@ -23,11 +24,6 @@ from trimtab.providers.converse_format import (
     split_into_events,
 )
 from trimtab.providers.error_parser import parse_error_response
-from trimtab.providers.protocol_and_failures import (
-    STREAM_CUT_SHORT,
-    ProviderError,
-    ProviderFailureDetails,
-)
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 50

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from trimtab.providers.protocol_and_failures import (
+from trimtab.providers.base import (
     STREAM_CUT_SHORT,
     TRANSIENT_KINDS,
     Provider,

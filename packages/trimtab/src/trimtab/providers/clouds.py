@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimtab.catalog import resolve_model_info
 from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
-from trimtab.providers.protocol_and_failures import Provider
+from trimtab.models.catalog import resolve_model_info
+from trimtab.providers.base import Provider
 
 DEFAULT_AZURE_API_VERSION = "2024-10-21"
 """The version of Azure's API for Chat Completions, unless one is named."""

@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
+from trimtab.providers.base import FailureKind, ProviderFailureDetails
 from trimtab.providers.error_patterns import (
     CONTENT_PARAMS,
     DECISIVE_CODES,
@@ -31,7 +32,6 @@ from trimtab.providers.error_patterns import (
     compile_error_pattern,
     parse_printed_number,
 )
-from trimtab.providers.protocol_and_failures import FailureKind, ProviderFailureDetails
 
 MIN_PLAUSIBLE_LIMIT_TOKENS = 256
 """Minimum tokens of a believable limit. No server has a smaller window. A version of vLLM printed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from trimtab.providers.protocol_and_failures import FailureKind
+from trimtab.providers.base import FailureKind
 
 NUMBER_PATTERN = (
     r"(?<!\d)(?:\d{1,3}(?:[,_'\u00a0\u2009\u202f]\d{3})+"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from trimtab.catalog import ModelInfo, resolve_model_info
 from trimtab.dialects import DIALECT_NAMES
 from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
-from trimtab.providers.protocol_and_failures import Provider
+from trimtab.models.catalog import ModelInfo, resolve_model_info
+from trimtab.providers.base import Provider
 
 ProviderName = Literal[
     "anthropic",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.dialects.json_values import dicts_in_list
 from trimtab.errors import MissingSdkError
-from trimtab.providers.sdk_transport import IsFinalEvent, SdkRequestSender
+from trimtab.providers.transport import IsFinalEvent, SdkRequestSender
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

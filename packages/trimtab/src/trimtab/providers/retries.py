@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
-from trimtab.providers.protocol_and_failures import (
+from trimtab.providers.base import (
     TRANSIENT_KINDS,
     Provider,
     ProviderError,

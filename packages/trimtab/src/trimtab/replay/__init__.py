@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.replay.billing import list_billed_providers as list_billed_providers
     from trimtab.replay.readers import read_recordings as read_recordings
-    from trimtab.replay.readers.json_file_helpers import UnreadableRecording as UnreadableRecording
-    from trimtab.replay.recorded_conversation_selection import (
-        select_conversations as select_conversations,
-    )
+    from trimtab.replay.readers.json_files import UnreadableRecording as UnreadableRecording
+    from trimtab.replay.results import build_study as build_study
     from trimtab.replay.runner import ReplaySetup as ReplaySetup
     from trimtab.replay.runner import replay_all as replay_all
-    from trimtab.replay.study_results import build_study as build_study
+    from trimtab.replay.selection import select_conversations as select_conversations
 
 __all__ = [
     "ReplaySetup",
@@ -28,12 +26,12 @@ __all__ = [
 
 _HOMES = {
     "ReplaySetup": "replay.runner",
-    "UnreadableRecording": "replay.readers.json_file_helpers",
-    "build_study": "replay.study_results",
+    "UnreadableRecording": "replay.readers.json_files",
+    "build_study": "replay.results",
     "list_billed_providers": "replay.billing",
     "read_recordings": "replay.readers",
     "replay_all": "replay.runner",
-    "select_conversations": "replay.recorded_conversation_selection",
+    "select_conversations": "replay.selection",
 }
 
 

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from trimtab.catalog import ModelInfo, resolve_model_info
+from trimtab.models.catalog import ModelInfo, resolve_model_info
 
 MARK_LOOKBACK_BLOCKS = 20
 """Blocks before a mark in which a marking provider looks for a stored prefix."""

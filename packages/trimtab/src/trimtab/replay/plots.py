@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from matplotlib.typing import RcKeyType
 
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
+from trimtab.replay.results import ReplayStudy
 from trimtab.replay.runner import PROMPT_SECTIONS, ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
-from trimtab.replay.study_results import ReplayStudy
 
 COLOURS_BY_CSS_NAME = {
     "ink": "#1d2330",

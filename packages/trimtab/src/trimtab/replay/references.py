@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trimtab.log.message import Message, Text, ToolCall, ToolResult
-from trimtab.text.identifiers import count_identifiers, join_string_values
+from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.engine.text.identifiers import count_identifiers, join_string_values
 
 FAR_REFERENCE_MESSAGES = 10
 """A reference is far if it was last mentioned more than this many messages before."""

@@ -13,18 +13,18 @@ from trimtab.replay.plots import (
     render_svg,
 )
 from trimtab.replay.references import FAR_REFERENCE_MESSAGES
-from trimtab.replay.runner import ReplaySetup
-from trimtab.replay.setup_costs import (
-    BOOTSTRAP_RESAMPLES,
-    REFETCH_OUTPUT_TOKENS,
-    SUMMARY_OUTPUT_TOKENS,
-)
-from trimtab.replay.study_results import (
+from trimtab.replay.results import (
     ReplayStudy,
     build_cost_columns,
     build_visibility_and_cache_columns,
     find_best_setup,
     format_noun_count,
+)
+from trimtab.replay.runner import ReplaySetup
+from trimtab.replay.setup_costs import (
+    BOOTSTRAP_RESAMPLES,
+    REFETCH_OUTPUT_TOKENS,
+    SUMMARY_OUTPUT_TOKENS,
 )
 
 

@@ -21,25 +21,25 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.context import Context
+from trimtab.engine.log.edits import apply_edit_to_part
+from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
+from trimtab.engine.log.message import Message, ToolResult
+from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
+from trimtab.engine.policy.guard import CannotFit
+from trimtab.engine.prompt.render import hash_request_head
+from trimtab.engine.recall.tools import part_to_text
+from trimtab.engine.summaries.extract import extract_summary
+from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
+from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
+from trimtab.engine.summaries.transcript import transcribe_messages
+from trimtab.engine.tokens.counter import measure_message_parts
+from trimtab.engine.window.structure import Entry
+from trimtab.engine.window.window import Window
 from trimtab.errors import UnusableSummary
-from trimtab.log.edits import apply_edit_to_part
-from trimtab.log.event import CallOutcome, Edit, ModelCall, Usage
-from trimtab.log.message import Message, ToolResult
-from trimtab.policy.compaction_costs import SUMMARY_PROMPT_TOKENS
-from trimtab.policy.guard import CannotFit
-from trimtab.prompt.render import hash_request_head
-from trimtab.recall.tools import part_to_text
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference, find_earlier_references
-from trimtab.stepwise_context import StepwiseContext
-from trimtab.summaries.extract import extract_summary
-from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
-from trimtab.summaries.needed_and_invented_facts import add_verbatim_list, compute_list_room
-from trimtab.summaries.transcript import transcribe_messages
-from trimtab.tokens.counter import measure_message_parts
-from trimtab.window.entries_rounds_groups import Entry
-from trimtab.window.window import Window
+from trimtab.replay.selection import RecordedConversation
+from trimtab.session.stepwise import StepwiseContext
 
 PROMPT_SECTIONS = ("system", "user", "assistant", "tool results", "placeholders", "summary")
 """The sections of a request, from the bottom of a stacked figure to its top."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from trimtab.log.event import SummaryAttempt, Usage
-from trimtab.log.message import Message, ToolCall
+from trimtab.engine.log.event import SummaryAttempt, Usage
+from trimtab.engine.log.message import Message, ToolCall
 
 COMPACTED_NOTICE = "Context was compacted and truncated to fit token limits."
 """What the user reads after a recovery."""

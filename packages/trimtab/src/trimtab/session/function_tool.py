@@ -225,7 +225,10 @@ def _format_result(result: Any) -> Any:
     if (
         isinstance(result, tuple | list)
         and result
-        and all(type(one).__module__ == "trimtab.log.message" for one in cast("list[Any]", result))
+        and all(
+            type(one).__module__ == "trimtab.engine.log.message"
+            for one in cast("list[Any]", result)
+        )
     ):
         return cast("Any", result)
     return json.dumps(result, ensure_ascii=False, default=str)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from trimtab.engine.log.event import Event
+from trimtab.engine.policy.budget import compute_max_messages_in_memory
+from trimtab.engine.window.accounting import resolve_token_limit_and_source
+from trimtab.engine.window.checkpoint import Snapshot
+from trimtab.engine.window.window import Window
 from trimtab.errors import HistoryNotInMemory
-from trimtab.log.event import Event
-from trimtab.policy.budget import compute_max_messages_in_memory
-from trimtab.stepwise_context import StepwiseContext
+from trimtab.session.stepwise import StepwiseContext
 from trimtab.stores.base import PositionSpan, Store
-from trimtab.window.checkpoint import Snapshot
-from trimtab.window.learned_from_calls import resolve_token_limit_and_source
-from trimtab.window.window import Window
 
 MAX_FOLD_CHUNK_EVENTS = 2_000
 """How many events are folded at a time."""

@@ -15,21 +15,23 @@ from functools import partial
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
-from trimtab.log.event import Edit, Size
-from trimtab.policy.budget import MIN_OUTPUT_TOKENS, PRESETS_HIDING_ON_REFUSAL, Budget
-from trimtab.policy.config import parse_policy_config
-from trimtab.policy.guard import build_cannot_fit_error
-from trimtab.policy.hiding_after_provider_error import decide_aggressive_hiding
-from trimtab.policy.media_over_limits import decide_media_over_limits
-from trimtab.policy.planning.plan import Decision, Plan
-from trimtab.policy.provider_rejections import decide_masks_before_retry
-from trimtab.providers.error_parser import parse_error_event, parse_stop_failure
-from trimtab.providers.protocol_and_failures import (
+from trimtab.engine.log.event import Edit, Size
+from trimtab.engine.policy.budget import MIN_OUTPUT_TOKENS, PRESETS_HIDING_ON_REFUSAL, Budget
+from trimtab.engine.policy.config import parse_policy_config
+from trimtab.engine.policy.guard import build_cannot_fit_error
+from trimtab.engine.policy.media import decide_media_over_limits
+from trimtab.engine.policy.overflow import decide_aggressive_hiding
+from trimtab.engine.policy.planning.plan import Decision, Plan
+from trimtab.engine.policy.rejections import decide_masks_before_retry
+from trimtab.engine.window.accounting import describe_silent_truncation
+from trimtab.engine.window.window import Window
+from trimtab.providers.base import (
     STREAM_CUT_SHORT,
     TRANSIENT_KINDS,
     ProviderError,
     ProviderFailureDetails,
 )
+from trimtab.providers.error_parser import parse_error_event, parse_stop_failure
 from trimtab.session.events import (
     COMPACTED_NOTICE,
     CONTENT_LEFT_OUT_NOTICE,
@@ -39,8 +41,6 @@ from trimtab.session.events import (
 )
 from trimtab.session.session import Session
 from trimtab.session.turn_event_builders import total_edits_by_kind_since
-from trimtab.window.learned_from_calls import describe_silent_truncation
-from trimtab.window.window import Window
 
 MAX_BROKEN_STREAM_RETRIES = 2
 """How often a call is made again if its reply was interrupted."""

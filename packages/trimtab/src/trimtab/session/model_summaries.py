@@ -18,11 +18,15 @@ from functools import cache
 from time import perf_counter
 from typing import Any, cast
 
-from trimtab.catalog import resolve_model_info
+from trimtab.engine.log.event import SummaryAttempt
+from trimtab.engine.policy.config import PolicyLimits
+from trimtab.engine.policy.summary_requests import ResultSummaryRequest
+from trimtab.engine.summaries.transcript import cut_middle
+from trimtab.engine.summaries.validation import ValidatedSummary, validate_result_summary
+from trimtab.engine.tokens.cost import resolve_prices_at
+from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.errors import UnusableSummary
-from trimtab.log.event import SummaryAttempt
-from trimtab.policy.config import PolicyLimits
-from trimtab.policy.summary_requests import ResultSummaryRequest
+from trimtab.models.catalog import resolve_model_info
 from trimtab.session.events import SummaryFinished, TurnEvent
 from trimtab.session.session import Session
 from trimtab.session.summariser import (
@@ -34,10 +38,6 @@ from trimtab.session.summariser import (
     summarise_texts,
 )
 from trimtab.session.tools import OnEvent
-from trimtab.summaries.transcript import cut_middle
-from trimtab.summaries.validate_and_repair import ValidatedSummary, validate_result_summary
-from trimtab.tokens.counter import TokenCounter
-from trimtab.tokens.usage_cost_usd import resolve_prices_at
 
 log = logging.getLogger("trimtab.summary")
 

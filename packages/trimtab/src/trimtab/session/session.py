@@ -26,27 +26,18 @@ from typing import Any, TypeVar, Unpack, cast
 from trimtab.context import UndoOutcome
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
-from trimtab.dialects.caller_message_reading import parse_any_tool_call, to_plain_dict
-from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
+from trimtab.dialects.media import AcceptedMedia, find_accepted_media
+from trimtab.dialects.reading import parse_any_tool_call, to_plain_dict
 from trimtab.dialects.recall_result import build_recall_result
 from trimtab.dialects.reply_recording import read_finished_reply_body
-from trimtab.errors import (
-    DuplicateIdempotencyKey,
-    HistoryNotInMemory,
-    PositionTaken,
-    SessionExists,
-    SessionNotFound,
-    StaleOwner,
-    StoreError,
-)
-from trimtab.log.call_failure import (
+from trimtab.engine.log.call_failure import (
     build_error_outcome,
     build_over_ceiling_outcome,
     build_stopped_outcome,
 )
-from trimtab.log.edits import parse_handle
-from trimtab.log.erase import ErasurePlanner, make_event_eraser
-from trimtab.log.event import (
+from trimtab.engine.log.edits import parse_handle
+from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
+from trimtab.engine.log.event import (
     Edit,
     Event,
     EventBody,
@@ -56,11 +47,28 @@ from trimtab.log.event import (
     SummaryAttempt,
     TurnProgressRecord,
 )
-from trimtab.log.fork_position_and_closing_events import (
-    build_events_closing_fork_copy,
-    resolve_fork_position,
+from trimtab.engine.log.fork import build_events_closing_fork_copy, resolve_fork_position
+from trimtab.engine.log.message import Part, ToolCall
+from trimtab.engine.log.redaction import Redact
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.config import parse_policy_config
+from trimtab.engine.policy.overflow import choose_policy_after_error
+from trimtab.engine.policy.planning.plan import MessageSpan, Policy
+from trimtab.engine.policy.presets import PolicyName
+from trimtab.engine.policy.summary_requests import ResultSummaryRequest, SummaryRequest
+from trimtab.engine.prompt.report import ContextReport, RequestPreview
+from trimtab.engine.recall.tools import parse_recall_arguments
+from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.engine.window.window import Window
+from trimtab.errors import (
+    DuplicateIdempotencyKey,
+    HistoryNotInMemory,
+    PositionTaken,
+    SessionExists,
+    SessionNotFound,
+    StaleOwner,
+    StoreError,
 )
-from trimtab.log.message import Part, ToolCall
 from trimtab.options import (
     OptionChanges,
     Options,
@@ -68,22 +76,11 @@ from trimtab.options import (
     Tokenizer,
     rebuild_options_from_changed_settings,
 )
-from trimtab.policy.budget import Budget
-from trimtab.policy.config import parse_policy_config
-from trimtab.policy.hiding_after_provider_error import choose_policy_after_error
-from trimtab.policy.planning.plan import MessageSpan, Policy
-from trimtab.policy.presets import PolicyName
-from trimtab.policy.summary_requests import ResultSummaryRequest, SummaryRequest
-from trimtab.prompt.context_report import ContextReport, RequestPreview
-from trimtab.recall.tools import parse_recall_arguments
-from trimtab.recall.visibility import VisibilityReason
-from trimtab.redaction import Redact
-from trimtab.session import store_recall, visibility_and_past_requests
+from trimtab.session import history, store_recall
+from trimtab.session.history import HiddenTotals
 from trimtab.session.loading import is_checkpoint_due, load_context
-from trimtab.session.visibility_and_past_requests import HiddenTotals
-from trimtab.stepwise_context import StepwiseContext
+from trimtab.session.stepwise import StepwiseContext
 from trimtab.stores.base import Store
-from trimtab.window.window import Window
 
 T = TypeVar("T")
 
@@ -661,7 +658,7 @@ class Session:
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
-        return await visibility_and_past_requests.explain_visibility(self.store, self.id, handle)
+        return await history.explain_visibility(self.store, self.id, handle)
 
     async def why_by_part(self, handle: str) -> list[VisibilityReason]:
         """Explain the same, with one result for each part of a message whose parts differ.
@@ -669,9 +666,7 @@ class Session:
         Args:
             handle: The handle of a part, a message or a range.
         """
-        return await visibility_and_past_requests.explain_visibility_by_part(
-            self.store, self.id, handle
-        )
+        return await history.explain_visibility_by_part(self.store, self.id, handle)
 
     async def rebuild_request(self, call_seq: int) -> dict[str, Any]:
         """Rebuild the exact request of a past call, and check it against the recorded hash.
@@ -686,9 +681,7 @@ class Session:
             LookupError: If there is no call at the position.
             RequestChangedError: If the request does not match its hash.
         """
-        return await visibility_and_past_requests.rebuild_request_from_store(
-            self.store, self.id, call_seq
-        )
+        return await history.rebuild_request_from_store(self.store, self.id, call_seq)
 
     async def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
@@ -731,7 +724,7 @@ class Session:
         before, position = self.report().used, self.window.seq
         covered = self.window.summary.last if self.window.summary is not None else 0
         await self._draft_and_store(self._context.compact)
-        hidden = await visibility_and_past_requests.total_hidden_since_by_edit_kind(
+        hidden = await history.total_hidden_since_by_edit_kind(
             self.store, self.id, self.window, position, already_summarised_until=covered
         )
         return Compaction(

@@ -17,13 +17,13 @@ from math import ceil
 from types import TracebackType
 from typing import Any
 
+from trimtab.engine.log.event import Usage
+from trimtab.engine.tokens.cost import compute_cost_usd
+from trimtab.engine.window.window import Window
 from trimtab.errors import CostCeilingReached, CostCeilingUncheckable, StoreError
-from trimtab.log.event import Usage
-from trimtab.providers.protocol_and_failures import ProviderError
+from trimtab.providers.base import ProviderError
 from trimtab.session.session import Session
 from trimtab.stores.spending import CallReservation, CostCeilings, SpendingLedger
-from trimtab.tokens.usage_cost_usd import compute_cost_usd
-from trimtab.window.window import Window
 
 log = logging.getLogger("trimtab.spending")
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.log.edits import parse_handle
-from trimtab.log.erase import SEARCH_TOOL
-from trimtab.log.event import Edit, MessageAdded, ToolResultRepair
-from trimtab.log.events_undone_by_rewinds import is_event_in_force
-from trimtab.log.message import Message, Part, ToolCall
-from trimtab.recall.search_ranking import split_query_words
-from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
-from trimtab.recall.snippets import format_best_snippets as passages
-from trimtab.recall.summary_expansion import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
-from trimtab.recall.tools import (
+from trimtab.engine.log.edits import parse_handle
+from trimtab.engine.log.erase import SEARCH_TOOL
+from trimtab.engine.log.event import Edit, MessageAdded, ToolResultRepair
+from trimtab.engine.log.message import Message, Part, ToolCall
+from trimtab.engine.log.rewind import is_event_in_force
+from trimtab.engine.recall.expansion import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
+from trimtab.engine.recall.search import split_query_words
+from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.engine.recall.snippets import format_best_snippets as passages
+from trimtab.engine.recall.tools import (
     MAX_ANSWER_CHARS,
     NOTHING_FOUND_TEXT,
     extract_lines,
@@ -26,9 +26,9 @@ from trimtab.recall.tools import (
     recall_text_from_messages,
     require_recall_call,
 )
-from trimtab.recall.tools import recall_text as recall_in
+from trimtab.engine.recall.tools import recall_text as recall_in
+from trimtab.engine.window.window import Window
 from trimtab.stores.base import PositionSpan, Store
-from trimtab.window.window import Window
 
 MAX_RECALL_POSITIONS = 2_000
 """Maximum number of positions that one recall reads."""

@@ -11,28 +11,28 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, cast
 
-from trimtab.catalog import ModelInfoValues, resolve_model_info
 from trimtab.context import Context
 from trimtab.dialects import DialectName, get_dialect
-from trimtab.log.event import SummaryAttempt, Usage, add_usage
-from trimtab.log.message import Message, make_text_message
-from trimtab.providers.protocol_and_failures import Provider, ProviderError
-from trimtab.session.spending import CallCharge
-from trimtab.summaries.format import (
+from trimtab.engine.log.event import SummaryAttempt, Usage, add_usage
+from trimtab.engine.log.message import Message, make_text_message
+from trimtab.engine.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
     REQUESTED_SUMMARY_TOKENS,
     cut_sections,
     split_summary,
 )
-from trimtab.summaries.transcript import join_into_chunks, transcribe_messages
-from trimtab.summaries.validate_and_repair import (
+from trimtab.engine.summaries.transcript import join_into_chunks, transcribe_messages
+from trimtab.engine.summaries.validation import (
     InvalidSummaryError,
     ValidatedSummary,
     validate_summary,
 )
-from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
-from trimtab.tokens.usage_cost_usd import CATALOG_PRICE_KEYS
+from trimtab.engine.tokens.cost import CATALOG_PRICE_KEYS
+from trimtab.engine.tokens.counter import TokenCounter, make_piecewise_counter
+from trimtab.models.catalog import ModelInfoValues, resolve_model_info
+from trimtab.providers.base import Provider, ProviderError
+from trimtab.session.spending import CallCharge
 
 SUMMARY_TIMEOUT_S = 60.0
 """Seconds that one summary may take, whatever number of calls it needs."""

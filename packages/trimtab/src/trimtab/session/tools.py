@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from trimtab.dialects.base import WireObject
-from trimtab.dialects.media_validation import replace_unsupported_media
+from trimtab.dialects.media import replace_unsupported_media
+from trimtab.engine.log.erase import RECALL_TOOL_NAMES
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 from trimtab.errors import TrimtabError
-from trimtab.log.erase import RECALL_TOOL_NAMES
-from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 from trimtab.options import OptionChanges
 from trimtab.session.events import ToolFinished, ToolStarted, TurnEvent
 from trimtab.session.session import Session

@@ -23,12 +23,20 @@ from typing import Any, Literal, cast
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import ToolCall
+from trimtab.engine.window.window import Window
 from trimtab.errors import CostCeilingReached
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import ToolCall
+from trimtab.providers.base import STREAM_CUT_SHORT, Provider, ProviderError
 from trimtab.providers.error_parser import parse_error_event
-from trimtab.providers.protocol_and_failures import STREAM_CUT_SHORT, Provider, ProviderError
+from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
+from trimtab.session.interruption import (
+    TurnInterruption,
+    TurnStopped,
+    close_stopped_tool_calls,
+    record_partial_reply,
+)
 from trimtab.session.model_call_recovery import ModelCallRecovery
 from trimtab.session.model_summaries import (
     configure_policy_for_summariser,
@@ -36,7 +44,6 @@ from trimtab.session.model_summaries import (
 )
 from trimtab.session.session import Session
 from trimtab.session.spending import CallCharge
-from trimtab.session.summarise_before_request import TurnCallSettings, summarise_then_build_request
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
     ConfirmRerun,
@@ -46,13 +53,6 @@ from trimtab.session.tools import (
     set_session_tools,
 )
 from trimtab.session.turn_event_builders import ModelCallMeter, emit_turn_start_and_failure
-from trimtab.session.turn_interruption import (
-    TurnInterruption,
-    TurnStopped,
-    close_stopped_tool_calls,
-    record_partial_reply,
-)
-from trimtab.window.window import Window
 
 MAX_TOOL_ITERATIONS = 25
 """How many replies with tool calls one turn may have."""

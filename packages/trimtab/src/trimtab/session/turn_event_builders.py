@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Literal
 
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.guard import CannotFit
+from trimtab.engine.tokens.cost import compute_cost_usd
+from trimtab.engine.window.window import Window
 from trimtab.errors import StaleOwner, StoreError
-from trimtab.log.event import Edit
-from trimtab.policy.guard import CannotFit
-from trimtab.providers.protocol_and_failures import ProviderError
+from trimtab.providers.base import ProviderError
 from trimtab.session.events import (
     ContextEdited,
     ModelCallFinished,
@@ -19,14 +21,9 @@ from trimtab.session.events import (
     TurnFailed,
     TurnStarted,
 )
+from trimtab.session.history import REJECTED_OP, total_hidden_since_by_edit_kind
 from trimtab.session.session import Session
 from trimtab.session.tools import OnEvent
-from trimtab.session.visibility_and_past_requests import (
-    REJECTED_OP,
-    total_hidden_since_by_edit_kind,
-)
-from trimtab.tokens.usage_cost_usd import compute_cost_usd
-from trimtab.window.window import Window
 
 EditCause = Literal["policy", "recovery"]
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trimtab.log.event import Event
-from trimtab.window.checkpoint import Snapshot
+from trimtab.engine.log.event import Event
+from trimtab.engine.window.checkpoint import Snapshot
 
 PositionSpan = tuple[int, int | None]
 """First and last position, both included; None for everything that follows."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
 
+from trimtab.engine.log.event import Event, dump_event_line, event_from_json
 from trimtab.errors import (
     ExportChecksumError,
     ImportTargetExistsError,
@@ -24,7 +25,6 @@ from trimtab.errors import (
     UnreleasedExportError,
     UnreleasedLogError,
 )
-from trimtab.log.event import Event, dump_event_line, event_from_json
 from trimtab.stores.base import Store
 
 EXPORT_VERSION = 1

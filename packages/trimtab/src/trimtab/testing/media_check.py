@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.catalog import find_model_info
 from trimtab.dialects.json_values import dict_or_none
+from trimtab.models.catalog import find_model_info
 from trimtab.testing.request_counter import list_array_objects
 
 JsonObject = Mapping[str, Any]

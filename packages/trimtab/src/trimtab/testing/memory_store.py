@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     Event,
     Fork,
     MessageAdded,
@@ -14,14 +13,15 @@ from trimtab.log.event import (
     dump_event_line,
     load_event_line,
 )
-from trimtab.recall.search_ranking import (
+from trimtab.engine.recall.search import (
     get_searchable_text,
     rank_scored_positions,
     score_text,
     split_query_words,
 )
+from trimtab.engine.window.checkpoint import Snapshot
+from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
-from trimtab.window.checkpoint import Snapshot
 
 
 @dataclass(slots=True, kw_only=True)

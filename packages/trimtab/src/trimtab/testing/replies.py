@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

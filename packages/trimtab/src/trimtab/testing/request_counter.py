@@ -10,8 +10,8 @@ call ids, arguments, the system prompt, and tool definitions as compact JSON. Th
 
 Messages, names and OpenAI's tools are counted as in OpenAI's cookbook. Calls and results are
 counted with the framing of the published harmony format. 346 is the largest number that Anthropic
-lists for a current model. No number is larger than what `trimtab.tokens.counter` assumes, so a
-request exceeds its window only because of its texts.
+lists for a current model. No number is larger than what `trimtab.engine.tokens.counter` assumes,
+so a request exceeds its window only because of its texts.
 """
 
 from __future__ import annotations

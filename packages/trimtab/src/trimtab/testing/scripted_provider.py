@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from trimtab.catalog import resolve_model_info
 from trimtab.dialects import get_dialect as dialect_of
+from trimtab.engine.log.event import Usage
+from trimtab.engine.tokens.counter import make_piecewise_counter
 from trimtab.errors import TrimtabError
-from trimtab.log.event import Usage
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.models.catalog import resolve_model_info
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.replies import ReplyMetadata, ScriptedCall, ScriptedReply, SeededIds
 from trimtab.testing.request_counter import RequestCounter
 from trimtab.testing.tool_arguments import dump_tool_arguments
 from trimtab.testing.wire_formats import get_wire_format
-from trimtab.tokens.counter import make_piecewise_counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
-from trimtab_serve.agent.config.agent_file_reading_and_errors import ConfigProblem
+from trimtab_serve.agent.config.problems import ConfigProblem
 from trimtab_serve.agent.config.yaml_document import (
     ConfigPath,
     YamlDocument,

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from trimtab.catalog import parse_model_info, resolve_model_info
-from trimtab.option_validation import RESERVED_PARAMS
-from trimtab.policy.config import SummaryConfig, ThresholdsPresetConfig
-from trimtab.redaction import REDACTION_PATTERNS
+from trimtab.engine.log.redaction import REDACTION_PATTERNS
+from trimtab.engine.policy.config import SummaryConfig, ThresholdsPresetConfig
+from trimtab.models.catalog import parse_model_info, resolve_model_info
+from trimtab.options import RESERVED_PARAMS
 from trimtab.session.spending import explain_unknown_price
 from trimtab.stores.factory import contains_database_password
-from trimtab_serve.agent.config.agent_file_reading_and_errors import (
+from trimtab_serve.agent.config.checks import check_channels_and_schedules
+from trimtab_serve.agent.config.env_refs import has_env_reference, resolve_env_references
+from trimtab_serve.agent.config.problems import (
     MAX_AGENT_FILE_BYTES,
     AgentFileError,
     ConfigProblem,
     read_agent_file_text,
     refuse_pipe,
 )
-from trimtab_serve.agent.config.channel_and_schedule_checks import check_channels_and_schedules
-from trimtab_serve.agent.config.env_refs import has_env_reference, resolve_env_references
 from trimtab_serve.agent.config.schema import (
     SchemaNode,
     build_spec_schema,

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from trimtab.catalog import CacheMarks, parse_model_info
-from trimtab.policy.config import (
+from trimtab.engine.policy.config import (
     DEFAULT_KEPT_MESSAGES,
     ROLLING_FORCED_MESSAGES,
     ROLLING_WINDOW_MESSAGES,
@@ -18,7 +17,8 @@ from trimtab.policy.config import (
     Goal,
     ResultTruncation,
 )
-from trimtab.policy.presets import DEFAULT_POLICY_NAME, PolicyName
+from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
+from trimtab.models.catalog import CacheMarks, parse_model_info
 from trimtab.providers.factory import ProviderName
 from trimtab.session.tools import OnInterrupt
 from trimtab.session.turn import MAX_TOOL_ITERATIONS

@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.stores.factory import is_database_address
-from trimtab_serve.agent.config.agent_file_reading_and_errors import (
-    AgentFileError,
-    ConfigProblem,
-    read_agent_file_text,
-)
 from trimtab_serve.agent.config.env_refs import resolve_env_references
+from trimtab_serve.agent.config.problems import AgentFileError, ConfigProblem, read_agent_file_text
 from trimtab_serve.agent.config.yaml_document import parse_yaml_collecting_problems
 from trimtab_serve.agent.environment import ENVIRON
 

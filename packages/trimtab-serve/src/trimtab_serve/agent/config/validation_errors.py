@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from pydantic_core import ErrorDetails
 
-from trimtab_serve.agent.config.agent_file_reading_and_errors import ConfigProblem, TextPosition
 from trimtab_serve.agent.config.env_refs import TextFromEnvironment
+from trimtab_serve.agent.config.problems import ConfigProblem, TextPosition
 from trimtab_serve.agent.config.schema import (
     SchemaNode,
     describe_expected_value,

@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from trimtab_serve.agent.config.agent_file_reading_and_errors import ConfigProblem, TextPosition
+from trimtab_serve.agent.config.problems import ConfigProblem, TextPosition
 
 
 def parse_yaml_nodes(text: str) -> Node | ConfigProblem | None:

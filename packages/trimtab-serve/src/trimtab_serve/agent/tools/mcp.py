@@ -34,7 +34,7 @@ from mcp_types import (
 )
 from mcp_types import Tool as Offered
 
-from trimtab.log.message import Media, Text
+from trimtab.engine.log.message import Media, Text
 from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 from trimtab_serve.agent.config.spec import McpToolSpec
 from trimtab_serve.agent.environment import build_tool_environment

@@ -26,7 +26,7 @@ from typing import Any, cast
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
-from trimtab.log.message import Media, OpaqueBlock, Text
+from trimtab.engine.log.message import Media, OpaqueBlock, Text
 from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 from trimtab_serve.agent.config.spec import PythonToolSpec
 from trimtab_serve.agent.environment import explain_withheld_variable

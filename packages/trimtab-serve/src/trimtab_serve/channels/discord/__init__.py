@@ -8,7 +8,7 @@ from trimtab_serve.agent.config.spec import DiscordSpec
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.channels.discord.login_error import DiscordLoginRefused as DiscordLoginRefused
 from trimtab_serve.channels.discord.wait_times import DiscordTiming as DiscordTiming
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.service import AgentService
 
 __all__ = ["DiscordLoginRefused", "DiscordTiming", "create_discord_channel"]
 

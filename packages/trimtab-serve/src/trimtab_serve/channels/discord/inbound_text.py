@@ -6,7 +6,7 @@ import re
 
 import discord
 
-from trimtab.text.utf8 import replace_lone_surrogates
+from trimtab.engine.text.utf8 import replace_lone_surrogates
 from trimtab_serve.channels.inbound_text import (
     FORWARDED_NOTICE,
     collapse_whitespace,

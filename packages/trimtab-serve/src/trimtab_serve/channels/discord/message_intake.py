@@ -10,11 +10,9 @@ from typing import Literal
 import aiohttp
 import discord
 
+from trimtab.engine.log.message import Message, Text
 from trimtab.errors import StoreError
-from trimtab.log.message import Message, Text
 from trimtab_serve.agent.config.spec import DiscordSpec
-from trimtab_serve.backoff import compute_backoff_s
-from trimtab_serve.bounded_dict import BoundedDict
 from trimtab_serve.channels.chat_commands import CommandReply, run_chat_command
 from trimtab_serve.channels.chat_files import build_user_message
 from trimtab_serve.channels.discord.access import DiscordMessageOrigin, is_discord_origin_allowed
@@ -39,10 +37,12 @@ from trimtab_serve.channels.discord.missed_messages import (
 from trimtab_serve.channels.discord.wait_times import DiscordTiming
 from trimtab_serve.channels.keyed_locks import KeyedLocks
 from trimtab_serve.channels.typing_indicator import TypingIndicator
-from trimtab_serve.message_senders import with_sender
-from trimtab_serve.queue.inbound_outbound import InboundMessage, ReplyRoute
-from trimtab_serve.service import AgentService
-from trimtab_serve.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
+from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
+from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
+from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.service import AgentService
 
 MAX_INTAKE_ATTEMPTS = 10
 """Attempts to store a message."""

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import discord
 
-from trimtab.log.event import MessageAdded
+from trimtab.engine.log.event import MessageAdded
 from trimtab_serve.channels.discord.gateway_client import DiscordBot
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.service import AgentService
 
 MAX_BACKFILLED_SESSIONS = 200
 """Maximum number of conversations to check, the most recently used ones."""

@@ -16,8 +16,8 @@ from trimtab_serve.channels.discord.message_splitting import (
     split_discord_message,
 )
 from trimtab_serve.channels.reply_progress import ReplyProgress, ReplyProgressTracker
-from trimtab_serve.delivery import RetryDelivery, Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.messages import OutboundMessage
+from trimtab_serve.service.delivery import RetryDelivery, Undeliverable
 
 RESENT_NOTICE = "-# Sent again: this message may already have arrived.\n"
 """Precedes a reply that is sent again after Discord has forgotten its nonce."""

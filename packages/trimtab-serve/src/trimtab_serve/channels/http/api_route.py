@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.channels.http.api_keys import LOCAL_CALLER, ApiCaller, KeyRole
 from trimtab_serve.channels.http.authentication import check_role
+from trimtab_serve.channels.http.middleware import decode_request_headers, get_client_host
 from trimtab_serve.channels.http.problems import (
     HttpProblem,
     build_agent_not_found_problem,
@@ -28,14 +29,10 @@ from trimtab_serve.channels.http.problems import (
 )
 from trimtab_serve.channels.http.request_bodies import RequestBody, parse_request_body
 from trimtab_serve.channels.http.server_state import HttpServerState
-from trimtab_serve.channels.http.size_origin_and_header_middleware import (
-    decode_request_headers,
-    get_client_host,
-)
 from trimtab_serve.channels.http.sse import accepts_event_stream
-from trimtab_serve.http_api_response_types import encode_json_bytes
-from trimtab_serve.service import AgentService
-from trimtab_serve.tenant_agent_session_ids import SessionAddress, is_valid_name
+from trimtab_serve.client.types import encode_json_bytes
+from trimtab_serve.queue.address import SessionAddress, is_valid_name
+from trimtab_serve.service.service import AgentService
 
 BODY_TIMEOUT_S = 30.0
 """Seconds that a body may take to arrive."""

@@ -18,23 +18,20 @@ from starlette.types import Receive, Scope, Send
 from trimtab.observe.request_ids import REQUEST_ID_HEADER
 from trimtab_serve.channels.http.api_route import admit_caller
 from trimtab_serve.channels.http.endpoints import (
-    compact_undo_erase_fork,
+    actions,
     documentation,
-    erasure_and_export,
-    health_and_metrics,
+    health,
     inspection,
     messages,
+    personal_data,
     sessions,
 )
+from trimtab_serve.channels.http.middleware import RequestSafetyMiddleware, send_problem_response
 from trimtab_serve.channels.http.openapi import build_openapi_document
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.channels.http.request_bodies import build_validation_problem
 from trimtab_serve.channels.http.server_state import HttpServerState as HttpServerState
-from trimtab_serve.channels.http.size_origin_and_header_middleware import (
-    RequestSafetyMiddleware,
-    send_problem_response,
-)
-from trimtab_serve.http_api_response_types import encode_json_bytes
+from trimtab_serve.client.types import encode_json_bytes
 
 API_ROUTES = [
     route
@@ -42,9 +39,9 @@ API_ROUTES = [
         messages,
         sessions,
         inspection,
-        compact_undo_erase_fork,
-        erasure_and_export,
-        health_and_metrics,
+        actions,
+        personal_data,
+        health,
         documentation,
     )
     for route in module.router.routes

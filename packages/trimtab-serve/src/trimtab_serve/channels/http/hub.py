@@ -15,7 +15,7 @@ from trimtab.errors import StoreError
 from trimtab.session.events import SummaryFinished, TextDelta
 from trimtab.stores.base import Store
 from trimtab_serve.channels.http.projection import LogToStreamProjector
-from trimtab_serve.events.bus import EventBus, EventsMissed, ReceivedEvent
+from trimtab_serve.service.events.bus import EventBus, EventsMissed, ReceivedEvent
 
 IDLE_HUB_TTL_S = 30.0
 """Seconds that a hub still listens after its last follower has gone, because connections break."""

@@ -10,10 +10,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import ConfigDict, TypeAdapter
 from starlette.routing import BaseRoute
 
-from trimtab_serve import http_api_response_types
 from trimtab_serve.channels.http.api_route import ApiRoute
 from trimtab_serve.channels.http.problems import PROBLEM_KINDS, PROBLEM_MEDIA_TYPE
-from trimtab_serve.http_api_response_types import ProblemDetails
+from trimtab_serve.client import types
+from trimtab_serve.client.types import ProblemDetails
 
 SCHEMA_REF_TEMPLATE = "#/components/schemas/{model}"
 FIRST_ERROR_STATUS = 400
@@ -107,7 +107,7 @@ def _describe_response_types(routes: Sequence[ApiRoute]) -> dict[str, Any]:
 
     FastAPI builds its own at import, and reading the source there would slow down every start.
     """
-    for each in vars(http_api_response_types).values():
+    for each in vars(types).values():
         if isinstance(each, type) and hasattr(each, "__dataclass_fields__"):
             each.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
     kinds = [route.response_model for route in routes]

@@ -8,7 +8,7 @@ from fastapi import Body, Header, Path, Query
 from pydantic import AfterValidator, BeforeValidator
 
 from trimtab_serve.channels.http.request_bodies import MESSAGE_KEY_PATTERN, EmptyBody
-from trimtab_serve.tenant_agent_session_ids import NAME_DESCRIPTION, NAME_PATTERN
+from trimtab_serve.queue.address import NAME_DESCRIPTION, NAME_PATTERN
 
 AGENT_PATH = "/v1/agents/{agent}"
 SESSION_PATH = f"{AGENT_PATH}/sessions/{{session}}"

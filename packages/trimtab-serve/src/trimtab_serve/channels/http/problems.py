@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import (
     PositionTaken,
     SessionLockedByOtherProcess,
@@ -15,10 +16,9 @@ from trimtab.errors import (
     StoreNotWritable,
     StoreUnavailable,
 )
-from trimtab.policy.guard import CannotFit
-from trimtab_serve.pausable_forks import ForksPaused
-from trimtab_serve.service import AgentNotServed, QueueFull
-from trimtab_serve.tenant_agent_session_ids import NAME_DESCRIPTION, is_valid_name
+from trimtab_serve.queue.address import NAME_DESCRIPTION, is_valid_name
+from trimtab_serve.service.pausable_forks import ForksPaused
+from trimtab_serve.service.service import AgentNotServed, QueueFull
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:trimtab:problem:"

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.log.call_failure import OVER_CEILING_KIND, STOPPED_CALL_KIND
-from trimtab.log.event import (
+from trimtab.engine.log.call_failure import OVER_CEILING_KIND, STOPPED_CALL_KIND
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     Event,
@@ -23,17 +23,12 @@ from trimtab.log.event import (
     ToolResultRepair,
     TurnProgressRecord,
 )
-from trimtab.log.message import Media, Message, Text, ToolCall
+from trimtab.engine.log.message import Media, Message, Text, ToolCall
 from trimtab.session.events import COMPACTED_NOTICE
 from trimtab.session.spending import describe_reached_ceiling
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
-from trimtab_serve.http_api_response_types import (
-    MediaInfo,
-    MessageInfo,
-    ToolCallInfo,
-    ToolResultInfo,
-)
+from trimtab_serve.client.types import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
 
 FIRST_LOOKBACK_EVENTS = 64
 """Number of events that are read first to find what comes before a log position."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trimtab_serve.bounded_dict import BoundedDict
+from trimtab_serve.queue.bounded_dict import BoundedDict
 
 BURST_S = 10.0
 """A burst may have as many requests as the rate allows in this number of seconds."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from trimtab.log.message import Media, Message, Part, Text, make_text_message
+from trimtab.engine.log.message import Media, Message, Part, Text, make_text_message
 from trimtab_serve.channels.http.problems import HttpProblem
-from trimtab_serve.message_senders import with_sender
-from trimtab_serve.tenant_agent_session_ids import NAME_PATTERN
+from trimtab_serve.queue.address import NAME_PATTERN
+from trimtab_serve.service.senders import with_sender
 
 SessionNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
 UserNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]

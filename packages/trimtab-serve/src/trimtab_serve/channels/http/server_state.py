@@ -11,7 +11,7 @@ from trimtab_serve.agent.config.spec import ServeSpec
 from trimtab_serve.channels.http.api_keys import ApiKeyFile
 from trimtab_serve.channels.http.authentication import CallerAuthentication
 from trimtab_serve.channels.http.hub import SessionHubs
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.service import AgentService
 
 
 @dataclass(slots=True, kw_only=True)

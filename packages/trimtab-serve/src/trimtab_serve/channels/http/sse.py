@@ -20,13 +20,13 @@ from typing import Any, cast
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.errors import SessionNotFound, StoreError
-from trimtab.log.event import Event, MessageAdded
 from trimtab.stores.base import Store
 from trimtab_serve.channels.http.hub import SessionHub
 from trimtab_serve.channels.http.projection import LogToStreamProjector, join_text_parts
-from trimtab_serve.http_api_response_types import encode_json_bytes
-from trimtab_serve.metrics.server_metrics import track_open_stream
+from trimtab_serve.client.types import encode_json_bytes
+from trimtab_serve.metrics.server import track_open_stream
 
 RECONNECT_DELAY_MS = 1_000
 """Milliseconds after which a client reconnects. The stream contains this number."""

@@ -14,7 +14,6 @@ from telegram import Bot, BotCommand, Message, Update
 from telegram.error import InvalidToken, TelegramError
 
 from trimtab_serve.agent.config.spec import TelegramSpec
-from trimtab_serve.bounded_dict import BoundedDict
 from trimtab_serve.channels.chat_files import build_user_message
 from trimtab_serve.channels.telegram.access import (
     GROUP_CHAT_TYPES,
@@ -47,11 +46,12 @@ from trimtab_serve.channels.telegram.slash_commands import (
     parse_telegram_command,
 )
 from trimtab_serve.channels.typing_indicator import TypingIndicator
-from trimtab_serve.delivery import Undeliverable
-from trimtab_serve.message_senders import with_sender
-from trimtab_serve.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab_serve.service import AgentService
-from trimtab_serve.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
+from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
+from trimtab_serve.queue.bounded_dict import BoundedDict
+from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab_serve.service.delivery import Undeliverable
+from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.service import AgentService
 
 TELEGRAM_CHANNEL_NAME = "telegram"
 ALLOWED_UPDATE_KINDS = ("message", "edited_message")

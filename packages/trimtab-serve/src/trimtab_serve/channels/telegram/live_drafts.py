@@ -22,8 +22,8 @@ from trimtab_serve.channels.telegram.message_splitting import (
 from trimtab_serve.channels.telegram.paced_sender import TelegramSender, TelegramTarget
 from trimtab_serve.channels.telegram.styled_text import StyledText, convert_markdown_to_styled_text
 from trimtab_serve.channels.typing_indicator import TURN_SILENCE_TIMEOUT_S
-from trimtab_serve.events.bus import EventBus, EventsMissed, ReceivedEvent
-from trimtab_serve.served_turn import extract_assistant_text
+from trimtab_serve.service.events.bus import EventBus, EventsMissed, ReceivedEvent
+from trimtab_serve.service.turn import extract_assistant_text
 
 NEXT_TURN_WAIT_S = 30.0
 """Seconds to wait for the next turn before the watch ends."""

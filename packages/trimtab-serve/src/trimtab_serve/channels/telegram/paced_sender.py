@@ -11,9 +11,9 @@ from telegram import Bot, LinkPreviewOptions, MessageEntity, ReplyParameters
 from telegram.constants import ChatAction
 from telegram.error import BadRequest, ChatMigrated, RetryAfter, TelegramError
 
-from trimtab_serve.bounded_dict import BoundedDict
 from trimtab_serve.channels.telegram.styled_text import StyledText
 from trimtab_serve.channels.utf16 import convert_to_utf16_offsets
+from trimtab_serve.queue.bounded_dict import BoundedDict
 
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
 MIN_SEND_INTERVAL_S = 1.0

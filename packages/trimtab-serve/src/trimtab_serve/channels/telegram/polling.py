@@ -10,10 +10,10 @@ from telegram import Bot, Update
 from telegram.error import BadRequest, Conflict, InvalidToken, RetryAfter, TelegramError
 
 from trimtab.errors import StoreError
-from trimtab_serve.backoff import compute_backoff_s
 from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken
 from trimtab_serve.channels.telegram.paced_sender import read_retry_after_seconds
-from trimtab_serve.service import QueueFull
+from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.service import QueueFull
 
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 """Seconds before the second attempt, and the maximum before any attempt."""

@@ -26,8 +26,8 @@ from trimtab_serve.channels.telegram.styled_text import (
     convert_markdown_to_styled_text,
     shift_spans,
 )
-from trimtab_serve.delivery import RetryDelivery, Undeliverable
-from trimtab_serve.queue.inbound_outbound import OutboundMessage
+from trimtab_serve.queue.messages import OutboundMessage
+from trimtab_serve.service.delivery import RetryDelivery, Undeliverable
 
 RESENT_NOTICE = "(sent again: it may have arrived before)"
 """Precedes a reply that may already have arrived."""

@@ -18,8 +18,8 @@ from trimtab_serve.channels.telegram.access import TelegramBotIdentity
 from trimtab_serve.channels.telegram.command_reply_sender import CommandReplySender
 from trimtab_serve.channels.telegram.paced_sender import TelegramTarget
 from trimtab_serve.channels.utf16 import slice_by_utf16_units
-from trimtab_serve.service import AgentService
-from trimtab_serve.tenant_agent_session_ids import parse_session_address
+from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.service.service import AgentService
 
 _COMMAND_PATTERN = re.compile(r"/([A-Za-z0-9_]+)(?:@([A-Za-z0-9_]+))?")
 TELEGRAM_COMMANDS = {"start": ChatCommand(help="who I am"), **CHAT_COMMANDS}

@@ -13,7 +13,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from trimtab.text.utf8 import replace_lone_surrogates
+from trimtab.engine.text.utf8 import replace_lone_surrogates
 from trimtab_serve.channels.utf16 import count_utf16_units
 
 EXCLUSIVE_STYLES = ("code", "pre")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from telegram import Bot, Update
 
-from trimtab.text.utf8 import replace_lone_surrogates_in_json
+from trimtab.engine.text.utf8 import replace_lone_surrogates_in_json
 
 log = logging.getLogger("trimtab.telegram")
 

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from telegram import Update
 
-from trimtab_serve.bounded_dict import BoundedDict
 from trimtab_serve.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
 from trimtab_serve.channels.telegram.update_validation import (
     parse_telegram_update,
     reduce_unreadable_update_to_id,
 )
+from trimtab_serve.queue.bounded_dict import BoundedDict
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
 MAX_TRACKED_UPDATES = 1_024

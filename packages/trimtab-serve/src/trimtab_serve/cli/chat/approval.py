@@ -8,12 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rich.text import Text
 
-from trimtab.cli.terminal_text_format import (
-    escape_control_characters,
-    format_count,
-    shorten_to_line,
-)
-from trimtab.log.message import ToolCall
+from trimtab.cli.text_format import escape_control_characters, format_count, shorten_to_line
+from trimtab.engine.log.message import ToolCall
 from trimtab_serve.agent.tools.permissions.rules import ApprovalAnswer, ApprovalRequest
 from trimtab_serve.cli.chat.turn_screen import TurnScreen, format_tool_arguments_in_full
 

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trimtab.cli.session.display import BAR_LEVEL_COLOURS
-from trimtab.cli.terminal_text_format import format_age, format_count
-from trimtab.prompt.context_report import BAR_CHARS, ContextReport
-from trimtab.session.visibility_and_past_requests import HiddenTotals
+from trimtab.cli.text_format import format_age, format_count
+from trimtab.engine.prompt.report import BAR_CHARS, ContextReport
+from trimtab.session.history import HiddenTotals
 from trimtab_serve.agent.config.spec import ThresholdsSpec
 
 BAR_MARGIN_CHARS = 26

@@ -21,8 +21,8 @@ from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
-from trimtab.redaction import Redact
-from trimtab_serve.cli.chat.history_file import (
+from trimtab.engine.log.redaction import Redact
+from trimtab_serve.forgetting.history_file import (
     create_history_file,
     locate_history_file,
     lock_history_file,

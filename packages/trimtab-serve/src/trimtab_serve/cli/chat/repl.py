@@ -8,22 +8,19 @@ from typing import Any
 
 from rich.text import Text
 
-from trimtab.cli.terminal_text_format import (
+from trimtab.cli.text_format import (
     escape_control_characters,
     format_age,
     format_count,
     shorten_to_line,
 )
+from trimtab.engine.window.window import Window
 from trimtab.errors import StoreError
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
+from trimtab.session.history import total_hidden_by_last_turn, total_hidden_since_by_edit_kind
+from trimtab.session.interruption import TurnInterruption, TurnStopped
 from trimtab.session.turn import is_model_reply_due
-from trimtab.session.turn_interruption import TurnInterruption, TurnStopped
-from trimtab.session.visibility_and_past_requests import (
-    total_hidden_by_last_turn,
-    total_hidden_since_by_edit_kind,
-)
-from trimtab.window.window import Window
 from trimtab_serve.agent.config.loader import describe_keep_results_without_policy
 from trimtab_serve.cli.chat.approval import ApprovalPrompt
 from trimtab_serve.cli.chat.context_display import (

@@ -8,8 +8,8 @@ import sys
 from rich.console import Console
 
 from trimtab.cli.store_command import print_exact_text
-from trimtab.cli.terminal_text_format import shorten_to_line
-from trimtab.log.event import Edit, MessageAdded
+from trimtab.cli.text_format import shorten_to_line
+from trimtab.engine.log.event import Edit, MessageAdded
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
 from trimtab_serve.agent.tools.permissions.rules import (
     ApprovalAnswer,

@@ -14,15 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.cli.session.display import BAR_LEVEL_COLOURS, print_message_lines
+from trimtab.cli.session.explanation import print_visibility_explanation
 from trimtab.cli.session.view_data import build_message_lines
-from trimtab.cli.session.visibility_explanation import print_visibility_explanation
-from trimtab.cli.terminal_text_format import (
-    escape_control_characters,
-    format_count,
-    shorten_to_line,
-)
+from trimtab.cli.text_format import escape_control_characters, format_count, shorten_to_line
+from trimtab.engine.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.errors import MissingApiKeyError, SessionExists
-from trimtab.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.stores.factory import is_database_address
 from trimtab_serve.cli.chat.context_display import (
     classify_fill_level,
@@ -200,9 +196,9 @@ async def _undo(chat: ChatState, argument: str) -> None:
 
 async def _erase(chat: ChatState, argument: str) -> None:
     # Who never erases anything does not wait for what serves.
-    from trimtab_serve.message_erasure import erase_message_and_copies
-    from trimtab_serve.sqlite.database import QueueInUse
-    from trimtab_serve.stored_session_erasure import open_queue_and_schedules
+    from trimtab_serve.forgetting.stored_sessions import open_queue_and_schedules
+    from trimtab_serve.queue.sqlite.database import QueueInUse
+    from trimtab_serve.service.message_erasure import erase_message_and_copies
 
     handle, _, word = argument.partition(" ")
     session = chat.session

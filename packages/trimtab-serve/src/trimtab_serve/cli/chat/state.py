@@ -13,10 +13,10 @@ from datetime import datetime
 from rich.console import Console
 
 from trimtab.session import Session
-from trimtab.session.visibility_and_past_requests import HiddenTotals
+from trimtab.session.history import HiddenTotals
 from trimtab.stores.base import SessionListEntry, Store
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.tenant_agent_session_ids import parse_session_address
+from trimtab_serve.queue.address import parse_session_address
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from trimtab.catalog import suggest_model_name
-from trimtab.cli.terminal_text_format import shorten_to_line
+from trimtab.cli.text_format import shorten_to_line
+from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreError
-from trimtab.policy.guard import CannotFit
+from trimtab.models.catalog import suggest_model_name
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.providers.factory import ENDPOINT_BY_PROVIDER, ProviderEndpoint, find_provider_endpoint
-from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab_serve.agent.config.spec import ModelSpec
 from trimtab_serve.agent.environment import ENVIRON
 
@@ -51,7 +51,7 @@ def describe_chat_cost_ceiling(ceiling: str) -> str:
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:
     """Return the address, the source of the key and hints for a model."""
     # Only where something went wrong is it needed.
-    from trimtab_serve.cli.init.default_model_choice import guess_provider
+    from trimtab_serve.cli.init.model_choice import guess_provider
 
     named = model.provider or guess_provider(model.name)
     server = find_provider_endpoint(named) if named else ENDPOINT_BY_PROVIDER["openai"]

@@ -23,9 +23,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from trimtab.cli.terminal_text_format import escape_control_characters, shorten_to_line
-from trimtab.log.message import ToolCall
-from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.cli.text_format import escape_control_characters, shorten_to_line
+from trimtab.engine.log.message import ToolCall
+from trimtab.providers.base import ProviderFailureDetails
 from trimtab.session.events import (
     AssistantReplied,
     ContextEdited,

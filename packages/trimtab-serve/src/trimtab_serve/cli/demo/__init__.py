@@ -36,8 +36,8 @@ def demo_command(
 
     require_packages("the demo", REQUIRED_PACKAGES, extra="demo")
     from trimtab.cli.replay import parse_token_count
-    from trimtab.policy.presets import POLICY_NAMES
-    from trimtab_serve.cli.demo.live_display_and_result import run_demo
+    from trimtab.engine.policy.presets import POLICY_NAMES
+    from trimtab_serve.cli.demo.live_display import run_demo
 
     try:
         size = parse_token_count(window)

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from trimtab.context import Context
-from trimtab.log.edits import extract_editable_text
-from trimtab.log.erase import RECALL_TOOL
-from trimtab.log.event import Edit, MessageAdded, Usage
-from trimtab.log.message import ToolCall, ToolResult
-from trimtab.prompt.context_report import compute_cost_usd
+from trimtab.engine.log.edits import extract_editable_text
+from trimtab.engine.log.erase import RECALL_TOOL
+from trimtab.engine.log.event import Edit, MessageAdded, Usage
+from trimtab.engine.log.message import ToolCall, ToolResult
+from trimtab.engine.prompt.report import compute_cost_usd
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.session import Session
 from trimtab.session.events import (

@@ -11,8 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.terminal_text_format import shorten_to_line
-from trimtab.prompt.context_report import ContextReport
+from trimtab.cli.text_format import shorten_to_line
+from trimtab.engine.prompt.report import ContextReport
 from trimtab_serve.cli.demo.state import DemoCallTokens, DemoEdit, DemoLine, DemoState
 
 LABEL_CHARS = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from trimtab.policy.presets import PolicyName
-from trimtab.prompt.context_report import ContextReport
+from trimtab.engine.policy.presets import PolicyName
+from trimtab.engine.prompt.report import ContextReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

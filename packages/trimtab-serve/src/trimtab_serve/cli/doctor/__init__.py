@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
+from trimtab.cli.local_agent import DEFAULT_AGENT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def doctor_command(
     import sys
     from dataclasses import asdict
 
-    from trimtab.cli.terminal_text_format import wrap_for_terminal
+    from trimtab.cli.text_format import wrap_for_terminal
     from trimtab_serve.agent.environment import ENVIRON
 
     folder = agent.resolve().parent
@@ -70,7 +70,7 @@ async def _run_checks(
 def _print_finding(finding: Finding) -> None:
     import sys
 
-    from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for_terminal
+    from trimtab.cli.text_format import escape_control_characters, wrap_for_terminal
     from trimtab_serve.cli.doctor.findings import STATE_SIGNS
 
     sign, below = STATE_SIGNS[finding.state], " " * (LABEL_WIDTH_CHARS + 3)
@@ -90,7 +90,7 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _summarise_findings(found: list[Finding]) -> str:
-    from trimtab.cli.terminal_text_format import format_count
+    from trimtab.cli.text_format import format_count
 
     wrong = sum(finding.state == "bad" for finding in found)
     doubtful = sum(finding.state == "warn" for finding in found)

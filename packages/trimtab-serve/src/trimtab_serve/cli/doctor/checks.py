@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from trimtab.catalog import resolve_model_info
 from trimtab.cli.installed_packages import find_package_versions
 from trimtab.context import Context
 from trimtab.errors import (
@@ -26,15 +25,15 @@ from trimtab.errors import (
     MissingApiKeyError,
     StoreError,
 )
+from trimtab.models.catalog import resolve_model_info
+from trimtab.providers.base import Provider
 from trimtab.providers.factory import CLOUD_NAMES, create_provider, find_provider_endpoint
-from trimtab.providers.protocol_and_failures import Provider
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab_serve.agent.agent import (
     build_context_options,
     check_cost_ceilings,
     name_missing_settings_of_file,
 )
-from trimtab_serve.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab_serve.agent.config.loader import (
     describe_keep_results_without_policy,
     list_config_warnings,
@@ -42,6 +41,7 @@ from trimtab_serve.agent.config.loader import (
     load_system_prompt,
     locate_agent_store,
 )
+from trimtab_serve.agent.config.problems import AgentFileError
 from trimtab_serve.agent.config.spec import AgentSpec, McpToolSpec, ModelSpec
 from trimtab_serve.cli.doctor.findings import (
     Finding,
@@ -56,12 +56,8 @@ from trimtab_serve.cli.doctor.model_checks import (
     check_provider,
     check_window,
 )
-from trimtab_serve.cli.doctor.tool_and_secret_checks import (
-    check_sandboxes,
-    check_secret_exposure,
-    check_tools,
-)
-from trimtab_serve.cli.init.default_model_choice import guess_provider
+from trimtab_serve.cli.doctor.tool_checks import check_sandboxes, check_secret_exposure, check_tools
+from trimtab_serve.cli.init.model_choice import guess_provider
 
 
 def report_python_version() -> Finding:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trimtab.redaction import REDACTION_PATTERNS
+from trimtab.engine.log.redaction import REDACTION_PATTERNS
 
 FindingState = Literal["ok", "warn", "bad", "skip"]
 STATE_SIGNS: dict[FindingState, str] = {"ok": "✓", "warn": "!", "bad": "✗", "skip": "-"}

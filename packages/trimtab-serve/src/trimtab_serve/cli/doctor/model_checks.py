@@ -12,17 +12,17 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
 
-from trimtab.catalog import (
+from trimtab.cli.text_format import join_names
+from trimtab.context import Context
+from trimtab.dialects import DialectName
+from trimtab.engine.prompt.report import ContextReport
+from trimtab.models.catalog import (
     describe_retirement,
     find_model_info,
     resolve_model_info,
     suggest_model_name,
 )
-from trimtab.cli.terminal_text_format import join_names
-from trimtab.context import Context
-from trimtab.dialects import DialectName
-from trimtab.prompt.context_report import ContextReport
-from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
+from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
 from trimtab.session.tools import Tool
 from trimtab_serve.agent.config.spec import ModelSpec
 from trimtab_serve.cli.doctor.findings import (

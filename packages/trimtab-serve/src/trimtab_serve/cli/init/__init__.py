@@ -11,7 +11,7 @@ import typer
 from trimtab.cli.stderr_messages import print_error_for_exit
 
 if TYPE_CHECKING:
-    from trimtab_serve.cli.init.default_model_choice import ModelChoice
+    from trimtab_serve.cli.init.model_choice import ModelChoice
 
 
 TOOLS_WITH_SHELL_TEXT = (
@@ -51,13 +51,13 @@ def init_command(
 
     Existing files are not changed.
     """
-    from trimtab_serve.cli.init.default_model_choice import choose_model
     from trimtab_serve.cli.init.files import (
         AGENT_FILE_PURPOSES,
         build_agent_files,
         derive_agent_name,
         write_agent_files,
     )
+    from trimtab_serve.cli.init.model_choice import choose_model
 
     try:
         choice = choose_model(os.environ, model=model, provider=provider)
@@ -99,7 +99,7 @@ def init_command(
 def _has_shell(agent_file: Path) -> bool:
     """Return whether an existing file has a shell. A file that cannot be read has none."""
     try:
-        from trimtab_serve.agent.config.agent_file_reading_and_errors import read_agent_file_text
+        from trimtab_serve.agent.config.problems import read_agent_file_text
         from trimtab_serve.agent.config.yaml_document import parse_yaml_collecting_problems
 
         found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))

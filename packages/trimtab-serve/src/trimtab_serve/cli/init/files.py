@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import indent
 
 from trimtab_serve.agent.config.schema import format_editor_schema
-from trimtab_serve.cli.init.default_model_choice import ModelChoice
+from trimtab_serve.cli.init.model_choice import ModelChoice
 
 AGENT_FILE_PURPOSES = {
     "agent.yaml": "the agent: model, tools, memory",

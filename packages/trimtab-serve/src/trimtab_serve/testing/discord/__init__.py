@@ -7,9 +7,7 @@ refuses, with the same messages, enforces rate limits, and records all requests.
 
 from trimtab_serve.testing.discord.interactions import SlashInteraction as SlashInteraction
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions as DiscordSimulatorOptions
-from trimtab_serve.testing.discord.request_bodies_and_faults import (
-    RecordedDiscordRequest as RecordedDiscordRequest,
-)
+from trimtab_serve.testing.discord.requests import RecordedDiscordRequest as RecordedDiscordRequest
 from trimtab_serve.testing.discord.simulator import DiscordSimulator as DiscordSimulator
 from trimtab_serve.testing.discord.simulator import (
     serve_simulated_discord as serve_simulated_discord,

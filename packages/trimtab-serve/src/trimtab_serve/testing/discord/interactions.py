@@ -13,7 +13,7 @@ from trimtab_serve.testing.discord.api_errors import (
     make_unknown_refusal,
 )
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions
-from trimtab_serve.testing.discord.request_bodies_and_faults import validate_message_body
+from trimtab_serve.testing.discord.requests import validate_message_body
 from trimtab_serve.testing.discord.world import DiscordWorld, Payload
 
 EPHEMERAL_FLAG = 64

@@ -20,7 +20,7 @@ from trimtab_serve.testing.discord.gateway import SimulatedGateway
 from trimtab_serve.testing.discord.interactions import InteractionRegistry
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions
 from trimtab_serve.testing.discord.rate_limits import DiscordRateLimits
-from trimtab_serve.testing.discord.request_bodies_and_faults import (
+from trimtab_serve.testing.discord.requests import (
     DiscordFault,
     RecordedDiscordRequest,
     list_pinged_targets,

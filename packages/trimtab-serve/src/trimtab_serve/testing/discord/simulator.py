@@ -22,10 +22,7 @@ from trimtab_serve.testing.discord.gateway import (
 )
 from trimtab_serve.testing.discord.interactions import SlashInteraction
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions
-from trimtab_serve.testing.discord.request_bodies_and_faults import (
-    DiscordFault,
-    RecordedDiscordRequest,
-)
+from trimtab_serve.testing.discord.requests import DiscordFault, RecordedDiscordRequest
 from trimtab_serve.testing.discord.rest_api import DiscordRestApi
 from trimtab_serve.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
 

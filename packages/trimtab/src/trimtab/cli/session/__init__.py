@@ -8,7 +8,7 @@ from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
 _INSPECTION_MODULE, _CHANGE_MODULE = (
     "trimtab.cli.session.inspection",
-    "trimtab.cli.session.export_import_fork_erase_delete",
+    "trimtab.cli.session.changes",
 )
 
 

@@ -21,7 +21,7 @@ from trimtab.cli.session.view_data import (
     MessageLine,
     SessionView,
 )
-from trimtab.cli.terminal_text_format import (
+from trimtab.cli.text_format import (
     escape_control_characters,
     format_age,
     format_count,

@@ -17,14 +17,14 @@ from trimtab.cli.session.display import (
     print_session_list,
     print_session_view,
 )
+from trimtab.cli.session.explanation import (
+    print_visibility_explanation,
+    require_first_message_of_handle,
+)
 from trimtab.cli.session.view_data import (
     build_session_view,
     find_call_by_reference,
     load_read_only_context,
-)
-from trimtab.cli.session.visibility_explanation import (
-    print_visibility_explanation,
-    require_first_message_of_handle,
 )
 from trimtab.cli.store_command import (
     UNSET_STORE,
@@ -38,13 +38,13 @@ from trimtab.cli.store_command import (
     require_session_position,
     run_on_store,
 )
-from trimtab.cli.terminal_text_format import escape_control_characters, format_count
-from trimtab.log.event import dump_canonical_json
-from trimtab.recall.tools import NOTHING_FOUND_TEXT
-from trimtab.recall.visibility import VisibilityReason
-from trimtab.session import store_recall, visibility_and_past_requests
+from trimtab.cli.text_format import escape_control_characters, format_count
+from trimtab.engine.log.event import dump_canonical_json
+from trimtab.engine.recall.tools import NOTHING_FOUND_TEXT
+from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.engine.tokens.counter import list_media
+from trimtab.session import history, store_recall
 from trimtab.stores.base import Store
-from trimtab.tokens.counter import list_media
 
 
 def list_sessions_command(
@@ -127,7 +127,7 @@ def explain_hidden_command(
         await require_first_message_of_handle(
             kept, session, handle
         )  # a wrong handle is refused in its words
-        return await visibility_and_past_requests.explain_visibility_by_part(kept, session, handle)
+        return await history.explain_visibility_by_part(kept, session, handle)
 
     found = run_on_store(store, f"reading {session}", look)
     if as_json:
@@ -203,9 +203,7 @@ def _print_past_request(session: str, store: str, call: str, *, as_json: bool) -
     async def look(kept: Any, _: object) -> Any:
         position = await require_session_position(kept, session)
         made = await find_call_by_reference(kept, session, position, call)
-        return made, await visibility_and_past_requests.rebuild_request_from_store(
-            kept, session, made.seq
-        )
+        return made, await history.rebuild_request_from_store(kept, session, made.seq)
 
     made, request = run_on_store(store, f"rendering a call of {session}", look)
     if as_json:

@@ -13,15 +13,15 @@ from typing import Any
 
 from trimtab.cli.store_command import require_session_position
 from trimtab.context import Context
-from trimtab.log.edits import apply_edit_to_part
-from trimtab.log.event import CallOutcome, Edit, Event, MessageAdded, ModelCall
-from trimtab.log.events_undone_by_rewinds import list_undone_spans
-from trimtab.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
-from trimtab.prompt.context_report import ContextReport
+from trimtab.engine.log.edits import apply_edit_to_part
+from trimtab.engine.log.event import CallOutcome, Edit, Event, MessageAdded, ModelCall
+from trimtab.engine.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.engine.log.rewind import list_undone_spans
+from trimtab.engine.prompt.report import ContextReport
+from trimtab.engine.window.structure import Entry
+from trimtab.engine.window.window import Window
 from trimtab.session.loading import load_context
 from trimtab.stores.base import Store
-from trimtab.window.entries_rounds_groups import Entry
-from trimtab.window.window import Window
 
 _LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
 _CALL_SEARCH_SPAN = 500

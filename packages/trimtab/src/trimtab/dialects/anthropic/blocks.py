@@ -18,7 +18,7 @@ from trimtab.dialects.provider_safe_values import (
     with_error_prefix,
 )
 from trimtab.dialects.wire_content import convert_tool_output_to_content, require_string_call_fields
-from trimtab.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.engine.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
 
 CALL_ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 THINKING_BLOCK_TYPES = ("thinking", "redacted_thinking")

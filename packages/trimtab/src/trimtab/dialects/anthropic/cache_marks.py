@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.dialects.anthropic.blocks import THINKING_BLOCK_TYPES
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
-from trimtab.prompt.render import Prompt
+from trimtab.engine.prompt.render import Prompt
 
 MAX_CACHE_MARKS = 4
 _Bodies = list[Mapping[str, Any]]

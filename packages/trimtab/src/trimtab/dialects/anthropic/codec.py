@@ -42,13 +42,9 @@ from trimtab.dialects.wire_content import (
     require_system_parts,
     require_valid_content,
 )
-from trimtab.log.message import Message, Role, Text, ToolResult
-from trimtab.model_families import (
-    has_foreign_thinking,
-    without_family_tag,
-    without_thinking,
-)
-from trimtab.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.log.message import Message, Role, Text, ToolResult
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.models.families import has_foreign_thinking, without_family_tag, without_thinking
 
 name: str = "anthropic"
 allows_system_notices: bool = False

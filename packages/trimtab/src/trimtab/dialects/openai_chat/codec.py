@@ -19,7 +19,7 @@ from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
     add_cache_breakpoints_to_messages,
 )
-from trimtab.dialects.openai_chat.content_and_tool_calls import (
+from trimtab.dialects.openai_chat.blocks import (
     CALL_ID_PATTERN,
     MAX_TOOL_NAME_CHARS,
     parse_chat_part,
@@ -51,16 +51,25 @@ from trimtab.dialects.wire_content import (
     require_system_parts,
     require_valid_content,
 )
-from trimtab.log.event import Usage
-from trimtab.log.message import Media, Message, OpaqueBlock, Part, Role, Text, ToolCall, ToolResult
-from trimtab.model_families import (
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.message import (
+    Media,
+    Message,
+    OpaqueBlock,
+    Part,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from trimtab.engine.prompt.render import Prompt, PromptBlock
+from trimtab.models.families import (
     has_foreign_thinking,
     is_openai_model,
     is_served_by_openai,
     without_family_tag,
     without_thinking,
 )
-from trimtab.prompt.render import Prompt, PromptBlock
 
 name: str = "openai_chat"
 allows_system_notices: bool = True

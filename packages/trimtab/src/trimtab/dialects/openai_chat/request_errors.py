@@ -12,13 +12,10 @@ from trimtab.dialects.json_values import (
     find_non_object_indexes,
     list_or_none,
 )
-from trimtab.dialects.openai_chat.content_and_tool_calls import (
-    MAX_CALL_ID_CHARS,
-    MAX_TOOL_NAME_CHARS,
-)
+from trimtab.dialects.openai_chat.blocks import MAX_CALL_ID_CHARS, MAX_TOOL_NAME_CHARS
 from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
 from trimtab.dialects.parameter_rules import find_chat_parameter_errors
-from trimtab.model_families import is_openai_model, is_served_by_openai
+from trimtab.models.families import is_openai_model, is_served_by_openai
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NON_NULL_KEYS = {"tool_calls": "an array of objects", "function_call": "an object"}

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any, cast
 
 from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.caller_message_reading import is_content_part
 from trimtab.dialects.foreign_parameters import drop_foreign_parameters
 from trimtab.dialects.json_values import (
     collect_extra_keys,
@@ -51,6 +50,7 @@ from trimtab.dialects.openai_responses.request_errors import (
     find_request_errors as find_request_errors,
 )
 from trimtab.dialects.provider_safe_values import EMPTY_MESSAGE_TEXT
+from trimtab.dialects.reading import is_content_part
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
 from trimtab.dialects.tool_definitions import to_openai_responses_tool
 from trimtab.dialects.wire_content import (
@@ -58,8 +58,8 @@ from trimtab.dialects.wire_content import (
     require_system_parts,
     require_valid_content,
 )
-from trimtab.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
-from trimtab.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
 
 name: str = "openai_responses"
 allows_system_notices: bool = True

@@ -32,8 +32,8 @@ from trimtab.dialects.wire_content import (
     require_string_call_fields,
     require_valid_content,
 )
-from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
-from trimtab.model_families import has_foreign_thinking, without_thinking
+from trimtab.engine.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.models.families import has_foreign_thinking, without_thinking
 
 DIALECT_NAME = "openai_responses"
 MAX_CALL_ID_CHARS = 64

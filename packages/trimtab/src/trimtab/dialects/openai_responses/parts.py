@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from trimtab.dialects.json_values import collect_extra_keys, dict_or_none
 from trimtab.dialects.provider_safe_values import media_to_url, omitted_media_text, parse_data_url
-from trimtab.log.message import Media, MediaKind, OpaqueBlock, Text
-from trimtab.tokens.pictures import read_picture_detail
+from trimtab.engine.log.message import Media, MediaKind, OpaqueBlock, Text
+from trimtab.engine.tokens.pictures import read_picture_detail
 
 
 def parse_responses_part(part: Mapping[str, Any]) -> Text | Media | OpaqueBlock:

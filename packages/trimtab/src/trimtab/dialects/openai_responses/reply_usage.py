@@ -6,7 +6,7 @@ from typing import Any
 
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
 
 
 def parse_responses_usage(usage: WireObject) -> Usage:

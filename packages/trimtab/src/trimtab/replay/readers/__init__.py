@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from trimtab.replay.readers import claude_code, codex, conversation_records, trimtab_logs
-from trimtab.replay.readers.json_file_helpers import (
+from trimtab.replay.readers import claude_code, codex, trimtab_logs
+from trimtab.replay.readers import records as conversation_records
+from trimtab.replay.readers.json_files import (
     JsonLine,
     UnreadableRecording,
     iter_json_lines,
     load_json_document_unless_lines,
 )
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.replay.selection import RecordedConversation
 
 __all__ = ["RECORDING_FORMATS_TEXT", "RECORDING_SUFFIXES", "UnreadableRecording", "read_recordings"]
 

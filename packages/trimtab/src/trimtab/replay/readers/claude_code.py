@@ -14,15 +14,15 @@ from typing import Any
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
-from trimtab.log.event import Usage
-from trimtab.replay.readers.json_file_helpers import (
+from trimtab.engine.log.event import Usage
+from trimtab.replay.readers.json_files import (
     JsonLine,
     UnreadableRecording,
     derive_conversation_id,
     parse_iso_timestamp,
     parse_recorded_usage,
 )
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.replay.selection import RecordedConversation
 
 _REASONING = ("thinking", "redacted_thinking")
 

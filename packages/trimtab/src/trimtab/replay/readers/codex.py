@@ -14,10 +14,10 @@ from typing import Any
 from trimtab.dialects import get_dialect
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.dialects.openai_responses.items import find_item_role
-from trimtab.log.event import Usage
-from trimtab.log.message import Message
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.message import Message
 from trimtab.replay.readers.claude_code import make_times_monotonic
-from trimtab.replay.readers.json_file_helpers import (
+from trimtab.replay.readers.json_files import (
     JsonLine,
     UnreadableRecording,
     derive_conversation_id,
@@ -25,7 +25,7 @@ from trimtab.replay.readers.json_file_helpers import (
     parse_iso_timestamp,
     parse_recorded_usage,
 )
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.replay.selection import RecordedConversation
 
 _SKIPPED_ITEM_TYPES = ("reasoning", "ghost_snapshot", "compaction")
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimtab.errors import NewerLogError, UnreleasedLogError
-from trimtab.log.event import CallOutcome, Event, MessageAdded, Settings, Usage, event_from_json
-from trimtab.log.events_undone_by_rewinds import select_events_in_force
-from trimtab.log.message import Message
-from trimtab.options import options_from_settings
-from trimtab.replay.readers.json_file_helpers import (
-    JsonLine,
-    UnreadableRecording,
-    derive_conversation_id,
+from trimtab.engine.log.event import (
+    CallOutcome,
+    Event,
+    MessageAdded,
+    Settings,
+    Usage,
+    event_from_json,
 )
-from trimtab.replay.recorded_conversation_selection import RecordedConversation
+from trimtab.engine.log.message import Message
+from trimtab.engine.log.rewind import select_events_in_force
+from trimtab.errors import NewerLogError, UnreleasedLogError
+from trimtab.options import options_from_settings
+from trimtab.replay.readers.json_files import JsonLine, UnreadableRecording, derive_conversation_id
+from trimtab.replay.selection import RecordedConversation
 from trimtab.stores.export import EXPORT_VERSION as EXPORT
 from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
 

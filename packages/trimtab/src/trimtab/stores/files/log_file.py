@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from trimtab.engine.log.event import check_event_version
 from trimtab.errors import LogDamaged
-from trimtab.log.event import check_event_version
 from trimtab.stores.files.disk import open_private_file, write_all_at
 
 LOG_FILE = "events.jsonl"

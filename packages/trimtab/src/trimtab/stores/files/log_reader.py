@@ -6,15 +6,11 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trimtab.log.event import Event, Fork
-from trimtab.recall.search_ranking import (
-    get_searchable_text,
-    rank_scored_positions,
-    score_text,
-)
+from trimtab.engine.log.event import Event, Fork
+from trimtab.engine.recall.search import get_searchable_text, rank_scored_positions, score_text
 from trimtab.stores.base import PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import folder_name_to_session
-from trimtab.stores.files.event_lines_and_blobs import event_from_line
+from trimtab.stores.files.event_lines import event_from_line
 from trimtab.stores.files.log_file import LogView
 
 READ_CHUNK_BYTES = 4 * 1024 * 1024

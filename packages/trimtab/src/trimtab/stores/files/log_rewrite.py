@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trimtab.log.event import Event, MessageAdded
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.stores.files.blob_files import delete_unneeded_blobs, save_blobs
 from trimtab.stores.files.disk import (
     UNFINISHED_SUFFIX,
@@ -20,7 +20,7 @@ from trimtab.stores.files.disk import (
     open_private_file,
     write_file_atomically,
 )
-from trimtab.stores.files.event_lines_and_blobs import encode_event_line_and_blobs, event_from_line
+from trimtab.stores.files.event_lines import encode_event_line_and_blobs, event_from_line
 from trimtab.stores.files.log_file import (
     ENTRY_BEFORE_FIRST,
     INDEX_FILE,

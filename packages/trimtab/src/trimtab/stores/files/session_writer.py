@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trimtab.engine.log.event import Event, Fork, MessageAdded
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     DuplicateIdempotencyKey,
     LogDamaged,
@@ -16,7 +18,6 @@ from trimtab.errors import (
     StaleOwner,
     StoreUnavailable,
 )
-from trimtab.log.event import Event, Fork, MessageAdded
 from trimtab.stores.files.blob_files import save_blobs
 from trimtab.stores.files.disk import (
     fsync_folder,
@@ -26,7 +27,7 @@ from trimtab.stores.files.disk import (
     translate_write_errors,
     write_all_at,
 )
-from trimtab.stores.files.event_lines_and_blobs import encode_event_line_and_blobs
+from trimtab.stores.files.event_lines import encode_event_line_and_blobs
 from trimtab.stores.files.key_index import (
     delete_key_index,
     find_indexed_key_position,
@@ -54,7 +55,6 @@ from trimtab.stores.files.log_rewrite import (
     replace_log_file,
 )
 from trimtab.stores.files.snapshots import save_snapshot
-from trimtab.window.checkpoint import Snapshot
 
 FORKS_FOLDER = "forks"
 """A folder in the parent's folder with an empty file for each fork. It needs no lock."""

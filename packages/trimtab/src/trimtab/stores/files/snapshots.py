@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 from trimtab.stores.files.disk import open_private_file, write_all_at, write_file_atomically
-from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 NEWEST_SNAPSHOT_FILE = "state.yaml"
 EARLIER_SNAPSHOTS_FILE = "snapshots.jsonl"

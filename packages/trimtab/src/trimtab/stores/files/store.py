@@ -31,6 +31,9 @@ from typing import TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
+from trimtab.engine.log.event import Event
+from trimtab.engine.recall.search import split_query_words
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     LogDamaged,
     NewerLogError,
@@ -39,8 +42,6 @@ from trimtab.errors import (
     StoreError,
     UnreleasedLogError,
 )
-from trimtab.log.event import Event
-from trimtab.recall.search_ranking import split_query_words
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import (
     folder_name_to_session,
@@ -68,7 +69,6 @@ from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
 from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
-from trimtab.window.checkpoint import Snapshot
 
 T = TypeVar("T")
 

@@ -8,8 +8,14 @@ from typing import Any
 from psycopg import errors
 from psycopg.types.numeric import Float8, Int4, Int8
 
+from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, StaleOwner, StoreError
-from trimtab.log.event import Event, MessageAdded
+from trimtab.stores.postgres.escaping import (
+    compute_event_partition,
+    compute_session_uuid,
+    escape_for_text_column,
+    unescape_from_text_column,
+)
 from trimtab.stores.postgres.event_rows import (
     EventRow,
     build_append_batch,
@@ -25,12 +31,6 @@ from trimtab.stores.postgres.queries import (
     QUERIES,
     build_query_per_partition,
     expand_values_placeholder,
-)
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_event_partition,
-    compute_session_uuid,
-    escape_for_text_column,
-    unescape_from_text_column,
 )
 
 ANY_EPOCH = 2**63 - 1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab.log.event import (
+from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
     Event,
@@ -22,7 +22,7 @@ from trimtab.log.event import (
     event_to_json,
 )
 from trimtab.stores.large_texts import compress_text, extract_large_texts, restore_large_texts
-from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_text_column
+from trimtab.stores.postgres.escaping import escape_for_text_column
 
 ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
 """Maximum UTF-8 bytes of a text in its row. A longer text becomes a blob, which costs a row and a

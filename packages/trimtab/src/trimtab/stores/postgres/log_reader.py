@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from trimtab.engine.log.event import Event
 from trimtab.errors import LogDamaged
-from trimtab.log.event import Event
 from trimtab.stores.base import PositionSpan
 from trimtab.stores.large_texts import decompress_text, list_blob_digests
 from trimtab.stores.postgres.event_rows import event_from_row_body

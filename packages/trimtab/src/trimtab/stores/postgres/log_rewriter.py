@@ -8,8 +8,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from trimtab.engine.log.event import CallOutcome, Edit, Event, Fork, ModelCall
 from trimtab.errors import SessionNotFound
-from trimtab.log.event import CallOutcome, Edit, Event, Fork, ModelCall
 from trimtab.stores.base import WHOLE_LOG
 from trimtab.stores.large_texts import compress_text
 from trimtab.stores.postgres.append import (
@@ -17,18 +17,15 @@ from trimtab.stores.postgres.append import (
     find_append_refusal,
     find_key_refusal,
 )
+from trimtab.stores.postgres.escaping import compute_session_uuid, escape_for_text_column
 from trimtab.stores.postgres.event_rows import (
     clamp_timestamp,
     event_to_row_and_blobs,
     usage_to_columns,
 )
+from trimtab.stores.postgres.fulltext import build_lexeme_chunks
 from trimtab.stores.postgres.log_reader import read_events
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.search_lexemes_and_tsqueries import build_lexeme_chunks
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_session_uuid,
-    escape_for_text_column,
-)
 
 
 class LogRewriter:

@@ -8,10 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from trimtab.stores.postgres.connection_pool import ConnectionPool
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_session_uuid,
-    escape_for_text_column,
-)
+from trimtab.stores.postgres.escaping import compute_session_uuid, escape_for_text_column
 from trimtab.stores.spending import (
     SPENDING_QUERIES,
     CallReservation,

@@ -20,14 +20,15 @@ from typing import Any
 
 from psycopg import AsyncConnection, errors
 
-from trimtab.errors import SessionNotFound, StoreUnavailable
-from trimtab.log.event import Event
-from trimtab.recall.search_ranking import (
+from trimtab.engine.log.event import Event
+from trimtab.engine.recall.search import (
     get_searchable_text,
     rank_scored_positions,
     score_text,
     split_query_words,
 )
+from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
+from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.append import (
@@ -37,19 +38,13 @@ from trimtab.stores.postgres.append import (
     is_position_conflict,
 )
 from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.postgres.escaping import compute_session_uuid, escape_for_text_column
+from trimtab.stores.postgres.escaping import unescape_from_text_column as name_of
+from trimtab.stores.postgres.fulltext import build_word_and_prefix_tsqueries
 from trimtab.stores.postgres.log_reader import read_events
 from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index_rows
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.search_lexemes_and_tsqueries import build_word_and_prefix_tsqueries
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_session_uuid,
-    escape_for_text_column,
-)
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    unescape_from_text_column as name_of,
-)
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
-from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 MAX_APPEND_ATTEMPTS = 5
 """Maximum attempts of an append that was refused for a reason that no longer exists."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.catalog import ModelInfo, find_model_info
 from trimtab.dialects import get_dialect
 from trimtab.dialects.anthropic.model_features import parse_claude_version
+from trimtab.models.catalog import ModelInfo, find_model_info
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.request_counter import list_array_objects, read_cache_ttl

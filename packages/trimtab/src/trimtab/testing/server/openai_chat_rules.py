@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trimtab.catalog import ModelInfo
 from trimtab.dialects import get_dialect
+from trimtab.models.catalog import ModelInfo
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_array_objects
 from trimtab.testing.server.known_parameter_names import CHAT_PARAMETERS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.catalog import find_model_info
+from trimtab.models.catalog import find_model_info
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_array_objects
 from trimtab.testing.server.options import ProviderSimulatorOptions

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trimtab.catalog import ModelInfo, find_model_info, resolve_model_info
-from trimtab.tokens.counter import make_piecewise_counter
+from trimtab.engine.tokens.counter import make_piecewise_counter
+from trimtab.models.catalog import ModelInfo, find_model_info, resolve_model_info
 
 ChatTemplateMode = Literal["open", "strict"]
 TOKENIZERS = ("o200k_base", "cl100k_base", "estimate")

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from trimtab.catalog import ModelInfo
+from trimtab.models.catalog import ModelInfo
 from trimtab.testing.request_counter import RequestBlock
 
 LOOK_BACK_BLOCKS = 20

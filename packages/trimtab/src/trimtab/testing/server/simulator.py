@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
-from trimtab.catalog import ModelInfo
-from trimtab.log.event import Usage
+from trimtab.engine.log.event import Usage
+from trimtab.models.catalog import ModelInfo
 from trimtab.testing.replies import ReplyMetadata, ScriptedReply, SeededIds
 from trimtab.testing.request_counter import RequestBlock, RequestCounter
 from trimtab.testing.server import (
     anthropic_rules,
     openai_chat_rules,
-    openai_responses_rules_and_state,
+    openai_responses,
     openai_rules,
 )
 from trimtab.testing.server.cache_diagnosis import CacheDiagnoses
@@ -106,7 +106,7 @@ class ProviderSimulator:
         self._ahead = 0.0
         self._counters: dict[str, RequestCounter] = {}
         self._ids = SeededIds(self._options.seed or secrets.token_hex(3))
-        self._kept = openai_responses_rules_and_state.StoredResponses()
+        self._kept = openai_responses.StoredResponses()
         self._diagnoses = CacheDiagnoses()
         self.script = SimulatorScript()
         """The next steps of the model."""
@@ -142,7 +142,7 @@ class ProviderSimulator:
         self.records.clear()
         self.cache.clear()
         self.script = SimulatorScript()
-        self._kept = openai_responses_rules_and_state.StoredResponses()
+        self._kept = openai_responses.StoredResponses()
         self._diagnoses = CacheDiagnoses()
 
     def handle_request(
@@ -189,7 +189,7 @@ class ProviderSimulator:
                 )
             else:
                 whole = self._kept.expand_request(request, for_token_count=True)
-                openai_responses_rules_and_state.validate_responses_request(
+                openai_responses.validate_responses_request(
                     request, whole, self._kept, self._options
                 )
         except ProviderRefusal as refusal:
@@ -223,7 +223,7 @@ class ProviderSimulator:
                 openai_chat_rules.validate_chat_request(request, self._options)
             case _:
                 whole = self._kept.expand_request(request)
-                openai_responses_rules_and_state.validate_responses_request(
+                openai_responses.validate_responses_request(
                     request, whole, self._kept, self._options
                 )
         entry = self._options.resolve_model_info(request["model"], dialect)
@@ -248,9 +248,7 @@ class ProviderSimulator:
                     request, tokens, pieces, counter, entry
                 )
             case _:
-                room = openai_responses_rules_and_state.compute_responses_limit_or_refuse(
-                    request, tokens, entry
-                )
+                room = openai_responses.compute_responses_limit_or_refuse(request, tokens, entry)
         return _AcceptedRequest(
             dialect=dialect,
             request=request,

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import PlainTextResponse, Response
 
-from trimtab.log.edits import parse_handle
-from trimtab.log.event import Event, MessageAdded, ToolResultRepair
-from trimtab.log.events_undone_by_rewinds import is_event_in_force
+from trimtab.engine.log.edits import parse_handle
+from trimtab.engine.log.event import Event, MessageAdded, ToolResultRepair
+from trimtab.engine.log.rewind import is_event_in_force
 from trimtab.stores.base import Store
 from trimtab_serve.channels.http.api_route import ApiRequest, create_api_router, requires
 from trimtab_serve.channels.http.parameters import (
@@ -24,7 +24,7 @@ from trimtab_serve.channels.http.parameters import (
 )
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.channels.http.projection import build_message_info
-from trimtab_serve.http_api_response_types import (
+from trimtab_serve.client.types import (
     ContextUsageInfo,
     HistoryPage,
     MessageInfo,

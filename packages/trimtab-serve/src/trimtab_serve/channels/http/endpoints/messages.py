@@ -13,12 +13,12 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from trimtab.dialects.media_validation import UnsupportedMedia, validate_and_convert_media
+from trimtab.dialects.media import UnsupportedMedia, validate_and_convert_media
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import Media, Message, Part, Text
+from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import PositionTaken, StoreError
-from trimtab.log.edits import ERASED_PLACEHOLDER
-from trimtab.log.event import MessageAdded
-from trimtab.log.message import Media, Message, Part, Text
-from trimtab.redaction import redacted_message
 from trimtab.session.session import Session
 from trimtab.session.turn import is_model_reply_due
 from trimtab.stores.base import Store
@@ -64,15 +64,11 @@ from trimtab_serve.channels.http.sse import (
     StreamPosition,
     parse_event_id,
 )
-from trimtab_serve.http_api_response_types import (
-    DeadLetterRetryResult,
-    MessageAccepted,
-    TurnControlResult,
-)
-from trimtab_serve.message_senders import find_sender
-from trimtab_serve.queue.inbound_outbound import InboundMessage
+from trimtab_serve.client.types import DeadLetterRetryResult, MessageAccepted, TurnControlResult
+from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.service import AgentService
+from trimtab_serve.service.senders import find_sender
+from trimtab_serve.service.service import AgentService
 
 EVENT_STREAM_CONTENT: dict[str, Any] = {
     EVENT_STREAM_MEDIA_TYPE: {

@@ -9,12 +9,11 @@ from typing import Annotated
 from fastapi import Body, Query
 from starlette.responses import Response
 
+from trimtab.engine.log.event import TurnProgressRecord
+from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
-from trimtab.log.event import TurnProgressRecord
 from trimtab.session.session import Session
 from trimtab.session.turn import is_model_reply_due
-from trimtab.window.window import Window
-from trimtab_serve import forgetting
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -31,7 +30,7 @@ from trimtab_serve.channels.http.parameters import (
 )
 from trimtab_serve.channels.http.problems import HttpProblem, build_session_not_found_problem
 from trimtab_serve.channels.http.request_bodies import CreateSessionBody
-from trimtab_serve.http_api_response_types import (
+from trimtab_serve.client.types import (
     AgentInfo,
     AgentList,
     DeadLetterSessionInfo,
@@ -41,8 +40,9 @@ from trimtab_serve.http_api_response_types import (
     SessionPage,
     SessionState,
 )
+from trimtab_serve.forgetting import erasure
+from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.protocol import DeadLetterSession, MessageQueue
-from trimtab_serve.tenant_agent_session_ids import SessionAddress, parse_session_address
 
 MAX_COUNTED_PENDING = 100
 """Maximum number of waiting messages that are counted."""
@@ -149,7 +149,7 @@ async def delete_session(request: ApiRequest, agent: AgentName, session: Session
     cancelled."""
     session_id = str(request.session_address(agent, session))
     try:
-        await forgetting.delete_session(request.service, session_id, by=request.caller.name)
+        await erasure.delete_session(request.service, session_id, by=request.caller.name)
     except SessionNotFound:
         raise build_session_not_found_problem(agent, session) from None
     request.server_state.hubs.notify_log_changed(session_id)

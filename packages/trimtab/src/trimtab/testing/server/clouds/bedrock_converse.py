@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from trimtab.catalog import resolve_model_info
-from trimtab.model_families import detect_model_family
+from trimtab.models.catalog import resolve_model_info
+from trimtab.models.families import detect_model_family
 from trimtab.testing.request_counter import dump_compact_json, list_array_objects
 from trimtab.testing.server.clouds.aws_event_stream import encode_event
 from trimtab.testing.server.clouds.aws_signature import check_aws_credentials

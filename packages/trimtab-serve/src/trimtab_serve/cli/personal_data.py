@@ -1,0 +1,243 @@
+"""`trimtab user`, `trimtab tenant` and `trimtab erasures`: export or erase all data of a user or a
+tenant, and list past erasures."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trimtab.cli.lazy import TYPER_SETTINGS
+from trimtab.cli.session.changes import open_output
+from trimtab.cli.store_command import (
+    UNSET_STORE,
+    JsonOption,
+    ProgressStatus,
+    StoreOption,
+    YesOption,
+    describe_store,
+    make_output_console,
+    run_on_store,
+)
+from trimtab.cli.text_format import escape_control_characters, format_count, join_names
+from trimtab.stores.base import Store
+from trimtab_serve.forgetting.history_file import forget_history_lines_with
+
+if TYPE_CHECKING:
+    from trimtab_serve.forgetting.erasure import ErasureTotals
+    from trimtab_serve.service.erasure_records import ErasureRecord
+    from trimtab_serve.service.service import AgentService
+
+UserArgument = Annotated[
+    str, typer.Argument(metavar="USER", help="telegram:123, discord:456, or a caller's name.")
+]
+TenantArgument = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.")]
+TenantOption = Annotated[
+    str, typer.Option(help="The tenant. Chats on Telegram and Discord belong to `default`.")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Write to this file. Default: standard output."),
+]
+
+user = typer.Typer(name="user", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS)
+tenant = typer.Typer(name="tenant", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS)
+
+
+@user.callback()
+def user_options() -> None:
+    """Export or erase all data of a user, in all sessions of a tenant."""
+
+
+@tenant.callback()
+def tenant_options() -> None:
+    """Export or erase all sessions of a tenant."""
+
+
+@user.command("erase")
+def erase_user_command(
+    user_id: UserArgument,
+    tenant: TenantOption = "default",
+    yes: YesOption = False,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Delete the sessions of a user; in sessions shared with others, erase the user's messages.
+
+    The answers to these messages are also erased. If a server uses this folder, the command asks
+    the server to do the work.
+    """
+
+    async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
+        from trimtab_serve.forgetting import stored_sessions
+
+        return await stored_sessions.erase_stored_user(
+            store, kept, tenant, user_id, prepare=_forget_typed_lines
+        )
+
+    if not yes:
+        typer.confirm(
+            f"Erase all data of user {user_id} of tenant {tenant} from {describe_store(store)}? "
+            "This cannot be undone",
+            abort=True,
+            err=True,
+        )
+    _print_totals(user_id, run_on_store(store, f"erasing {user_id}", destroy))
+
+
+@user.command("export")
+def export_user_command(
+    user_id: UserArgument,
+    tenant: TenantOption = "default",
+    output: OutputOption = None,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Write all data of a user as lines of JSON, including hidden messages and files."""
+
+    def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
+        from trimtab_serve.forgetting import erasure as forgetting
+
+        return forgetting.export_user(service, tenant, user_id)
+
+    _export(store, user_id, output, lines)
+
+
+@tenant.command("erase")
+def erase_tenant_command(
+    name: TenantArgument, yes: YesOption = False, store: StoreOption = UNSET_STORE
+) -> None:
+    """Delete all sessions of a tenant, with their waiting messages and schedules.
+
+    Revoke the tenant's keys first. If a server uses this folder, the command asks the server to do
+    the work.
+    """
+
+    async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
+        from trimtab_serve.forgetting import stored_sessions
+
+        return await stored_sessions.erase_stored_tenant(
+            store, kept, name, prepare=_forget_typed_lines
+        )
+
+    if not yes:
+        typer.confirm(
+            f"Erase all sessions of tenant {name} from {describe_store(store)}? This cannot be "
+            "undone",
+            abort=True,
+            err=True,
+        )
+    _print_totals(f"tenant {name}", run_on_store(store, f"erasing tenant {name}", destroy))
+
+
+@tenant.command("export")
+def export_tenant_command(
+    name: TenantArgument, output: OutputOption = None, store: StoreOption = UNSET_STORE
+) -> None:
+    """Write all data of a tenant as lines of JSON, including hidden messages and files."""
+
+    def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
+        from trimtab_serve.forgetting import erasure as forgetting
+
+        return forgetting.export_tenant(service, name)
+
+    _export(store, f"tenant {name}", output, lines)
+
+
+def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
+    tenant: Annotated[
+        str | None, typer.Option(help="Only erasures of this tenant. Default: all tenants.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="Only erasures of this user.")] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Only erasures of this session, by its id.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of erasures.")] = 100,
+    as_json: JsonOption = False,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """List past erasures, when and by whom, newest first. No erased content is stored."""
+
+    async def look(kept: Store, _: ProgressStatus) -> list[ErasureRecord]:
+        from trimtab_serve.forgetting.stored_sessions import open_erasure_records
+
+        async with open_erasure_records(store, kept) as records:
+            named = user or session
+            target = await records.digest(named) if named else None
+            return await records.newest(tenant, target=target, limit=limit)
+
+    found = run_on_store(store, "reading the erasure records", look)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    console = make_output_console()
+    for one in found:
+        at = datetime.fromtimestamp(one.at, UTC)
+        where = "/".join(filter(None, (one.tenant, one.agent))) or "-"
+        counted = (
+            f"{format_count(one.sessions, 'session')}, {format_count(one.messages, 'message')}"
+        )
+        line = f"{at:%Y-%m-%d %H:%M:%S}Z  {one.outcome:10}  {one.kind:7}  {where}  {counted}"
+        console.print(f"{line}  by {one.by}  {one.target[:12]}".rstrip(), markup=False)
+
+
+def _export(
+    store: str,
+    what: str,
+    output: Path | None,
+    lines: Callable[[AgentService], AsyncIterator[Mapping[str, Any]]],
+) -> None:
+    async def write(kept: Store, _: ProgressStatus) -> Mapping[str, Any]:
+        from trimtab_serve.forgetting.stored_sessions import open_idle_service
+        from trimtab_serve.queue.sqlite.database import QueueInUse
+
+        last: Mapping[str, Any] = {}
+        try:
+            async with open_idle_service(store, kept) as service:
+                with open_output(output) as file:
+                    async for last in lines(service):
+                        file.write(f"{json.dumps(last)}\n")
+        except QueueInUse as busy:
+            raise ValueError(
+                f"{busy}; export from that server over HTTP (GET /v1/users/USER/export, "
+                "/v1/tenant/export), or stop it first"
+            ) from busy
+        return last
+
+    told = run_on_store(store, f"exporting {what}", write)
+    if output is not None:
+        _print_note(
+            f"exported {format_count(told['messages'], 'message')} of "
+            f"{format_count(told['sessions'], 'session')} of {what} to {output}"
+        )
+    if told["unreadable"]:
+        _print_note(f"not exported because they are damaged: {join_names(told['unreadable'])}")
+
+
+def _forget_typed_lines(service: AgentService) -> None:
+    forget_history_lines_with(service, logging.getLogger("trimtab.cli"))
+
+
+def _print_totals(what: str, totals: ErasureTotals) -> None:
+    _print_note(
+        f"erased {what}: {format_count(totals.sessions, 'session')} deleted, "
+        f"{format_count(totals.messages + totals.waiting, 'message')} erased in other sessions"
+    )
+    if totals.unreadable:
+        _print_note(
+            f"not searched because they are damaged: {join_names(totals.unreadable)}; delete these "
+            "sessions"
+        )
+    if totals.configured_schedules:
+        _print_note(
+            "schedules in agent.yaml will start a deleted session again: "
+            f"{join_names(totals.configured_schedules)}; remove them from the file"
+        )
+
+
+def _print_note(text: str) -> None:
+    typer.echo(escape_control_characters(text), err=True)

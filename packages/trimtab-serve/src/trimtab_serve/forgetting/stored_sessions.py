@@ -1,0 +1,241 @@
+"""Erase stored sessions from the command line, outside the processes that serve them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.errors import SessionLockedByOtherProcess
+from trimtab.session import Session
+from trimtab.stores.base import Store
+from trimtab.stores.factory import is_database_address
+from trimtab.stores.files import FileStore
+from trimtab_serve.forgetting import control_files
+from trimtab_serve.forgetting import erasure as forgetting
+from trimtab_serve.forgetting.erasure import ErasureTotals, recorded_erasure
+from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.protocol import ErasableQueue, MessageQueue
+from trimtab_serve.queue.sqlite.database import QueueInUse, has_server_data
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.schedules.protocol import ScheduleStore
+from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.tools import build_erased_call_schedules_hook
+from trimtab_serve.service.erasure_records import (
+    BY_COMMAND_LINE,
+    ErasureRecords,
+    FileErasureRecords,
+)
+from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.message_erasure import EraseHook, build_queue_erase_hook
+from trimtab_serve.service.message_erasure import erase_message_and_copies as erase_in
+from trimtab_serve.service.service import AgentService
+
+SEARCH_TIMEOUT_S = 3_600.0
+"""Seconds that a server may take to search all logs for a user's data."""
+
+
+PrepareService = Callable[[AgentService], None]
+"""Adds hooks to a service, so that data elsewhere is erased with it."""
+
+
+def do_nothing_to(_: AgentService) -> None:
+    """Add no hooks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAndSchedules:
+    """Places outside the log that may have data of a session."""
+
+    queue: ErasableQueue | None = None
+    """Messages and replies. None if there is no queue."""
+    schedules: ScheduleStore | None = None
+    """Schedules that its tools created. None if there is no schedule store."""
+    records: ErasureRecords | None = None
+    """The records of erasures. None if they are not recorded."""
+
+    @property
+    def erase_hooks(self) -> list[EraseHook]:
+        """The hooks that erase a message in these places."""
+        found = [build_queue_erase_hook(self.queue)] if self.queue is not None else []
+        return (
+            [*found, build_erased_call_schedules_hook(self.schedules)]
+            if self.schedules is not None
+            else found
+        )
+
+
+async def erase_stored_message(
+    location: str, store: Store, session: str, handle: str, *, why: str = ""
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Erase a message. Return the erased handles, and the forks that still have copies.
+
+    If a process serves the folder, that process does it. Raises `LookupError`,
+    `SessionLockedByOtherProcess`, and the errors of `send_control_request`.
+    """
+    try:
+        async with open_queue_and_schedules(location, store, session) as found:
+            by = BY_COMMAND_LINE
+            async with recorded_erasure(found.records, "message", session, by=by) as totals:
+                opened = await Session.open(store, session, policy="full")
+                done = await erase_in(opened, handle, why=why, hooks=found.erase_hooks)
+                totals.messages = len(done.positions)
+            return done.handles, done.forks
+    except QueueInUse:
+        wanted = control_files.ControlRequest(verb="erase", session=session, handle=handle, why=why)
+        told = await control_files.send_control_request(Path(location), wanted)
+        return told["handles"], told["forks"]
+    except SessionLockedByOtherProcess as busy:
+        raise SessionLockedByOtherProcess(
+            f"{busy}. If that process is a chat, type there: /erase {handle}"
+        ) from busy
+
+
+async def delete_stored_session(location: str, store: Store, session: str) -> None:
+    """Delete a session and its waiting messages. If a process serves the folder, that process does
+    it."""
+    try:
+        async with (
+            open_queue_and_schedules(location, store, session) as found,
+            recorded_erasure(found.records, "session", session, by=BY_COMMAND_LINE) as totals,
+        ):
+            if found.queue is not None and await found.queue.pending(session, limit=1):
+                # A turn may run in another process, and it must not add replies after this.
+                await (await Session.open(store, session, policy="full")).claim_turn()
+            if found.schedules is not None:
+                await found.schedules.forget_session(session)
+            if found.queue is not None:
+                await found.queue.forget_session(session)
+            await store.delete(session)
+            totals.sessions = 1
+    except QueueInUse:
+        await control_files.send_control_request(
+            Path(location), control_files.ControlRequest(verb="delete", session=session)
+        )
+
+
+async def erase_stored_user(
+    location: str, store: Store, tenant: str, user: str, *, prepare: PrepareService = do_nothing_to
+) -> ErasureTotals:
+    """Erase a user of a tenant. If a process serves the folder, that process does it."""
+    request = control_files.ControlRequest(verb="erase_user", tenant=tenant, user=user)
+    try:
+        async with open_idle_service(location, store) as service:
+            prepare(service)
+            return await forgetting.erase_user(service, tenant, user, by=BY_COMMAND_LINE)
+    except QueueInUse:
+        return await _ask_server(location, request)
+
+
+async def erase_stored_tenant(
+    location: str, store: Store, tenant: str, *, prepare: PrepareService = do_nothing_to
+) -> ErasureTotals:
+    """Erase a tenant. If a process serves the folder, that process does it."""
+    request = control_files.ControlRequest(verb="erase_tenant", tenant=tenant)
+    try:
+        async with open_idle_service(location, store) as service:
+            prepare(service)
+            return await forgetting.erase_tenant(service, tenant, by=BY_COMMAND_LINE)
+    except QueueInUse:
+        return await _ask_server(location, request)
+
+
+async def _ask_server(location: str, request: control_files.ControlRequest) -> ErasureTotals:
+    told = await control_files.send_control_request(
+        Path(location), request, timeout_s=SEARCH_TIMEOUT_S
+    )
+    return ErasureTotals(**told)
+
+
+@asynccontextmanager
+async def open_idle_service(location: str, store: Store) -> AsyncGenerator[AgentService]:
+    """Open sessions, queue, schedules and records like a server, without an agent that answers.
+
+    Raises `QueueInUse` if a process serves the folder.
+    """
+    async with AsyncExitStack() as held:
+        if isinstance(store, FileStore):
+            found = await _open_folder_stores(store, held, create=True)
+        else:
+            found = await _open_database_stores(location, held, with_jobs=True)
+        queue = cast("MessageQueue", found.queue)
+        service = AgentService(agents={}, store=store, queue=queue, event_bus=LocalEventBus())
+        service.erasure_records, service.schedules = found.records, found.schedules
+        if found.schedules is not None:
+            service.delete_hooks.append(found.schedules.forget_session)
+            service.erase_hooks.append(build_erased_call_schedules_hook(found.schedules))
+        held.push_async_callback(service.sessions.close)
+        yield service
+
+
+@asynccontextmanager
+async def open_erasure_records(location: str, store: Store) -> AsyncGenerator[ErasureRecords]:
+    """Open the erasure records of a store."""
+    async with AsyncExitStack() as held:
+        if isinstance(store, FileStore):
+            yield FileErasureRecords(store.root)
+        else:
+            found = await _open_database_stores(location, held)
+            assert found.records is not None  # noqa: S101 - a database has them
+            yield found.records
+
+
+@asynccontextmanager
+async def open_queue_and_schedules(
+    location: str, store: Store, session: str
+) -> AsyncGenerator[QueueAndSchedules]:
+    """Open the other places that have data of a session.
+
+    Raises `QueueInUse` if a process serves the folder.
+    """
+    async with AsyncExitStack() as held:
+        if parse_session_address(session) is None:
+            # It was never served, so there is no data elsewhere.
+            if not isinstance(store, FileStore) and not is_database_address(location):
+                yield QueueAndSchedules()  # in memory
+                return
+            async with open_erasure_records(location, store) as records:
+                yield QueueAndSchedules(records=records)
+        elif isinstance(store, FileStore):
+            yield await _open_folder_stores(store, held)
+        else:
+            yield await _open_database_stores(location, held)
+
+
+async def _open_folder_stores(
+    store: FileStore, resources: AsyncExitStack, *, create: bool = False
+) -> QueueAndSchedules:
+    records = FileErasureRecords(store.root)
+    if not create and not has_server_data(store.root):
+        return QueueAndSchedules(records=records)
+    queue = await SqliteMessageQueue.open(store)
+    resources.push_async_callback(queue.close)
+    return QueueAndSchedules(queue=queue, schedules=SqliteScheduleStore(queue), records=records)
+
+
+async def _open_database_stores(
+    location: str, resources: AsyncExitStack, *, with_jobs: bool = False
+) -> QueueAndSchedules:
+    """Open the stores of a database. With jobs, it is the whole queue, which needs the server
+    packages."""
+    from trimtab_serve.forgetting.postgres_records import PostgresErasureRecords
+    from trimtab_serve.queue.postgres.erasure import PostgresErasableQueue
+    from trimtab_serve.schedules.postgres import PostgresScheduleStore
+
+    async def never(*_: Any) -> bool:
+        raise AssertionError("an erasure must not add messages to the queue")
+
+    if with_jobs:
+        from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+
+        queue = await PostgresMessageQueue.connect(location)
+    else:
+        queue = await PostgresErasableQueue.connect(location)
+    resources.push_async_callback(queue.close)
+    return QueueAndSchedules(
+        queue=queue,
+        schedules=PostgresScheduleStore(queue.borrow_connection, never),
+        records=PostgresErasureRecords(queue.borrow_connection),
+    )

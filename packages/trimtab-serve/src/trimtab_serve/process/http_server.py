@@ -1,0 +1,129 @@
+"""Serve HTTP on a socket until a stop is requested."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Generator
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from starlette.applications import Starlette
+
+from trimtab_serve.agent.config.spec import ServeSpec
+from trimtab_serve.channels.http.api_keys import GROUP_AND_OTHER_BITS, ApiKeyFile
+from trimtab_serve.channels.http.middleware import is_loopback_host
+from trimtab_serve.process.http_connections import (
+    KEEP_ALIVE_TIMEOUT_S,
+    ConnectionLimits,
+    LimitedHttpProtocol,
+    OpenConnections,
+    choose_connection_limits,
+    get_descriptor_limit,
+)
+
+LISTEN_BACKLOG = 2_048
+"""Maximum number of connections that wait to be accepted."""
+ACCEPT_BATCH = 16
+"""Connections to accept at once. Each has a descriptor before it is counted."""
+SHUTDOWN_GRACE_S = 5
+"""Seconds that connections have to end after the last turn."""
+
+
+class ManagedUvicornServer(uvicorn.Server):
+    """A server that leaves signals to its owner, and reports when it is ready."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        """Set when the server answers requests."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start answering requests."""
+        await super().startup(sockets=sockets)
+        for listener in sockets or ():
+            listener.listen(LISTEN_BACKLOG)  # asyncio has set it to `ACCEPT_BATCH`
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Do nothing: the owner first ends the turns, and then the server."""
+        yield
+
+
+def open_listening_socket(host: str, port: int) -> socket.socket:
+    """Open a listening socket. Raise `ValueError` with what to do if it cannot be opened."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio sends small writes at once; else each waits for 40 ms.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"port {port} of {host} is in use; choose another with --port, or 0 for a free one"
+            ) from None
+        raise ValueError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return found
+
+
+def build_http_server(
+    app: Starlette, *, drain_seconds: float, limits: ConnectionLimits | None = None
+) -> ManagedUvicornServer:
+    """Build a server that logs only its own errors. Without limits, it chooses those that suit the
+    number of descriptors."""
+    limits = limits or choose_connection_limits(ServeSpec(), get_descriptor_limit())
+    connection = partial(LimitedHttpProtocol, open_connections=OpenConnections(limits))
+    return ManagedUvicornServer(
+        uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ws="none",
+            http=cast("Any", connection),
+            backlog=ACCEPT_BATCH,
+            timeout_graceful_shutdown=int(drain_seconds) + SHUTDOWN_GRACE_S,
+            timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
+        )
+    )
+
+
+def load_api_keys(host: str, key_file: Path | None) -> ApiKeyFile | None:
+    """Load the accepted keys. Without keys, the server may only listen on this machine."""
+    if key_file is None:
+        if is_loopback_host(host):
+            return None
+        raise ValueError(
+            f"{host} is reachable from other machines, so API keys are needed: create one with "
+            "`trimtab keys create NAME`, and write `keys: keys.json` under `serve` in agent.yaml; "
+            "or listen on 127.0.0.1"
+        )
+    if not key_file.exists():
+        raise ValueError(
+            f"the key file {key_file} does not exist; create a key with `trimtab keys create "
+            f"NAME --file {key_file}`"
+        )
+    found = ApiKeyFile(key_file)
+    if key_file.stat().st_mode & GROUP_AND_OTHER_BITS:
+        raise ValueError(f"other users can read {key_file}; run: chmod 600 {key_file}")
+    return found
+
+
+def build_listener_url(listener: socket.socket) -> str:
+    """Return the URL of a socket, as seen from this machine."""
+    return build_local_url(*listener.getsockname()[:2])
+
+
+def build_local_url(host: str, port: int) -> str:
+    """Return the URL of a server that listens on this address, as seen from this machine."""
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,113 @@
+"""Open the served agents, and replace them when their files are read again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from trimtab.providers.circuit_breaker import CircuitBreakers
+from trimtab.stores.base import Store
+from trimtab_serve.agent.agent import Agent, open_agent
+from trimtab_serve.process.loading import AgentSetSpec, ServedAgentSpec
+from trimtab_serve.service.service import AgentService
+
+log = logging.getLogger("trimtab.serve")
+
+
+class AgentsNotReloadable(ValueError):
+    """A change in the files needs a restart."""
+
+
+class ServedAgents:
+    """Opens and closes agents. Each set of agents has its own task, because the task that opens a
+    tool must also close it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._retire: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, members: Mapping[str, ServedAgentSpec]) -> dict[str, Agent]:
+        """Open a set of agents. Raise the error if one cannot be opened."""
+        opened: asyncio.Future[dict[str, Agent]] = asyncio.get_running_loop().create_future()
+        retire = asyncio.Event()
+        task = asyncio.create_task(self._hold(members, opened, retire), name="agents")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        agents = await opened
+        self._retire = retire
+        return agents
+
+    async def reload(
+        self,
+        current: AgentSetSpec,
+        changed: AgentSetSpec,
+        service: AgentService,
+        prepare: Callable[[Agent], None] | None,
+    ) -> None:
+        """Replace the agents with those in the files now. If one cannot be opened, raise the error
+        and change nothing. Running turns finish with the agents that they started with."""
+        check_reloadable(current, changed)
+        before = self._retire
+        agents = await self.open(changed.members)
+        for agent in agents.values():
+            if prepare is not None:
+                prepare(agent)
+        running = service.replace_agents(agents)
+        if before is not None:
+            task = asyncio.create_task(_retire_after(running, before), name="agents that go")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Close all agents."""
+        if self._retire is not None:
+            self._retire.set()
+        for task in [*self._tasks]:
+            if task.get_name() == "agents that go":
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _hold(
+        self,
+        members: Mapping[str, ServedAgentSpec],
+        opened: asyncio.Future[dict[str, Agent]],
+        retire: asyncio.Event,
+    ) -> None:
+        try:
+            async with AsyncExitStack() as held:
+                breakers = CircuitBreakers()
+                agents: dict[str, Agent] = {}
+                for name, member in members.items():
+                    agents[name] = await held.enter_async_context(
+                        open_agent(member.spec, member.folder, store=self._store, breakers=breakers)
+                    )
+                opened.set_result(agents)
+                await retire.wait()
+        except BaseException as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+
+
+async def _retire_after(running: Sequence[asyncio.Future[Any]], retire: asyncio.Event) -> None:
+    try:
+        if running:
+            await asyncio.wait(running)
+    finally:
+        retire.set()
+
+
+def check_reloadable(current: AgentSetSpec, changed: AgentSetSpec) -> None:
+    """Raise `AgentsNotReloadable` if a change needs a restart."""
+    if changed.store_location != current.store_location:
+        raise AgentsNotReloadable("session.store changed: restart the server")
+    if changed.key_file != current.key_file:
+        raise AgentsNotReloadable("serve.keys changed: restart the server")
+    mine, theirs = current.serve_config.model_dump(), changed.serve_config.model_dump()
+    if differ := [f"serve.{name}" for name in mine if mine[name] != theirs[name]]:
+        raise AgentsNotReloadable(f"{', '.join(differ)} changed: restart the server")

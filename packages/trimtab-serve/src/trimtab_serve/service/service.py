@@ -1,0 +1,402 @@
+"""The service that channels post messages to and that runs the turns.
+
+A channel (HTTP, a chat platform, a schedule) posts messages and delivers replies. It has no budget
+logic of its own: every turn goes through `run_turn`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from trimtab.engine.log.event import MessageAdded
+from trimtab.engine.log.message import Message
+from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
+from trimtab.observe.request_ids import current_request_id, set_request_id
+from trimtab.session import Session
+from trimtab.session.events import TurnFinished
+from trimtab.session.spending import clear_spending_account
+from trimtab.stores.base import Store
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.metrics.payer import set_payer
+from trimtab_serve.metrics.server import count_inbound_message
+from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.backlog import BacklogEstimator
+from trimtab_serve.queue.messages import InboundMessage
+from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.schedules.protocol import ScheduleStore
+from trimtab_serve.service.erasure_records import ErasureRecords
+from trimtab_serve.service.events.bus import EventBus
+from trimtab_serve.service.message_erasure import (
+    ErasedMessagesRecord,
+    EraseHook,
+    build_queue_erase_hook,
+    erase_message_and_copies,
+)
+from trimtab_serve.service.pausable_forks import PausableForks
+from trimtab_serve.service.session_cache import MAX_OPEN_SESSIONS, SessionCache
+from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnRunReport
+
+log = logging.getLogger("trimtab.server")
+
+MAX_WAIT_FOR_END_S = 5.0
+"""Seconds to wait for a stopped turn to end. Usually it ends within a second."""
+
+
+class AgentNotServed(TrimtabError, LookupError):
+    """No served agent has this name."""
+
+    def __init__(self, name: str, served: Mapping[str, Agent]) -> None:
+        super().__init__(
+            f"agent {name!r} is not served here; available: {', '.join(sorted(served))}"
+        )
+
+
+class QueueFull(TrimtabError, RuntimeError):
+    """Too many messages are waiting. Try again later."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        self.waiting = waiting
+        """Number of waiting messages."""
+        self.limit = limit
+        """Maximum number of waiting messages."""
+        super().__init__(
+            f"the queue is full: {waiting:,} messages wait (limit {limit:,}); try again later"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentService:
+    """The state that channels and turn runners share."""
+
+    agents: Mapping[str, Agent]
+    """The served agents by name. All of them use the same store."""
+    store: Store
+    """Stores the sessions."""
+    queue: MessageQueue
+    """Stores incoming messages and outgoing replies."""
+    event_bus: EventBus
+    """Delivers events to subscribers."""
+    max_queued_messages: int = 10_000
+    """Maximum number of waiting messages of one tenant. Further messages are refused."""
+    max_open_sessions: int = MAX_OPEN_SESSIONS
+    """Maximum number of unused sessions that stay open."""
+    delete_hooks: list[Callable[[str], Awaitable[None]]] = field(
+        default_factory=list["Callable[[str], Awaitable[None]]"]
+    )
+    """Called before each deletion of a session, to delete its data elsewhere."""
+    erase_hooks: list[EraseHook] = field(default_factory=list["EraseHook"])
+    """Called before and after messages are erased, to erase their copies elsewhere."""
+    schedules: ScheduleStore | None = None
+    """The schedules. None if no agent here has any."""
+    erasure_records: ErasureRecords | None = None
+    """The records of erasures. None if they are not recorded."""
+    count_waiting_retries: Callable[[], Awaitable[int]] | None = None
+    """Counts the sessions whose turn waits for a retry. The turn runner sets it."""
+    sessions: SessionCache = field(init=False)
+    """The open sessions."""
+    forks: PausableForks = field(init=False, default_factory=PausableForks)
+    """Copies of sessions. No copy is made while a user or a tenant is erased."""
+    _backlog: BacklogEstimator = field(init=False)
+    _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
+
+    def __post_init__(self) -> None:
+        self.sessions = SessionCache(self._open_agent_session, max_sessions=self.max_open_sessions)
+        self._backlog = BacklogEstimator(self.queue.depth)
+
+    async def post(self, inbound: InboundMessage) -> bool:
+        """Store a message. When this returns, it is stored and a turn will follow.
+
+        Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`
+        and `QueueFull`.
+        """
+        self.agent_for(inbound.session)
+        tenant = inbound.session.partition("/")[0]
+        waiting = await self._backlog.estimate(f"{tenant}/", self.max_queued_messages)
+        if waiting >= self.max_queued_messages:
+            count_inbound_message(tenant, "rejected")
+            raise QueueFull(waiting, self.max_queued_messages)
+        if request_id := current_request_id():
+            inbound = replace(inbound, request_id=request_id)
+        kept = await self.queue.post(inbound)
+        if kept:
+            self._backlog.note_arrival(f"{tenant}/")
+        count_inbound_message(tenant, "accepted" if kept else "duplicate")
+        return kept
+
+    async def find_message_by_key(
+        self, session: str, key: str, position: int | None = None
+    ) -> Message | None:
+        """Return the message with a key, from the log or the queue. None if there is none.
+
+        A caller that knows its log position can pass it.
+        """
+        position = position or await self.store.find_key(session, key)
+        if position is not None:
+            async for event in self.store.events(session, [(position, position)]):
+                if isinstance(event.body, MessageAdded):
+                    return event.body.message
+        for queued in await self.queue.pending(session):
+            if queued.key == key:
+                return queued.message
+        return None
+
+    def agent_for(self, session: str) -> Agent:
+        """Return the agent that answers in a session."""
+        address = parse_session_address(session)
+        if address is None or address.agent not in self.agents:
+            raise AgentNotServed(address.agent if address is not None else session, self.agents)
+        return self.agents[address.agent]
+
+    def replace_agents(self, agents: Mapping[str, Agent]) -> list[asyncio.Future[TurnFinished]]:
+        """Serve these agents from the next turn on. Return the turns that are still running."""
+        self.agents = agents
+        self.sessions.reopen_at_next_use()
+        return [running.task for running in self._running.values()]
+
+    def open_session(self, session: str) -> AbstractAsyncContextManager[Session]:
+        """Open a session in its current state. Create it if it does not exist."""
+        return self.sessions.open_session(session)
+
+    async def run_turn(
+        self,
+        session: str,
+        *,
+        debounce: bool = True,
+        progress: TurnRunReport | None = None,
+        pending: Sequence[InboundMessage] | None = None,
+    ) -> TurnFinished:
+        """Run one turn. A turn runner calls this when a turn is due.
+
+        Without `debounce`, it does not wait for messages that people write in pieces. `progress`
+        receives how far the turn came. `pending` are the waiting messages, if the runner has read
+        them.
+        """
+        agent = self.agent_for(session)
+        if agent.breaker is not None:
+            # Before anything is written, because a session may wait here for hours.
+            agent.breaker.check()
+        waiting = pending
+        if waiting is None:
+            waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        # Bound for longer than this call, because the runner logs its failures with the same id.
+        set_request_id(waiting[-1].request_id if waiting else "")
+        set_payer(None)
+        clear_spending_account()
+        if not waiting and not await self.store.position(session):
+            # It was deleted, and this turn must not create it again.
+            return TurnFinished(reason="done", calls=0)
+        async with self.open_session(session) as opened:
+            turning = ServedTurn(
+                agent,
+                self.queue,
+                opened,
+                on_event=lambda happening: self.event_bus.publish(session, happening),
+            )
+            task = asyncio.ensure_future(turning.run(waiting, debounce=debounce))
+            mine = self._running[session] = _RunningTurn(served_turn=turning, task=task)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if not mine.cancelled:
+                    raise
+            finally:
+                if progress is not None:
+                    full = turning.is_full or mine.cancelled
+                    progress.epoch, progress.full = turning.epoch, full
+                if self._running.get(session) is mine:
+                    del self._running[session]
+        # The session stays in use until nothing is left that another turn must not touch.
+        await mine.released.wait()
+        return TurnFinished(reason="stopped", calls=0)
+
+    def list_provider_circuits(self) -> dict[str, bool]:
+        """Return the providers of all agents by name, each with whether its circuit is open."""
+        found: dict[str, bool] = {}
+        for agent in self.agents.values():
+            if (breaker := agent.breaker) is not None:
+                found[breaker.name] = breaker.is_open or found.get(breaker.name, False)
+        return found
+
+    def provider_pause_s(self, session: str) -> float | None:
+        """Return the seconds for which the session's provider is still paused. None if it can be
+        called."""
+        try:
+            breaker = self.agent_for(session).breaker
+        except AgentNotServed:
+            return None
+        return breaker.seconds_until_probe() if breaker is not None else None
+
+    def stop_turn(self, session: str) -> bool:
+        """Stop the running turn in any process: cancel its reply and its tools.
+
+        Return False if it does not run in this process. It may not run at all.
+        """
+        here = self.stop_local_turn(session)
+        if not here:
+            self.event_bus.request_stop(session)
+        return here
+
+    def stop_local_turn(self, session: str) -> bool:
+        """Stop the turn if it runs in this process, because another process asked for it."""
+        found = self._running.get(session)
+        if found is not None:
+            found.served_turn.stop()
+        return found is not None
+
+    def pause_turn(self, session: str) -> bool:
+        """Let the running turn end after its current step, in any process.
+
+        Return False if it does not run in this process. It may not run at all.
+        """
+        here = self.pause_local_turn(session)
+        if not here:
+            self.event_bus.request_pause(session)
+        return here
+
+    def pause_local_turn(self, session: str) -> bool:
+        """Pause the turn if it runs in this process, because another process asked for it."""
+        found = self._running.get(session)
+        if found is not None:
+            found.served_turn.pause()
+        return found is not None
+
+    async def wait_for_ending_turn(self, session: str) -> None:
+        """Wait until a stopped or paused turn has ended, if it runs in this process."""
+        found = self._running.get(session)
+        if found is not None and found.served_turn.is_ending:
+            await asyncio.wait((found.task,), timeout=MAX_WAIT_FOR_END_S)
+
+    async def delete_session(self, session: str) -> None:
+        """Delete a session with its waiting messages, and cancel its running turn.
+
+        Raises `SessionNotFound` if it has neither a log nor waiting messages.
+        """
+        found, waits = self._running.get(session), await self.queue.pending(session, limit=1)
+        known = await self.store.position(session)
+        if not known and not waits:
+            raise SessionNotFound(session)
+        try:
+            if found is not None:
+                # Messages first: a process that takes the session over from here on finds none.
+                await self.queue.forget_session(session)
+                await found.cancel()
+            elif waits and known:
+                # A turn may run in another process, and it must not add replies after this.
+                with suppress(LogDamaged):
+                    async with self._open_existing_session(session) as opened:
+                        await opened.claim_turn()
+            for forget in self.delete_hooks:
+                await forget(session)
+            await self.queue.forget_session(session)
+            await self.sessions.close_session(session)
+            if known or await self.store.position(session):
+                await self.store.delete(session)
+        finally:
+            if found is not None:
+                found.released.set()
+
+    def is_turn_running(self, session: str) -> bool:
+        """Whether a turn of a session runs in this process."""
+        return session in self._running
+
+    async def delete_idle_session(self, session: str) -> None:
+        """Delete a session without waiting messages.
+
+        A message that is posted meanwhile stays, and creates the session again.
+        """
+        for forget in self.delete_hooks:
+            await forget(session)
+        position = await self.store.position(session)
+        await self.queue.erase_messages(session, range(position + 1), ())
+        await self.sessions.close_session(session)
+        with suppress(SessionNotFound):
+            await self.store.delete(session)
+
+    async def erase_waiting_messages(self, session: str, keys: Collection[str]) -> None:
+        """Erase the content of waiting messages. They are answered without it.
+
+        A turn that runs here is cancelled, because it may be about to add them to the log.
+        """
+        found = self._running.get(session)
+        try:
+            if found is not None:
+                await found.cancel()
+            await self.queue.erase_messages(session, (), keys)
+        finally:
+            if found is not None:
+                found.released.set()
+
+    async def erase_message(
+        self, session: str, handle: str | Sequence[str], *, why: str = ""
+    ) -> ErasedMessagesRecord:
+        """Erase messages or parts of them, and everything that was derived from them.
+
+        A running turn is cancelled, because it may hold the text in memory, and restarts from the
+        log. Raises `SessionNotFound`, and `LookupError` if the handle does not exist.
+        """
+        if not await self.store.position(session):
+            raise SessionNotFound(session)
+        found = self._running.get(session)
+        try:
+            if found is not None:
+                await found.cancel()
+            async with self._open_existing_session(session) as opened:
+                beside = [build_queue_erase_hook(self.queue), *self.erase_hooks]
+                done = await erase_message_and_copies(opened, handle, why=why, hooks=beside)
+        finally:
+            if found is not None:
+                found.released.set()
+        if done.forks:
+            log.warning(
+                "erased %s of session %s, but these forks still have copies: %s",
+                handle if isinstance(handle, str) else f"{len(handle)} messages",
+                session,
+                done.forks,
+            )
+        return done
+
+    async def close(self) -> None:
+        """Close the open sessions and the queue."""
+        await self.sessions.close()
+        await self.queue.close()
+
+    async def _open_agent_session(self, session: str) -> Session:
+        return await self.agent_for(session).open_session(session)
+
+    @asynccontextmanager
+    async def _open_existing_session(self, session: str) -> AsyncGenerator[Session]:
+        """Open an existing session, even if its agent is not served."""
+        address = parse_session_address(session)
+        if address is not None and address.agent in self.agents:
+            async with self.open_session(session) as opened:
+                yield opened
+            return
+        opened = await Session.open(self.store, session, policy="full")
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningTurn:
+    """A turn that runs in this process."""
+
+    served_turn: ServedTurn
+    """Used to stop the turn."""
+    task: asyncio.Future[TurnFinished]
+    """Used to cancel the turn."""
+    cancelled: bool = False
+    """Whether it was cancelled, because its session is deleted or a message in it erased."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the deletion or erasure is done."""
+
+    async def cancel(self) -> None:
+        """Cancel the turn."""
+        self.cancelled = True
+        self.task.cancel()
+        await asyncio.wait([self.task])

@@ -1,0 +1,247 @@
+"""One turn of a served session: log the waiting messages, run the model, send replies.
+
+Every step can be repeated. A message whose key is in the log is not added twice. A logged reply is
+not requested again. Messages stay in the queue until both are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trimtab.dialects.media import replace_unsupported_media
+from trimtab.engine.log.event import TurnProgressRecord
+from trimtab.engine.log.message import Message
+from trimtab.providers.base import ProviderError
+from trimtab.session import Session
+from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
+from trimtab.session.tools import OnEvent
+from trimtab.session.turn import is_model_reply_due
+from trimtab_serve.agent.agent import Agent
+from trimtab_serve.metrics.server import observe_answer_delays
+from trimtab_serve.queue.messages import InboundMessage
+from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.service.replies import build_apology_reply as build_apology_reply
+from trimtab_serve.service.replies import build_provider_rejection_replies, build_turn_replies
+from trimtab_serve.service.replies import extract_assistant_text as extract_assistant_text
+
+log = logging.getLogger("trimtab.server")
+
+MAX_MESSAGES_PER_TURN = 50
+"""Maximum number of messages that one turn takes. The rest is for the next turn."""
+MAX_DEBOUNCE_PAUSES = 10
+"""Maximum number of pauses in which a turn waits for more messages before it begins."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnRunReport:
+    """The result of a turn, for the code that ran it."""
+
+    epoch: int | None = None
+    """The newest claim of the session that the turn knew. None if it did not get that far."""
+    full: bool = False
+    """Whether the turn took the maximum number of messages, so that more may be waiting."""
+
+
+class ServedTurn:
+    """A turn while it runs."""
+
+    def __init__(
+        self, agent: Agent, queue: MessageQueue, session: Session, *, on_event: OnEvent
+    ) -> None:
+        self._agent = agent
+        self._queue = queue
+        self._session = session
+        self._on_event = on_event
+        self._messages: list[InboundMessage] = []
+        self._unplaced: InboundMessage | None = None
+        self._first_position = 0
+        self._notices: list[str] = []
+        self._epoch = session.window.accounting.epoch
+        self._stop = asyncio.Event()
+        self._pause_requested = False
+        self._rejected_before = False
+
+    @property
+    def epoch(self) -> int:
+        """The newest claim that the turn knew. This is its own claim as soon as it has one."""
+        return self._epoch
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the turn has taken the maximum number of messages."""
+        return len(self._messages) >= MAX_MESSAGES_PER_TURN
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the turn was asked to end."""
+        return self._pause_requested or self._stop.is_set()
+
+    def stop(self) -> None:
+        """Cancel the running reply or tools, and end the turn."""
+        self._stop.set()
+
+    def pause(self) -> None:
+        """End the turn after the current step."""
+        self._pause_requested = True
+
+    async def run(
+        self, pending: Sequence[InboundMessage] | None = None, *, debounce: bool = True
+    ) -> TurnFinished:
+        """Answer the waiting messages, and continue what an earlier attempt left.
+
+        `pending` is what the queue returned for this turn. If it is None, the turn reads the queue.
+        With `debounce`, the turn waits for messages that people write in pieces. Without it, the
+        caller has already waited. If there is nothing to do, nothing is written.
+        """
+        if pending is None:
+            pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
+        messages = await self._debounce_messages(pending) if debounce else pending
+        # The newest message is logged together with the claim, which saves one append.
+        newest = messages[-1] if messages and self._is_new(messages[-1]) else None
+        await self._add_to_log(messages if newest is None else messages[:-1])
+        # Read before the claim, so that any later claim makes this turn stale.
+        self._epoch = self._session.window.accounting.epoch
+        ended = TurnFinished(reason="done", calls=0)
+        if newest is not None:
+            self._messages.append(newest)
+            self._unplaced = newest
+        if newest is not None or await self._has_work():
+            self._epoch += 1  # its own claim, if the turn fails before it reports the claim
+            ended = await self._run_agent_turn(newest)
+            await self._place_newest()  # if it ended before its first request
+        if self._messages:
+            numbers = [queued.number for queued in self._messages]
+            replies = await build_turn_replies(
+                self._session,
+                self._messages,
+                first_position=self._first_position,
+                notices=self._notices,
+                finished=ended,
+            )
+            if ended.reason == "rejected":
+                replies += build_provider_rejection_replies(
+                    self._session, self._messages, previous_message_rejected=self._rejected_before
+                )
+            await self._queue.finish_turn(self._session.id, self._epoch, numbers, replies)
+            now = time.time()
+            observe_answer_delays(self._agent.spec.name, [now - each.at for each in self._messages])
+        return ended
+
+    def _is_new(self, queued: InboundMessage) -> bool:
+        """Whether the message needs a reply and is not known to be in the log."""
+        known = self._session.window.base.seq_by_idempotency_key
+        return queued.message.role == "user" and queued.key not in known
+
+    async def _run_agent_turn(self, newest: InboundMessage | None) -> TurnFinished:
+        """Run the agent. If the provider rejects the content, end the turn without an error.
+
+        The sender gets a reply, and the next message goes without the rejected content.
+        """
+        window = self._session.window
+        self._rejected_before = bool(window.accounting.rejection.last_sent_seq)
+        message = None if newest is None else self._replace_media(newest)
+        try:
+            return await self._agent.run_turn(
+                self._session,
+                message,
+                key=None if newest is None else newest.key,
+                claim_with_message=True,
+                # Messages that arrive while the last reply is written get their own turn.
+                end_with_reply=True,
+                on_event=self._on_turn_event,
+                before_request=self._before_request,
+                stop=self._stop,
+            )
+        except ProviderError as error:
+            if error.failure.kind != "rejected":
+                raise
+            words = self._session.window.accounting.rejection.provider_message
+            log.warning(
+                "turn of session %s: provider rejected the content: %s", self._session.id, words
+            )
+            return TurnFinished(reason="rejected", calls=0)
+
+    async def _debounce_messages(
+        self, pending: Sequence[InboundMessage]
+    ) -> Sequence[InboundMessage]:
+        """Wait until no more messages arrive for a moment, because people write in pieces."""
+        pause = self._agent.spec.session.debounce
+        before = 0
+        for _ in range(MAX_DEBOUNCE_PAUSES if pause else 0):
+            if len(pending) in (before, MAX_MESSAGES_PER_TURN):
+                break
+            before = len(pending)
+            await asyncio.sleep(pause)
+            pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
+        return pending
+
+    async def _before_request(self) -> bool:
+        self._epoch = self._session.epoch or 0
+        await self._place_newest()
+        # Tools take time, so new messages may have come. Before the first request, all were just
+        # read.
+        ran = bool(
+            self._session.window.conversation.rounds
+            and self._session.window.conversation.rounds[-1].calls
+        )
+        room = MAX_MESSAGES_PER_TURN - len(self._messages)
+        if ran and room > 0 and self._agent.spec.session.on_message == "steer":
+            last = self._messages[-1].number if self._messages else 0
+            await self._add_to_log(
+                await self._queue.pending(self._session.id, after=last, limit=room)
+            )
+        return not self.is_ending
+
+    async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
+        """Add each message to the log once."""
+        for queued in messages:
+            handle = await self._session.add(self._replace_media(queued), key=queued.key)
+            self._note_position(int(handle.removeprefix("m")))
+            self._messages.append(queued)
+
+    async def _place_newest(self) -> None:
+        """Find the log position of the message that was added with the claim."""
+        if (queued := self._unplaced) is None:
+            return
+        self._unplaced = None
+        window = self._session.window
+        at = window.base.seq_by_idempotency_key.get(queued.key)
+        if at is None:  # a checkpoint has dropped the key
+            at = await self._session.store.find_key(self._session.id, queued.key)
+        self._note_position(window.seq if at is None else at)
+
+    def _note_position(self, at: int) -> None:
+        # If all messages were in the log before, so are their replies.
+        self._first_position = min(self._first_position or at, at)
+
+    def _replace_media(self, queued: InboundMessage) -> Message:
+        """Replace media that the model does not support, so that later messages are not blocked.
+
+        Such messages were written for another model.
+        """
+        return replace_unsupported_media(queued.message, self._session.media_support)
+
+    async def _has_work(self) -> bool:
+        """Whether the model owes a reply, or a tool has to run."""
+        window = self._session.window
+        if not window.conversation.open_calls() and not is_model_reply_due(window):
+            return False
+        return bool(self._messages) or not await self._was_turn_ended()
+
+    async def _was_turn_ended(self) -> bool:
+        """Whether the last turn was stopped by a user or ended at its limit."""
+        ended, window = False, self._session.window
+        since = window.newest_user_entry.seq if window.newest_user_entry is not None else 1
+        async for event in self._session.store.events(self._session.id, [(since, None)]):
+            if isinstance(event.body, TurnProgressRecord):
+                ended = event.body.state == "ended"
+        return ended
+
+    def _on_turn_event(self, event: TurnEvent) -> None:
+        if isinstance(event, UserNotice):
+            self._notices.append(event.text)
+        self._on_event(event)

@@ -1,0 +1,1 @@
+"""The pure part: from messages to a request that fits."""

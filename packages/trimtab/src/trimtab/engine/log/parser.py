@@ -1,0 +1,69 @@
+"""Parse a log that is given as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from reprlib import repr as short
+from typing import Any, cast
+
+from trimtab.engine.log.event import (
+    Event,
+    MessageAdded,
+    Settings,
+    Size,
+    ToolResultRepair,
+    check_event_version,
+    event_from_json,
+)
+from trimtab.engine.log.message import Message
+
+
+def parse_event_log(log: Any) -> list[Event]:
+    """Return the events of a log, which may be given as events or as lines."""
+    if isinstance(log, str | bytes) or not isinstance(log, Iterable):
+        how = (
+            "; if you have one text, pass text.splitlines()" if isinstance(log, str | bytes) else ""
+        )
+        raise TypeError(f"the log is {short(log)}; pass the lines that dump() wrote{how}")
+    lines = cast("Iterable[Any]", log)
+    return [_parse_event_line(number, line) for number, line in enumerate(lines, 1)]
+
+
+def _parse_event_line(number: int, line: Any) -> Event:
+    if isinstance(line, Event):
+        return line
+    data: Any = None
+    # What a damaged line does to its readers, no list of errors would have whole.
+    with suppress(Exception):
+        data = json.loads(line)
+    if isinstance(data, dict) and "kind" in data:
+        check_event_version(cast("dict[str, Any]", data))  # of another version it says so
+        with suppress(Exception):
+            event = event_from_json(cast("dict[str, Any]", data))
+            if _has_expected_field_types(event):
+                return event
+    several = isinstance(line, str) and '}{"version":' in line
+    raise ValueError(
+        f"line {number} of the log is {short(line)}, which is not an event; pass lines that "
+        f"dump() wrote{', one event a line' if several else ''}"
+    )
+
+
+def _has_expected_field_types(event: Any) -> bool:
+    """Whether the event can be folded, as far as the types of its fields show."""
+    body = event.body
+    kinds: dict[Any, Sequence[object]] = {
+        int: [event.seq],
+        float | int: [event.at],
+        Message: [body.message] if type(body) in (MessageAdded, ToolResultRepair) else (),
+    }
+    if type(body) is Settings:
+        kinds |= {
+            str: (body.model, body.dialect, body.policy, body.counter),
+            tuple: (body.system, body.tools),
+            dict: (body.params, body.policy_params, body.limits, body.entry),
+            Size: [body.head],
+        }
+    return all(isinstance(value, kind) for kind, values in kinds.items() for value in values)

@@ -1,0 +1,139 @@
+"""Redaction: removes what must not be stored, before the event exists.
+
+The model also sees only the redacted text: what is not in the log cannot be in a request. Opaque
+provider blocks are signed, so they stay as they are. Media also stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from trimtab.engine.log.message import (
+    UNSENT_EXTRA_KEYS,
+    Extra,
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+Redact = Callable[[str], str]
+"""A function that takes a text and returns it without what must not be stored."""
+
+REDACTION_PATTERNS: dict[str, str] = {
+    # A run of letters without an @ is looked through once, not once from each of its letters.
+    "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
+    "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b",
+    "card": r"\b\d(?:[ -]?\d){12,18}\b",
+    "secret": (
+        r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs])[-_][\w-]{16,}"
+        r"|\bAKIA[0-9A-Z]{16}\b|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}"
+        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
+    ),
+}
+"""The built-in patterns by name. Each misses some cases and also matches some harmless texts."""
+
+
+def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
+    r"""Return a function that replaces every match of the patterns.
+
+    Args:
+        *patterns: Names of built-in patterns (`email`, `iban`, `card`, `secret`), or regular
+            expressions.
+        hook: A function that gets the text after the patterns were applied, and returns it.
+
+    Returns:
+        The function, for the option `redact`.
+
+    Raises:
+        re.error: If a regular expression is invalid.
+
+    Example:
+        Replace addresses by `[redacted: email]`, and account numbers by `[redacted]`::
+
+            context = Context("gpt-4o", redact=redactor("email", r"ACC-\d+"))
+    """
+    known = [
+        (
+            re.compile(REDACTION_PATTERNS.get(given, given)),
+            _format_redaction_mark(given if given in REDACTION_PATTERNS else ""),
+        )
+        for given in patterns
+    ]
+
+    def redact(text: str) -> str:
+        for pattern, sign in known:
+            text = pattern.sub(sign, text)
+        return hook(text) if hook is not None else text
+
+    return redact
+
+
+def redacted_message(message: Message, redact: Redact | None) -> Message:
+    """Return the message as it may be stored."""
+    if redact is None:
+        return message
+    parts = tuple(_redact_part(part, redact) for part in message.parts)
+    kept = replace(message, parts=parts, extra=_redact_extra(message.extra, redact))
+    return message if kept == message else kept
+
+
+def _format_redaction_mark(name: str) -> str:
+    return f"[redacted: {name}]" if name else "[redacted]"
+
+
+def _redact_part(part: Part, redact: Redact) -> Part:
+    match part:
+        case Text():
+            return replace(part, text=redact(part.text), extra=_redact_extra(part.extra, redact))
+        case ToolResult():
+            content = tuple(_redact_part(inner, redact) for inner in part.content)
+            extra = _redact_extra(part.extra, redact)
+            return replace(part, content=cast("Any", content), extra=extra)
+        case ToolCall():
+            arguments = _redact_arguments(part.arguments, redact)
+            return replace(part, arguments=arguments, extra=_redact_extra(part.extra, redact))
+        case _:
+            return part
+
+
+def _redact_arguments(text: str, redact: Redact) -> str:
+    """Redact the arguments of a call string by string, so that they stay valid JSON."""
+    try:
+        given = json.loads(text)
+        kept = _redact_json_value(given, redact)
+    except (ValueError, RecursionError):
+        return redact(text)
+    return text if kept == given else json.dumps(kept, ensure_ascii=False)
+
+
+def _redact_extra(extra: Extra, redact: Redact) -> Extra:
+    """Redact further wire fields, because some (citations) quote the text. Keys are the provider's.
+
+    A sender's id stays as it is, because a part of it could not be found again.
+    """
+    if extra is None:
+        return None
+    return {
+        key: value if key in UNSENT_EXTRA_KEYS else _redact_json_value(value, redact, keys=False)
+        for key, value in extra.items()
+    }
+
+
+def _redact_json_value(value: Any, redact: Redact, *, keys: bool = True) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        named = redact if keys else str
+        return {named(key): _redact_json_value(item, redact, keys=keys) for key, item in pairs}
+    if isinstance(value, Sequence):
+        return [
+            _redact_json_value(item, redact, keys=keys) for item in cast("Sequence[Any]", value)
+        ]
+    return value

@@ -1,0 +1,501 @@
+"""The default policy: compact when the prompt cache prices say that it pays.
+
+After an edit, everything that follows it must be written to the provider's cache again. Without the
+edit, text that could be hidden is read once more at every call. A meter adds up that waiting cost,
+call by call, and an edit is made when the meter has paid for it. If the cache is cold, an edit is
+free. If the window is full, an edit is made in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from trimtab.engine.log.edits import (
+    add_quoted_identifiers,
+    extract_editable_text,
+    format_mask_placeholder,
+)
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
+from trimtab.engine.policy.costs import (
+    CompactionOffer,
+    RelativeCachePrices,
+    count_calls_awaiting_summary,
+    estimate_summary_cost_in_tokens,
+    is_summary_unlikely,
+    select_groups_to_summarise,
+    was_summarised_since_last_call,
+)
+from trimtab.engine.policy.guard import cut_oversized_newest_texts
+from trimtab.engine.policy.hiding import cap_instructions_to_room_share, hide_in_order
+from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy, TextCap
+from trimtab.engine.policy.planning.relevance import (
+    get_result_identifiers,
+    order_least_needed_first,
+)
+from trimtab.engine.policy.preset_steps import (
+    apply_history_cap,
+    apply_user_config,
+    iterate_older_groups,
+    list_maskable_results,
+    list_older_groups,
+    order_kept_file_results_last,
+    truncate_unsent_results,
+)
+from trimtab.engine.policy.summary_requests import (
+    build_span_to_summarise,
+    compute_plan_tokens_to_reach,
+    summarise_extractively_to_target,
+)
+from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS
+from trimtab.engine.tokens.cost import resolve_prices_at
+from trimtab.engine.window.server_side_editing import list_server_side_edits
+from trimtab.engine.window.structure import Group, ToolResultView
+from trimtab.engine.window.window import Window
+
+TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
+"""Tokens of messages that remain after a compaction."""
+RESULT_CAP_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
+"""Tokens that one tool result may always take. It may take more as long as there is room."""
+RESULT_CAP_SHARE_OF_ROOM = 0.25
+"""Maximum share of the room for one result, if that is less than the goal's cap."""
+MIN_RESULT_CAP_TOKENS = 500
+"""Tokens that one result may take even in a small window."""
+KEPT_NEWEST_RESULTS = 3
+"""Number of newest results that are never masked."""
+SUMMARY_NAMES_FACTOR_BY_GOAL: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
+"""Maximum names in an extractive summary, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
+TARGET_TOKENS_PER_SUMMARY_NAME = 40
+"""Tokens of the target for each name in a summary. In a small window a summary has fewer names."""
+LIST_TOKENS_PER_NAME = 5
+"""Tokens of each name in the list of a model's summary."""
+KEPT_NEWEST_MESSAGES = 6
+"""Number of newest messages that are never summarised."""
+FORCED_SHARE_OF_ROOM = 0.95
+"""Share of the room at which a compaction is forced."""
+PAYBACK_FACTOR = 2.0
+"""An edit is made when the waiting cost is this many times its price."""
+MIN_GAIN_TOKENS = 1_000
+"""Minimum number of tokens that a compaction must free."""
+MAX_PLACEHOLDER_NAMES = 60
+"""Maximum number of names in the placeholder of a masked result. A small result has fewer."""
+CUT_NAMES_FACTOR = 5
+"""Maximum names in the indicator of a cut result, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
+
+ResultOrder = Callable[[Window, list[ToolResultView]], list[ToolResultView]]
+"""Returns the results in the order in which to hide them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionForecast:
+    """The effect of one compaction, computed before any edit is written."""
+
+    ordered_results: list[ToolResultView]
+    """All results that may be masked, in hiding order."""
+    chosen_results: list[ToolResultView]
+    """The results that would be masked."""
+    removed_tokens: int
+    """R: tokens that would be removed, minus the placeholders."""
+    rewritten_tokens: int
+    """T: tokens that stay after the first edit and would otherwise have been read from the
+    cache."""
+    takes_groups: bool
+    """Whether groups would go into a summary. They do not if masks are enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoTuning:
+    """The configuration of one `auto` policy."""
+
+    config: PolicyConfig
+    """The user's configuration."""
+    goal: Goal
+    """The goal: `cost`, `balanced` or `quality`."""
+    payback_factor: float
+    """An edit is made when the waiting cost is this many times its price."""
+    max_names: int
+    """Maximum number of names in a placeholder."""
+
+    @property
+    def kept_results(self) -> int:
+        """Number of newest results that are never masked."""
+        last = self.config.tool_result_keep_last
+        return KEPT_NEWEST_RESULTS if last is None else last
+
+    @property
+    def max_summary_names(self) -> int:
+        """Maximum number of names in an extractive summary."""
+        return self.max_names * SUMMARY_NAMES_FACTOR_BY_GOAL[self.goal]
+
+    def list_tokens(self, target_tokens: int) -> int:
+        """Return the tokens for the list beside a model's summary."""
+        own = self.config.summary.list_tokens
+        return (
+            LIST_TOKENS_PER_NAME
+            * min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
+            if own is None
+            else own
+        )
+
+
+def build_auto_policy(
+    config: PolicyConfig,
+    goal: Goal = "balanced",
+    summary_mode: SummaryMode = "extractive",
+    *,
+    result_order: ResultOrder = order_least_needed_first,
+    payback_factor: float = PAYBACK_FACTOR,
+    max_names: int = MAX_PLACEHOLDER_NAMES,
+) -> Policy:
+    """Build the default policy. `result_order`, `payback_factor` and `max_names` are for
+    benchmarks."""
+    tuning = AutoTuning(
+        config=config, goal=goal, payback_factor=payback_factor, max_names=max_names
+    )
+    manual = summary_mode == "manual"
+
+    def decide(window: Window, budget: Budget) -> Decision:
+        plan = Plan(window, budget)
+        if list_server_side_edits(window.settings):
+            # Two managers of one prompt would undo each other's cache; the guard stays.
+            apply_user_config(plan, config)
+            return plan.to_decision(summary_tokens=config.summary.max_tokens)
+        truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
+        cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
+        apply_history_cap(plan, config)
+        low = compute_target_tokens(budget, goal, plan.user_words_tokens)
+        meter = float((window.policy_note or {}).get("meter", 0.0))
+        meter = 0.0 if manual and was_summarised_since_last_call(window) else meter
+        if plan.tokens - plan.user_words_tokens <= low + MIN_GAIN_TOKENS:
+            return build_auto_decision(tuning, plan, meter)
+        prices = compute_relative_cache_prices(window, budget)
+        ordered = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
+        look = forecast_compaction(
+            plan, [r for r in ordered if r.key not in plan.keep_last_results], low
+        )
+        forced = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
+        if manual and look.takes_groups and not forced:
+            if (
+                awaited := decide_summary_request_or_wait(tuning, plan, look, prices, meter)
+            ) is not None:
+                return awaited
+            look = forecast_compaction(plan, look.ordered_results, low, include_groups=False)
+        meter += prices.read_price * look.removed_tokens
+        price = (prices.write_price - prices.read_price) * look.rewritten_tokens
+        pays = prices.is_cold or meter >= payback_factor * price
+        if forced or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
+            cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
+            compact_to_target(
+                tuning, plan, look.ordered_results, low, include_groups=forced or not manual
+            )
+            if forced and plan.tokens > low:
+                compact_forcibly(
+                    tuning,
+                    plan,
+                    order_kept_file_results_last(plan, list_mask_candidates(plan, config, 1)),
+                    low,
+                )
+            apply_history_cap(plan, config)  # a summary of what was found since counts as history
+            return build_auto_decision(tuning, plan, 0.0)
+        first = min((result.seq for result in look.chosen_results), default=None)
+        return build_auto_decision(tuning, plan, meter, first)
+
+    return decide
+
+
+def build_auto_decision(
+    tuning: AutoTuning,
+    plan: Plan,
+    waiting_cost: float,
+    frontier_seq: int | None = None,
+    span_to_summarise: MessageSpan | None = None,
+) -> Decision:
+    """Turn the plan into a decision with the meter, and record how long a summary has been
+    awaited."""
+    note = {"meter": round(waiting_cost, 1)} if waiting_cost else {}
+    note |= (
+        {"waited": count_calls_awaiting_summary(plan.window) + 1}
+        if span_to_summarise is not None
+        else {}
+    )
+    return plan.to_decision(
+        note=note or None,
+        span_to_summarise=span_to_summarise,
+        summary_tokens=tuning.config.summary.max_tokens,
+        list_tokens=tuning.list_tokens(
+            compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+        ),
+        frontier=frontier_seq or plan.oldest_maskable_seq(),
+    )
+
+
+def decide_summary_request_or_wait(
+    tuning: AutoTuning,
+    plan: Plan,
+    forecast: CompactionForecast,
+    prices: RelativeCachePrices,
+    paid_waiting_cost: float,
+) -> Decision | None:
+    """Decide whether to request a summary or wait for it; None if masks are the better choice."""
+    window, low = (
+        plan.window,
+        compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens),
+    )
+    taken = select_groups_to_summarise(
+        plan,
+        list_summarisable_groups(plan),
+        low,
+        REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(low) // 2,
+    )
+    again = prices.write_price - prices.read_price
+    paid = estimate_summary_cost_in_tokens(window, taken, tuning.config)
+    whole = CompactionOffer(
+        removed_tokens=forecast.removed_tokens,
+        rewrite_price=again * forecast.rewritten_tokens,
+        summary_price=paid,
+    )
+    only = forecast_compaction(plan, forecast.ordered_results, low, include_groups=False)
+    masks = CompactionOffer(
+        removed_tokens=only.removed_tokens, rewrite_price=again * only.rewritten_tokens
+    )
+    if only.removed_tokens >= MIN_GAIN_TOKENS and (
+        is_summary_unlikely(window) or masks.beats(whole, prices)
+    ):
+        return None
+    paid_waiting_cost += prices.read_price * forecast.removed_tokens
+    pays = forecast.removed_tokens >= MIN_GAIN_TOKENS and whole.is_paid_by(
+        paid_waiting_cost, tuning.payback_factor, prices
+    )
+    return build_auto_decision(
+        tuning,
+        plan,
+        paid_waiting_cost,
+        span_to_summarise=build_span_to_summarise(plan, taken) if pays else None,
+    )
+
+
+def make_result_cap_function(
+    plan: Plan, goal: Goal, max_names: int
+) -> Callable[[ToolResultView], TextCap]:
+    """Return a function that gives the cap of each new result.
+
+    The cap depends on the room below the target. A nearly empty window cuts almost nothing: the cap
+    starts at half of the target. It falls with the third power of the free share, because every
+    call pays for a result that stays. The cap is never below the goal's own cap. In a small window
+    it is lower, so that one result leaves room for the rest.
+    """
+    least = min(
+        RESULT_CAP_TOKENS_BY_GOAL[goal],
+        max(MIN_RESULT_CAP_TOKENS, int(RESULT_CAP_SHARE_OF_ROOM * plan.budget.room)),
+    )
+    mark = min(
+        compute_target_tokens(plan.budget, goal, plan.user_words_tokens),
+        TARGET_TOKENS_BY_GOAL["balanced"],
+    )
+    new = {result.key: result.size.tokens for result in plan.window.unsent_results()}
+    left = [mark - (plan.tokens - plan.user_words_tokens - sum(new.values()))]
+
+    def cap(result: ToolResultView) -> TextCap:
+        share = max(0, left[0]) / max(1, mark)
+        amount = max(least, int(mark * share**3 / 2))
+        left[0] -= min(amount, new.get(result.key, 0))
+        return TextCap(
+            amount=amount,
+            max_names=max_names * CUT_NAMES_FACTOR * least // RESULT_CAP_TOKENS_BY_GOAL[goal],
+            strategy="lines",
+        )
+
+    return cap
+
+
+def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0) -> int:
+    """Return the target of a compaction: the goal's, but at most a share of the room.
+
+    The user's earlier words are counted separately.
+    """
+    share = 0.7 if budget.limit <= 64_000 else 0.5
+    low = min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room))
+    return max(
+        0, min(low, int(FORCED_SHARE_OF_ROOM * budget.room) - MIN_GAIN_TOKENS - user_words_tokens)
+    )
+
+
+def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCachePrices:
+    """Return the catalog's cache prices, corrected by measured cache misses."""
+    entry = resolve_prices_at(window.settings.entry, budget.now)
+    write = float(entry.get("cache_write", 1.0))
+    read = float(entry.get("cache_read", 1.0))
+    read = (
+        1 - window.accounting.cache_misses.miss_rate
+    ) * read + window.accounting.cache_misses.miss_rate * write
+    last = window.last_call
+    idle = budget.now - last.at if last is not None else 0.0
+    ttl = float(entry.get("cache_ttl", 0))
+    small = budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
+    cold = last is None or window.accounting.cache_is_cold or small or idle > ttl
+    return RelativeCachePrices(read_price=read, write_price=write, is_cold=cold)
+
+
+def forecast_compaction(
+    plan: Plan,
+    ordered_results: list[ToolResultView],
+    target_tokens: int,
+    *,
+    include_groups: bool = True,
+) -> CompactionForecast:
+    """Forecast a compaction that takes results in hiding order until the target is reached.
+
+    If the results are not enough and `include_groups` is set, it also takes whole groups.
+    """
+    need = plan.tokens - plan.user_words_tokens - target_tokens
+    chosen: list[ToolResultView] = []
+    removed = 0
+    for result in ordered_results:
+        if removed >= need:
+            break
+        chosen.append(result)
+        tokens = plan.part_size(result.entry, result.part).tokens
+        removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
+    takes_groups = False
+    if include_groups and removed < need:
+        # Masked results leave their calls behind; whole groups leave nothing.
+        freed = 0
+        for group in iterate_summarisable_groups(plan):
+            takes_groups, freed = True, freed + plan.tokens_freed_by(group)
+            if freed >= need:
+                break
+        removed = min(need, max(removed, freed)) if takes_groups else removed
+    first = 0 if takes_groups else min((r.entry.round.group.index for r in chosen), default=0)
+    return CompactionForecast(
+        ordered_results=ordered_results,
+        chosen_results=chosen,
+        removed_tokens=removed,
+        rewritten_tokens=max(0, count_sent_tokens_from(plan, first) - removed),
+        takes_groups=takes_groups,
+    )
+
+
+def count_sent_tokens_from(plan: Plan, first_group: int) -> int:
+    """Count the tokens of the shown groups, from one group on, that a call has already sent."""
+    tokens = plan.message_tokens
+    for group in plan.window.visible_groups.values():
+        if group.index >= first_group:
+            break
+        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+    for group in reversed(plan.window.visible_groups.values()):
+        if group.first <= plan.window.accounting.sent_through_seq:
+            break
+        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+    return max(0, tokens)
+
+
+def compact_to_target(
+    tuning: AutoTuning,
+    plan: Plan,
+    ordered_results: list[ToolResultView],
+    target_tokens: int,
+    *,
+    include_groups: bool = True,
+) -> None:
+    """Compact to the target in one batch: first mask results, then summarise whole oldest
+    groups."""
+    why = f"to {target_tokens} tokens"
+    for result in ordered_results:
+        if plan.tokens - plan.user_words_tokens <= target_tokens:
+            return
+        mask_result_with_names(plan, result, why, tuning.max_names)
+    if include_groups:
+        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target_tokens, why)
+
+
+def compact_forcibly(
+    tuning: AutoTuning, plan: Plan, results: list[ToolResultView], target_tokens: int
+) -> None:
+    """Compact because there is no room: mask all results except the newest, then hide whole groups.
+
+    If the content that must stay is large, half of what may be hidden is enough. Results that the
+    user wants hidden last are hidden only as far as necessary.
+    """
+    why = f"no room left: the target is {target_tokens} tokens"
+    hard = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
+    for result in results:
+        if plan.tokens - plan.user_words_tokens <= target_tokens:
+            return
+        if result.key in plan.keep_last_results and plan.tokens <= hard - MIN_GAIN_TOKENS:
+            return
+        mask_result_with_names(plan, result, why)
+    if plan.tokens <= hard - MIN_GAIN_TOKENS:
+        return
+    older = list_older_groups(plan, 0)
+    enough = compute_plan_tokens_to_reach(plan, older, target_tokens + plan.user_words_tokens, hard)
+    summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
+    if plan.tokens > enough:
+        hide_in_order(plan, lambda: plan.tokens <= enough, why)
+
+
+def summarise_to_target(
+    tuning: AutoTuning, plan: Plan, groups: list[Group], target_tokens: int, reason: str
+) -> None:
+    """Put oldest groups into the extractive summary until the target is reached."""
+    summarise_extractively_to_target(
+        plan,
+        groups,
+        target_tokens,
+        reason,
+        max_names=min(tuning.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME),
+        max_tokens=tuning.config.summary.max_tokens,
+        list_tokens=tuning.list_tokens(target_tokens),
+    )
+
+
+def list_summarisable_groups(plan: Plan) -> list[Group]:
+    """List the oldest groups that a summary may replace, in the order in which they are hidden."""
+    return plan.order_keep_last_groups(iterate_summarisable_groups(plan))
+
+
+def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
+    """Yield the oldest groups that a summary may replace.
+
+    Stop before the first group that holds a newest result, and skip groups with a result that the
+    user wants hidden last.
+    """
+    newest = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
+    first = min((result.entry.round.group.index for result in newest), default=None)
+    for group in iterate_older_groups(plan, KEPT_NEWEST_MESSAGES):
+        if first is not None and group.index >= first:
+            return
+        if not plan.holds_keep_last_result(group):
+            yield group
+
+
+def mask_result_with_names(
+    plan: Plan, result: ToolResultView, reason: str, max_names: int = MAX_PLACEHOLDER_NAMES
+) -> None:
+    """Mask a result with a placeholder that lists names from it."""
+    tokens = plan.part_size(result.entry, result.part).tokens
+    text = extract_editable_text(result.entry.message.parts[result.part])
+    identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
+    named = ", ".join(identifiers.list_top(min(max_names, tokens // 16)))
+    plan.mask(
+        result.entry,
+        result.part,
+        reason,
+        add_quoted_identifiers(format_mask_placeholder(tokens), named),
+    )
+
+
+def list_mask_candidates(
+    plan: Plan, config: PolicyConfig, keep_newest: int
+) -> list[ToolResultView]:
+    """List the results that may be masked, oldest first. The newest stay, and the first ones if so
+    configured."""
+    first = config.tool_result_keep_first or 0
+    if config.tool_result_keep_first == config.tool_result_keep_last == 0:
+        return []
+    results = list(plan.window.results.values())
+    kept = {
+        result.key for result in (*results[:first], *results[max(0, len(results) - keep_newest) :])
+    }
+    return [result for result in list_maskable_results(plan, config) if result.key not in kept]

@@ -1,0 +1,284 @@
+"""Settings that a user may change for any policy. A value that the user sets applies in every
+preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import UnionType
+from typing import Any, Literal, TypedDict, TypeVar, cast
+
+from trimtab.engine.summaries.format import DEFAULT_LIST_TOKENS
+
+Goal = Literal["cost", "balanced", "quality"]
+GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
+ResultTruncation = Literal["head", "tail", "both", "summary"]
+RESULT_TRUNCATIONS: tuple[ResultTruncation, ...] = ("head", "tail", "both", "summary")
+"""The end of a result that is kept. With `summary` a model summarises the result; if no model does,
+it is `head`."""
+SummaryMode = Literal["extractive", "manual"]
+SUMMARY_MODES: tuple[SummaryMode, ...] = ("extractive", "manual")
+
+ROLLING_WINDOW_MESSAGES = 15
+"""Number of messages above which `rolling` summarises the oldest."""
+ROLLING_FORCED_MESSAGES = 50
+"""Number of messages at which `rolling` no longer waits for a summary."""
+SUMMARISE_AT_SHARE = 0.7
+"""Share of the window in use at which `thresholds` summarises older messages."""
+TRIM_AT_SHARE = 0.9
+"""Share of the window in use at which `thresholds` drops the oldest messages, as a fallback."""
+DEFAULT_KEPT_MESSAGES = 10
+"""Number of newest messages that both presets keep whole."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerToolResultConfig:
+    max_tool_result_tokens: int | None = None
+    """Maximum tokens of a result of this tool; None is the common cap."""
+    tool_result_truncation: ResultTruncation | None = None
+    """How a result above its cap is shortened; None is the common setting."""
+    exempt: bool = False
+    """True: no policy cuts or masks results of this tool. A result that is larger than the room is
+    still cut to fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryConfig:
+    window: int = ROLLING_WINDOW_MESSAGES
+    """Number of messages above which `rolling` summarises the oldest."""
+    keep: int = DEFAULT_KEPT_MESSAGES
+    """Number of newest messages that `rolling` keeps whole."""
+    forced: int = ROLLING_FORCED_MESSAGES
+    """Number of messages at which `rolling` no longer waits for a summary."""
+    max_tokens: int | None = None
+    """Maximum tokens of a summary, in every preset; None is the preset's own limit."""
+    list_tokens: int | None = None
+    """Maximum tokens of the summary's list of names, in addition to `max_tokens`; 0 means no list.
+    None depends on the size of the replaced messages, from 500 to 4,000. If `max_tokens` is set,
+    None means at most 500 and at most `max_tokens`."""
+    price: float = 0.0
+    """Price of an input token of the summarising model, relative to the main model's; 0 if no model
+    is used. `auto` takes it into account."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "keep", "forced", "max_tokens"):
+            _check_count(f"summary.{name}", getattr(self, name))
+        _check_count("summary.list_tokens", self.list_tokens, least=0)
+        _check_type("summary.price", self.price, int | float, "a number")
+        if self.price < 0:
+            raise ValueError(f"summary.price is {self.price}; it must be 0 or more")
+        if self.keep >= self.window:
+            raise ValueError(
+                f"summary.keep is {self.keep} and summary.window is {self.window}; "
+                "summary.keep must be smaller"
+            )
+        if self.window > self.forced:
+            raise ValueError(
+                f"summary.window is {self.window} and summary.forced is {self.forced}; "
+                "summary.forced must be at least as large"
+            )
+
+    @property
+    def effective_list_tokens(self) -> int | None:
+        """Return the maximum tokens of the list; None if it depends on the size of the replaced
+        messages."""
+        if self.list_tokens is not None:
+            return self.list_tokens
+        return None if self.max_tokens is None else min(DEFAULT_LIST_TOKENS, self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdsPresetConfig:
+    summarise: float = SUMMARISE_AT_SHARE
+    """Share of the window in use above which `thresholds` summarises; more than 0 and at most 1."""
+    trim: float = TRIM_AT_SHARE
+    """Share of the window in use above which `thresholds` drops the oldest messages."""
+    keep: int = DEFAULT_KEPT_MESSAGES
+    """Number of newest messages that `thresholds` keeps whole."""
+
+    def __post_init__(self) -> None:
+        _check_count("thresholds.keep", self.keep)
+        for name in ("summarise", "trim"):
+            value: float = getattr(self, name)
+            _check_type(f"thresholds.{name}", value, int | float, "a number")
+            if not 0 < value <= 1:
+                raise ValueError(
+                    f"thresholds.{name} is {value}; it must be a share of the window, more than 0 "
+                    "and at most 1"
+                )
+        if self.summarise >= self.trim:
+            raise ValueError(
+                f"thresholds.summarise is {self.summarise} and thresholds.trim is "
+                f"{self.trim}; thresholds.summarise must be smaller"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    max_history_tokens: int | None = None
+    """Maximum tokens of history before the newest user message; 0 means no cap, None the preset's
+    own."""
+    max_tool_result_tokens: int | None = None
+    """Maximum tokens of one tool result, more than 0; None is the preset's own."""
+    tool_result_truncation: ResultTruncation | None = None
+    """`head`, `tail`, `both` or `summary`; None is `head`."""
+    tool_result_keep_first: int | None = None
+    """Number of first results that are never masked; None is the preset's own."""
+    tool_result_keep_last: int | None = None
+    """Number of newest results that are never masked. 0 for both settings turns masking off."""
+    max_context_bytes: int | None = None
+    """Bytes of messages above which `compact` acts, more than 0; None is the goal's own limit."""
+    max_request_bytes: int | None = None
+    """Maximum bytes of a request as it is sent, more than 0; None is the provider's limit."""
+    max_pictures: int | None = None
+    """Maximum number of pictures in a request, more than 0; None is the provider's limit."""
+    keep: tuple[str, ...] = ()
+    """Patterns of file names, such as `README*`. If an argument of a call matches one, whole or by
+    its last part, the result of that call is hidden after all other results."""
+    tools: Mapping[str, PerToolResultConfig] = field(default_factory=dict[str, PerToolResultConfig])
+    """Different settings for single tools, by tool name."""
+    summary: SummaryConfig = field(default_factory=SummaryConfig)
+    """When `rolling` summarises, and how long a summary may be."""
+    thresholds: ThresholdsPresetConfig = field(default_factory=ThresholdsPresetConfig)
+    """When the preset `thresholds` acts."""
+
+    def __post_init__(self) -> None:
+        _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
+        for name in ("max_context_bytes", "max_request_bytes", "max_pictures"):
+            _check_count(name, getattr(self, name))
+        _check_strategy(self.tool_result_truncation)
+        for name in ("max_history_tokens", "tool_result_keep_first", "tool_result_keep_last"):
+            _check_count(name, getattr(self, name), least=0)
+        for name, tool in self.tools.items():
+            _check_count(f"tools.{name}.max_tool_result_tokens", tool.max_tool_result_tokens)
+            _check_strategy(tool.tool_result_truncation)
+            _check_type(f"tools.{name}.exempt", tool.exempt, bool, "True or False")
+
+    def truncation_for_tool(self, tool: str) -> ResultTruncation:
+        """Return how a result of a tool is shortened if it is above its cap."""
+        own = self.tools.get(tool)
+        chosen = own.tool_result_truncation if own is not None else None
+        return chosen or self.tool_result_truncation or "head"
+
+    @property
+    def summarises_results(self) -> bool:
+        """Whether results of any tool should be summarised instead of cut."""
+        return any(self.truncation_for_tool(tool) == "summary" for tool in ("", *self.tools))
+
+
+class PerToolLimits(TypedDict, total=False):
+    """Settings for one tool, as a caller writes them. `PerToolResultConfig` describes them."""
+
+    max_tool_result_tokens: int | None
+    tool_result_truncation: ResultTruncation | None
+    exempt: bool
+
+
+class SummaryLimits(TypedDict, total=False):
+    """Limits of summaries, as a caller writes them. `SummaryConfig` describes them."""
+
+    window: int
+    keep: int
+    forced: int
+    max_tokens: int | None
+    list_tokens: int | None
+    price: float
+
+
+class ThresholdsPresetLimits(TypedDict, total=False):
+    """Settings of `thresholds`, as a caller writes them. `ThresholdsPresetConfig` describes
+    them."""
+
+    summarise: float
+    trim: float
+    keep: int
+
+
+class PolicyLimits(TypedDict, total=False):
+    """The option `limits`, as a caller writes it. `PolicyConfig` describes each value."""
+
+    max_history_tokens: int | None
+    max_tool_result_tokens: int | None
+    tool_result_truncation: ResultTruncation | None
+    tool_result_keep_first: int | None
+    tool_result_keep_last: int | None
+    max_context_bytes: int | None
+    max_request_bytes: int | None
+    max_pictures: int | None
+    keep: Sequence[str]
+    tools: Mapping[str, PerToolLimits]
+    summary: SummaryLimits
+    thresholds: ThresholdsPresetLimits
+
+
+def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyConfig:
+    """Parse the `session.context` block, including its `summary` and `thresholds`."""
+    given = dict(context_settings or {})
+    tools = _require_mapping("tools", given.get("tools"))
+    own = {
+        name: _parse_block(PerToolResultConfig, f"tools.{name}.", value)
+        for name, value in tools.items()
+    }
+    nested = {"summary": SummaryConfig, "thresholds": ThresholdsPresetConfig}
+    blocks: dict[str, Any] = {
+        name: _parse_block(kind, f"{name}.", given[name])
+        for name, kind in nested.items()
+        if name in given
+    }
+    if given.get("keep") is not None:
+        blocks["keep"] = _parse_keep_patterns(given["keep"])
+    return _parse_block(PolicyConfig, "", {**given, **blocks, "tools": own})
+
+
+def _parse_keep_patterns(value: Any) -> tuple[str, ...]:
+    patterns = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [None]
+    if not all(isinstance(each, str) and each.strip() for each in patterns):
+        raise ValueError(f'keep is {value!r}; it must be a list of file patterns: ["README*"]')
+    return tuple(patterns)
+
+
+def _parse_block(kind: type[T], key_prefix: str, value: Any) -> T:
+    if isinstance(value, kind):
+        return value
+    # What is None is not set, as a missing one is.
+    data = {
+        k: v for k, v in _require_mapping(key_prefix.rstrip("."), value).items() if v is not None
+    }
+    known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    for name in sorted(data.keys() - known.keys()):
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {key_prefix}{close[0]}? " if close else ""
+        raise ValueError(
+            f"unknown setting {f'{key_prefix}{name}'!r} in limits; {hint}"
+            f"known: {', '.join(sorted(known))}"
+        )
+    return kind(**data)
+
+
+def _require_mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{name or 'context'} is {value!r}; it must be a mapping of settings")
+    return cast("Mapping[str, Any]", value or {})
+
+
+def _check_count(name: str, value: Any, *, least: int = 1) -> None:
+    if value is None:
+        return
+    _check_type(name, value, int, "a whole number")
+    if value < least:
+        raise ValueError(f"{name} is {value}; it must be {'more than 0' if least else '0 or more'}")
+
+
+def _check_type(name: str, value: Any, kind: type | UnionType, expected: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is {value!r}; it must be {expected}")
+
+
+def _check_strategy(value: str | None) -> None:
+    if value is not None and value not in RESULT_TRUNCATIONS:
+        raise ValueError(
+            f"tool_result_truncation is {value!r}; choose one of {', '.join(RESULT_TRUNCATIONS)}"
+        )

@@ -1,0 +1,321 @@
+"""The final guard: after any policy, make the request fit by its upper bound, or raise
+`CannotFit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.hiding import (
+    PartRef,
+    build_text_cap_for_part,
+    compute_min_newest_text_tokens,
+    hide_in_order,
+    list_active_round_results,
+    list_newest_user_text_parts,
+)
+from trimtab.engine.policy.media import hide_media_over_limits, list_pinned_over_limits
+from trimtab.engine.policy.planning.plan import Plan
+from trimtab.engine.window.structure import Entry, Group
+from trimtab.engine.window.window import Window
+from trimtab.errors import TrimtabError
+
+OVER_LIMIT_REASON = "guard: over the limit"
+OVER_ROOM_REASON = "guard: larger than the room"
+CUT_FILL_SHARE = 0.9
+"""Share of the room to fill when a text is cut to it. The rest is for the next messages."""
+OVERSIZED_ROOM_SHARE = 0.5
+"""Share of the room for the newest message and results if they do not fit alone."""
+MIN_OVERSIZED_ROOM_SHARE = 0.1
+"""The same share for texts that arrive after others were already cut in this way."""
+MAX_GUARD_ATTEMPTS = 3
+"""Maximum number of retries after an estimate was too low."""
+MAX_NAMED_MESSAGES = 5
+"""Maximum number of messages that an error names."""
+_MARGIN_LABEL = "margin of the estimate"
+_OTHERS_LABEL = "other messages that must stay"
+_USER_SET_LIMITS = ("max_input_tokens", "context_window")
+_ADVICE_BY_PART = {
+    "system prompt and tools": "a shorter system prompt or fewer tools",
+    "requested output": "a smaller max_output_tokens",
+    "volatile tail": "a shorter volatile text",
+}
+"""Advice on how to make each part smaller."""
+LimitUnit = Literal["tokens", "bytes", "pictures"]
+_ADVICE_BY_UNIT: dict[LimitUnit, str] = {
+    "bytes": "limits={'max_request_bytes': …} if the provider accepts more",
+    "pictures": "limits={'max_pictures': …} if the provider accepts more",
+}
+
+
+class CannotFit(TrimtabError, ValueError):
+    """The smallest possible request is larger than the model or the provider accepts."""
+
+    def __init__(
+        self,
+        limit: int,
+        needed: int,
+        parts: dict[str, int],
+        refusal: str | None = None,
+        source: str = "model",
+        *,
+        unit: LimitUnit = "tokens",
+    ) -> None:
+        self.limit = limit
+        """Maximum tokens for input and output together, or the maximum in `unit`."""
+        self.needed = needed
+        """Upper bound of the smallest possible request, in `unit`."""
+        self.parts = parts
+        """Names of the parts that cannot shrink, with their size in `unit`."""
+        self.unit: LimitUnit = unit
+        """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
+        self.refusal = refusal
+        """The provider's message, if it refused a request that should fit by all known limits."""
+        told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
+        if refusal is None:
+            own = f" ({source})" if source in _USER_SET_LIMITS else ""
+            what = (
+                f"the request needs up to {needed:,} {unit}, but the limit{own} is "
+                f"{limit:,}. These parts"
+            )
+            then = "Use"
+        else:
+            words = f" The provider said: {refusal!r}." if refusal else ""
+            what = (
+                "the provider refused the request for its length. By our count it has at "
+                f"most {needed:,} tokens, including output.{words} The known limit is "
+                f"{limit:,}. These parts"
+            )
+            then = "Set context_window to what the provider really accepts, or use"
+        larger = f"a larger {source}" if refusal is None and source in _USER_SET_LIMITS else ""
+        advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
+        if unit != "tokens":
+            advice = [_ADVICE_BY_UNIT[unit], *_advice(parts, limit, needed)]
+        super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
+
+
+def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
+    """Yield advice that makes the largest parts smaller."""
+    named = [name for name in parts if name not in (_MARGIN_LABEL, _OTHERS_LABEL)]
+    for name in sorted(named, key=lambda part: -parts[part])[:2]:
+        handle = name.split()[-1]
+        if name.startswith("pinned"):
+            yield f"pin({handle!r}, pinned=False)"
+        elif parts[name] * 10 > needed:
+            yield _ADVICE_BY_PART.get(name, f"rewind() to before {handle}")
+    if needed - parts.get(_MARGIN_LABEL, 0) <= limit < needed:
+        yield "your own tokenizer that counts exactly"
+
+
+def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Return a policy's edits, and further edits that make the request fit.
+
+    If that is not enough, the guard requests less output, unless the user has set the output. After
+    the provider refused a request for its length, it does so before it hides anything.
+    """
+    decided = keep_edits_only_if_smaller(window, budget, tuple(edits))
+    least = replace(budget, max_output=budget.least_output)
+    if budget.output_first and _make_fits_check(plan := _start_plan(window, least, decided))():
+        return plan.to_decision().edits
+    plan = _start_plan(window, budget, decided)
+    try:
+        shrink_plan_to_fit(plan)
+    except CannotFit:
+        if budget.max_output <= budget.least_output:
+            raise
+        plan = _start_plan(window, least, decided)
+        shrink_plan_to_fit(plan)
+    return plan.to_decision().edits
+
+
+def keep_edits_only_if_smaller(
+    window: Window, budget: Budget, edits: tuple[Edit, ...]
+) -> tuple[Edit, ...]:
+    """Return the edits without those that would only cost a cache write.
+
+    If all edits together do not lower the upper bound of the request, edits of content that was
+    already sent are left out.
+    """
+    plan = _plan_with_edits(window, budget, edits)
+    plan.settle_user_words()
+    if not plan.breaks_prefix or plan.bound() < Plan(window, budget).bound():
+        return edits
+    return tuple(
+        edit
+        for edit in edits
+        if edit.part is not None and edit.first > window.accounting.sent_through_seq
+    )
+
+
+def _start_plan(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
+    """Start a plan with a policy's edits, and hide pictures that no request may contain."""
+    plan = _plan_with_edits(window, budget, edits)
+    hide_media_over_limits(plan)
+    if pinned := list_pinned_over_limits(plan):
+        most = budget.request_limits.max_pictures
+        raise CannotFit(most, sum(pinned.values()), pinned, unit="pictures")
+    return plan
+
+
+def _plan_with_edits(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
+    plan = Plan(window, budget)
+    plan.adopt_edits(edits)
+    return plan
+
+
+def shrink_plan_to_fit(plan: Plan) -> None:
+    """Add edits to the plan until its bound fits, those with the least loss first."""
+    fits = _make_fits_check(plan)
+    plan.settle_user_words()
+    if fits():
+        return
+    cut_oversized_newest_texts(plan, plan.budget.room)
+    _drop_unshowable(plan, fits)
+    # What was estimated is counted once it is settled, and may turn out to be more.
+    for _ in range(MAX_GUARD_ATTEMPTS):
+        hide_in_order(plan, fits, OVER_LIMIT_REASON)
+        plan.settle_user_words()
+        if fits():
+            return
+    # Where nobody named a limit, it is the refusal that has to be told.
+    raise build_cannot_fit_error(
+        plan, refusal="" if plan.window.accounting.overflow_without_numbers else None
+    )
+
+
+def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
+    """Drop revealed groups that would not fit even without all other groups."""
+    for group in [group for group in plan.visible_groups() if plan.is_unread(group)]:
+        possible = False
+        with plan.undo_unless(lambda: False):  # only to see
+            for other in plan.visible_groups():
+                if not plan.is_unread(other):
+                    plan.drop(other, OVER_LIMIT_REASON)
+            possible = fits()
+        if possible:
+            return
+        plan.drop(group, OVER_LIMIT_REASON)
+
+
+def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
+    """Cut the newest message and results first if they alone are larger than the room.
+
+    Hiding everything else would not help then. User messages are cut less than results.
+    """
+    said, found = list_newest_user_text_parts(plan), list_active_round_results(plan)
+    last = sum(plan.part_size(*place).tokens for place in (*said, *found))
+    if plan.tokens <= room_tokens or last <= room_tokens:
+        return
+    # Once is enough: what is cut a little more at each call is read from no cache.
+    cut = max(_guard_cut_seq(entry, part) for entry, part in (*said, *found))
+    said = [place for place in said if place[0].seq > cut]
+    found = [place for place in found if place[0].seq > cut]
+    words = sum(plan.part_size(*place).tokens for place in said)
+    size = words + sum(plan.part_size(*place).tokens for place in found)
+    room_tokens = int(CUT_FILL_SHARE * room_tokens)
+    left = max(
+        int(OVERSIZED_ROOM_SHARE * room_tokens) - (last - size),
+        int(MIN_OVERSIZED_ROOM_SHARE * room_tokens),
+        room_tokens - (plan.tokens - size),
+    )
+    least = compute_min_newest_text_tokens(plan)
+    kept = min(words, max(left // 2 if found else left, least))
+    # Others may have spoken while calls waited: the newest has its part whatever they said.
+    newest = [place for place in said if place[0] is plan.window.newest_user_entry]
+    others = [place for place in said if place[0] is not plan.window.newest_user_entry]
+    own = sum(plan.part_size(*place).tokens for place in newest)
+    own_kept = min(own, max(kept // 2, kept - (words - own), least))
+    some = int(MIN_OVERSIZED_ROOM_SHARE * room_tokens)
+    _cut_to_shares(plan, newest, own_kept)
+    _cut_to_shares(plan, others, max(kept - own_kept, some))
+    _cut_to_shares(plan, found, max(left - kept, some))
+
+
+def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
+    """Cut texts so that together they take at most this number of tokens."""
+    # The small ones first: what they do not need is for the others.
+    texts.sort(key=lambda place: plan.part_size(*place).tokens)
+    for index, (entry, part) in enumerate(texts):
+        share = total_tokens // (len(texts) - index)
+        if plan.part_size(entry, part).tokens > share > 0:
+            plan.truncate(
+                entry, part, build_text_cap_for_part(entry, part, share), OVER_ROOM_REASON
+            )
+        total_tokens -= plan.part_size(entry, part).tokens
+
+
+def _guard_cut_seq(entry: Entry, part: int) -> int:
+    """Return the position at which the guard cut a text; 0 if it did not."""
+    edit = entry.edits.get(part)
+    return (
+        entry.edited_by[part]
+        if edit is not None and edit.why in (OVER_LIMIT_REASON, OVER_ROOM_REASON)
+        else 0
+    )
+
+
+def build_cannot_fit_error(plan: Plan, *, refusal: str | None = None) -> CannotFit:
+    """Return the error that names the parts that cannot shrink, and the provider's `refusal` if
+    there is one."""
+    needed, last = plan.bound() + plan.budget.max_output, plan.window.last_call
+    if refusal is None and not plan.fits_request_bytes():
+        return _build_too_many_bytes_error(plan)
+    if refusal is not None and last is not None:
+        # What was refused counts, not what could be asked for now.
+        needed = last.body.bound + last.body.max_output
+        plan.budget = replace(plan.budget, max_output=last.body.max_output)
+    return CannotFit(
+        plan.budget.limit, needed, _unshrinkable_parts(plan, needed), refusal, plan.budget.source
+    )
+
+
+def _build_too_many_bytes_error(plan: Plan) -> CannotFit:
+    kept = {
+        f"{'pinned ' if entry.pinned else ''}{entry.message.role} message m{entry.seq}": size.bytes
+        for entry, _, size in plan.shown_media()
+    }
+    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
+    needed = plan.request_bytes()
+    parts = {
+        "system prompt and tools": plan.budget.head.bytes,
+        **largest,
+        _OTHERS_LABEL: needed - plan.budget.head.bytes - sum(largest.values()),
+    }
+    return CannotFit(plan.budget.request_limits.max_bytes, needed, parts, unit="bytes")
+
+
+def _make_fits_check(plan: Plan) -> Callable[[], bool]:
+    def fits() -> bool:
+        return plan.fits_request_bytes() and plan.bound() <= plan.budget.max_input_bound
+
+    return fits
+
+
+def _groups_that_must_stay(plan: Plan) -> Iterable[Group]:
+    return [
+        group
+        for group in plan.visible_groups()
+        if plan.window.is_protected(group) or group.pinned or group.has_instructions
+    ]
+
+
+def _unshrinkable_parts(plan: Plan, needed: int) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for group in _groups_that_must_stay(plan):
+        for entry in group.entries():
+            size = sum(plan.part_size(entry, part).tokens for part in range(len(entry.sizes)))
+            pinned = "pinned " if entry.pinned else ""
+            name = f"{pinned}{entry.message.role} message m{entry.seq}"
+            kept[name] = size
+    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
+    parts = {
+        "system prompt and tools": plan.budget.head.tokens,
+        "requested output": plan.budget.max_output,
+        "volatile tail": plan.budget.volatile,
+        **largest,
+        _OTHERS_LABEL: sum(kept.values()) - sum(largest.values()),
+    }
+    return {**parts, _MARGIN_LABEL: max(0, needed - sum(parts.values()))}

@@ -1,0 +1,378 @@
+"""The order in which content is hidden if not everything fits. All policies share it.
+
+Older pictures are hidden first, then older results, older replies and calls, and the summary. New
+content of the active round, older user messages and the pictures of the newest message follow. The
+text of the newest message and other user messages of the active round are cut last. A quarter of
+the room always stays for them, first of all for the newest message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
+from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan, TextCap
+from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS
+from trimtab.engine.window.structure import Entry, Group, has_signed_thinking
+from trimtab.engine.window.user_words import (
+    CUT_LEVELS_TOKENS,
+    USER_WORDS_ROOM_DIVISOR,
+    has_user_words,
+)
+
+LONG_ARGUMENT_CHARS = 200
+"""Minimum characters of an argument of an older call that may be left out."""
+KEPT_REPLY_TOKENS = 200
+"""Tokens that are kept of an older reply if it cannot be hidden with its round."""
+
+CUT_INDICATOR_TOKENS = 32
+"""Maximum tokens of the indicator that says how much of a text was cut."""
+
+PartRef = tuple[Entry, int]
+"""A message, and the index of one of its parts."""
+EnoughCheck = Callable[[], bool]
+
+
+def hide_in_order(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Hide content in order until it is enough, or until nothing more may be hidden."""
+    for step in (
+        _mask_older_media,
+        _mask_older_results,
+        _hide_older_replies,
+        _shorten_summary,
+        _cut_active_results,
+        _drop_older_user_words,
+        _cut_instructions,
+        _mask_newest_media,
+        _cut_newest_texts,
+    ):
+        if is_enough():
+            return
+        step(plan, is_enough, reason)
+
+
+def list_active_round_entries(plan: Plan) -> list[Entry]:
+    """Return the messages of the active round, and the newest user message."""
+    window = plan.window
+    entries = list(window.conversation.rounds[-1].entries) if window.conversation.rounds else []
+    newest = window.newest_user_entry
+    return entries if newest is None or newest in entries else [*entries, newest]
+
+
+def list_active_round_results(plan: Plan) -> list[PartRef]:
+    """Return the tool results of the active round, including late answers."""
+    active = plan.window.conversation.rounds[-1] if plan.window.conversation.rounds else None
+    if active is None:
+        return []
+    answers = [call.result for call in active.calls if call.result is not None]
+    found = [(result.entry, result.part) for result in answers]
+    found += [(entry, part) for entry in active.entries for part in entry.unpaired_results]
+    return [place for place in found if not place[0].pinned]
+
+
+def list_newest_user_text_parts(plan: Plan) -> list[PartRef]:
+    """Return the texts of the newest user message and of other user messages in the active
+    round."""
+    return [
+        (entry, part)
+        for entry in list_active_round_entries(plan)
+        if entry.message.role in ("user", "tool") and not entry.pinned
+        for part, content in enumerate(entry.message.parts)
+        if isinstance(content, Text)
+    ]
+
+
+def compute_min_newest_text_tokens(plan: Plan) -> int:
+    """Return the tokens of the newest user message that always stay, including the truncation
+    indicator."""
+    # A cut goes a little deeper than it must.
+    return plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5 + CUT_INDICATOR_TOKENS
+
+
+def build_text_cap_for_part(entry: Entry, part: int, max_tokens: int) -> TextCap:
+    """Return the cap of a text. A user's message also keeps its end, because questions are often
+    there."""
+    said = isinstance(entry.message.parts[part], Text) or part in entry.unpaired_results
+    return TextCap(amount=max_tokens, strategy="both" if said else "lines")
+
+
+def cut_texts_to_common_size(
+    plan: Plan,
+    texts: list[PartRef],
+    is_enough: EnoughCheck,
+    reason: str,
+    min_tokens: Sequence[int] | None = None,
+) -> None:
+    """Cut the largest texts to one common size, and lower it until it is enough. Each text keeps at
+    least its `min_tokens`."""
+    least = [0] * len(texts) if min_tokens is None else min_tokens
+    low = min(least, default=0)
+    high = max((plan.part_size(*place).tokens for place in texts), default=0)
+
+    def cut(most: int) -> None:
+        for (entry, part), own in zip(texts, least, strict=True):
+            cap = max(most, own)
+            if plan.part_size(entry, part).tokens > cap:
+                plan.truncate(entry, part, build_text_cap_for_part(entry, part, cap), reason)
+
+    # The largest size that is enough, to about a hundredth: more of a text is cut than has to be
+    # where one goes down by large steps.
+    while high - low > max(8, high // 100):
+        middle = (low + high) // 2
+        with plan.undo_unless(lambda: False):  # only to see
+            cut(middle)
+            reached = is_enough()
+        low, high = (middle, high) if reached else (low, middle)
+    cut(low)
+
+
+def _compute_min_tokens_of_texts(plan: Plan, texts: list[PartRef]) -> list[int]:
+    """Return the tokens of each text that must stay.
+
+    The newest user message comes first. The other user messages of the active round share what it
+    does not need.
+    """
+    least, left = [0] * len(texts), compute_min_newest_text_tokens(plan)
+    for is_newest in (True, False):
+        sizes = {
+            index: plan.part_size(*place).tokens
+            for index, place in enumerate(texts)
+            if (place[0] is plan.window.newest_user_entry) is is_newest
+        }
+        share = _min_tokens_per_text(list(sizes.values()), left)
+        for index in sizes:
+            least[index] = share
+        left = max(0, left - sum(sizes.values()))
+    return least
+
+
+def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
+    """Return the size to which each text may be cut so that this number of tokens stays in
+    total."""
+    if sum(sizes) <= min_total_tokens:
+        return max(sizes, default=0)
+    left = min_total_tokens
+    for index, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - index)
+        if size > share:
+            return share
+        left -= size
+    return 0
+
+
+def _groups_oldest_first(plan: Plan) -> Iterator[Group]:
+    """Yield visible groups, oldest first. Revealed groups that the model has not read come last."""
+    groups = list(plan.visible_groups())
+    yield from (group for group in groups if not plan.is_unread(group))
+    yield from (group for group in groups if plan.is_unread(group))
+
+
+def _older_entries(plan: Plan) -> Iterator[Entry]:
+    active = {entry.seq for entry in list_active_round_entries(plan)}
+    for group in _groups_oldest_first(plan):
+        yield from (e for e in group.entries() if e.seq not in active and not e.pinned)
+
+
+def _mask_older_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    for entry in list(_older_entries(plan)):
+        for part, content in enumerate(entry.message.parts):
+            holds = isinstance(content, ToolResult) and any(
+                isinstance(inner, Media) for inner in content.content
+            )
+            if holds or isinstance(content, Media):
+                plan.mask(entry, part, reason, _removed_media_text(content))
+                if is_enough():
+                    return
+
+
+def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    found = [
+        (entry, part)
+        for entry in _older_entries(plan)
+        for part, content in enumerate(entry.message.parts)
+        # A small one is about as short as the words that would stand for it.
+        if isinstance(content, ToolResult)
+        and plan.part_size(entry, part).tokens > PLACEHOLDER_TOKENS
+    ]
+    for entry, part in sorted(
+        found, key=lambda place: (place[0].seq, place[1]) in plan.keep_last_results
+    ):
+        plan.mask(entry, part, reason)
+        if is_enough():
+            return
+
+
+def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Hide rounds without a user message, the oldest first. In rounds that must stay, cut long
+    replies and arguments, and then all replies."""
+    apart = _separating_groups(plan)
+    quiet = [
+        g
+        for g in _groups_in_hiding_order(plan)
+        if not _holds_user_words(g) and g.index not in apart
+    ]
+    drop_groups(plan, quiet, is_enough, reason)
+    for most in (KEPT_REPLY_TOKENS, CUT_LEVELS_TOKENS[-1]):
+        for entry in [] if is_enough() else list(_older_entries(plan)):
+            for part in range(len(entry.message.parts)):
+                _cut_reply(plan, (entry, part), most, reason)
+                if is_enough():
+                    return
+
+
+def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> None:
+    entry, part = part_ref
+    content = entry.message.parts[part]
+    if entry.seq == plan.window.conversation.last_assistant_seq and (
+        entry.message.calls or has_signed_thinking(entry.message)
+    ):
+        return  # what the model is in the middle of stays as it is, or goes whole
+    if isinstance(content, ToolCall):
+        plan.cut_arguments(entry, part, LONG_ARGUMENT_CHARS, reason)
+    elif entry.message.role != "assistant" or not isinstance(content, Text):
+        return
+    elif (
+        plan.part_size(entry, part).tokens > max_tokens + MESSAGE_OVERHEAD_TOKENS
+    ):  # others need not be counted
+        plan.truncate(entry, part, TextCap(amount=max_tokens, strategy="both"), reason)
+
+
+def _separating_groups(plan: Plan) -> set[int]:
+    """Return the last group between each two groups with user messages.
+
+    Without it two user messages would follow each other, and many servers refuse that. A group with
+    signed thinking cannot be cut, so it is not among them.
+    """
+    apart: set[int] = set()
+    heard = False
+    for before, after in pairwise(plan.visible_groups()):
+        heard = heard or _holds_user_words(before)
+        if (
+            heard
+            and _holds_user_words(after)
+            and not (_holds_user_words(before) or before.has_thinking)
+        ):
+            apart.add(before.index)
+    return apart
+
+
+def _holds_user_words(group: Group) -> bool:
+    return any(map(has_user_words, group.entries()))
+
+
+def _shorten_summary(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    plan.shorten_summary(is_enough, reason)
+
+
+def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    places = list_active_round_results(plan)
+    cut_texts_to_common_size(plan, places, is_enough, reason)
+    for entry, part in places:
+        content = entry.message.parts[part]
+        if not is_enough() and isinstance(content, ToolResult) and not content.text:
+            plan.mask(entry, part, reason, _removed_media_text(content))
+
+
+def _drop_older_user_words(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Hide whole groups, the oldest first.
+
+    If a list of the user's words is kept, the user messages go into it, and the list is shortened
+    until it is enough.
+    """
+    before = plan.tokens
+    with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
+        drop_groups(
+            plan, list(_groups_in_hiding_order(plan)), is_enough, reason, even_if_not_smaller=True
+        )
+        while not is_enough() and plan.halve_user_words():
+            plan.settle_user_words()
+
+
+def _cut_instructions(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Cut system and developer messages: first the longest, then the oldest. Finally hide the
+    oldest."""
+    texts = [
+        (entry, part)
+        for group in _groups_oldest_first(plan)
+        for entry in group.entries()
+        if entry.message.role == "system" and not entry.pinned
+        for part in range(len(entry.message.parts))
+    ]
+    for most in CUT_LEVELS_TOKENS:
+        for entry, part in texts:
+            if is_enough():
+                return
+            plan.truncate(entry, part, TextCap(amount=most, strategy="both"), reason)
+    held = [group for group in _groups_in_hiding_order(plan) if group.has_instructions]
+    drop_groups(plan, held, is_enough, reason, include_instructions=True)
+
+
+def cap_instructions_to_room_share(plan: Plan, reason: str) -> None:
+    """Limit system and developer messages within the conversation to a quarter of the room
+    together."""
+    told = [e for g in plan.visible_groups() for e in g.entries() if e.message.role == "system"]
+    most = plan.budget.room // USER_WORDS_ROOM_DIVISOR
+
+    def enough() -> bool:
+        seen = (entry for entry in told if not plan.hides(entry.round.group))
+        return (
+            sum(plan.part_size(e, part).tokens for e in seen for part in range(len(e.sizes)))
+            <= most
+        )
+
+    if not enough():
+        _cut_instructions(plan, enough, reason)
+
+
+def _mask_newest_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    for entry in list_active_round_entries(plan):
+        for part, content in enumerate(entry.message.parts):
+            if isinstance(content, Media) and not is_enough():
+                plan.mask(entry, part, reason, _removed_media_text(content))
+
+
+def _cut_newest_texts(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    texts = list_newest_user_text_parts(plan)
+    least = _compute_min_tokens_of_texts(plan, texts)
+    cut_texts_to_common_size(plan, texts, is_enough, reason, least)
+
+
+def drop_groups(
+    plan: Plan,
+    groups: Iterable[Group],
+    is_enough: EnoughCheck,
+    reason: str,
+    *,
+    include_instructions: bool = False,
+    even_if_not_smaller: bool = False,
+) -> None:
+    """Drop groups until it is enough. Undo this if the context does not become smaller, unless
+    `even_if_not_smaller` is set."""
+    before = plan.tokens
+    with plan.undo_unless(lambda: even_if_not_smaller or plan.tokens < before):
+        for group in groups:
+            # A drop alone may make it fit because what was reported for the old prefix no longer
+            # holds: it must save more than the notice of it takes, too.
+            if plan.tokens < before and is_enough():
+                return
+            plan.drop(group, reason, include_instructions=include_instructions)
+
+
+def _groups_in_hiding_order(plan: Plan) -> Iterator[Group]:
+    """Yield groups in hiding order. Under `layered`, rounds of the active turn come first."""
+    groups = plan.order_keep_last_groups(_groups_oldest_first(plan))
+    if plan.window.settings.policy == "layered":
+        start = plan.window.turn_start_group
+        groups.sort(key=lambda group: group.index < start)
+    return iter(groups)
+
+
+def _removed_media_text(content: object) -> str | None:
+    """Return the placeholder for content without a text."""
+    if isinstance(content, Media):
+        return f"[{content.kind} removed]"
+    if isinstance(content, ToolResult) and not content.text:
+        kinds = [inner.kind for inner in content.content if isinstance(inner, Media)]
+        return f"[{kinds[0]} removed]" if kinds else None
+    return None

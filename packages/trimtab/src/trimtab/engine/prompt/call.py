@@ -1,0 +1,52 @@
+"""The record of a call: what it sends, how large it is, and which prefixes the provider should
+cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.engine.log.event import ModelCall
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.planning.plan import Decision, Plan
+from trimtab.engine.prompt.render import (
+    IncrementalRenderer,
+    build_call_fields_to_hash,
+    choose_cache_marks,
+)
+from trimtab.engine.window.window import Window
+
+
+def build_call_event(
+    window: Window,
+    budget: Budget,
+    rendering: IncrementalRenderer,
+    decision: Decision,
+    *,
+    stream: bool,
+    volatile: str | None,
+) -> ModelCall:
+    """Build the record of the call that a rendered window makes."""
+    bound = Plan(window, budget).bound()
+    tail = len((volatile or "").encode("utf-8", "surrogatepass"))
+    body = ModelCall(
+        position=window.seq,
+        max_output=min(budget.max_output, budget.limit - bound),
+        tokens=budget.head.tokens + window.tokens + budget.volatile,
+        media=window.conversation.visible_media_tokens(),
+        bytes=budget.head.bytes + window.bytes + tail,
+        bound=bound,
+        blocks=len(rendering.blocks),
+        marks=_choose_cache_marks(rendering, window, decision.frontier),
+        stream=stream,
+        volatile=volatile,
+        note=decision.note,
+    )
+    digest = rendering.hash_request(build_call_fields_to_hash(window.settings.params, body))
+    return replace(body, hash=digest)
+
+
+def _choose_cache_marks(
+    rendering: IncrementalRenderer, window: Window, frontier: int | None
+) -> tuple[int, ...]:
+    off = window.settings.entry.get("cache_marks") == "off"
+    return () if off else choose_cache_marks(rendering, window, frontier)

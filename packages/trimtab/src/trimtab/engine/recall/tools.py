@@ -1,0 +1,372 @@
+"""Hidden content is not lost: look it up by handle or by search."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from trimtab.engine.log.edits import HandleTarget, parse_handle
+from trimtab.engine.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
+from trimtab.engine.log.event import Edit, dump_canonical_json
+from trimtab.engine.log.message import (
+    Message,
+    OpaqueBlock,
+    Part,
+    ToolCall,
+    extract_text_or_arguments,
+)
+from trimtab.engine.recall.expansion import expand_summary
+from trimtab.engine.recall.linear_regex import compile_line_matcher
+from trimtab.engine.recall.search import (
+    get_message_search_text,
+    rank_scored_positions,
+    score_text,
+    split_query_words,
+)
+from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.engine.recall.snippets import format_best_snippets as passages
+from trimtab.engine.tokens.counter import list_media
+from trimtab.engine.tokens.media import describe_media
+from trimtab.engine.window.window import Window
+from trimtab.errors import ErasedError
+
+MAX_ANSWER_CHARS = 8_000
+"""Maximum number of characters of one answer of a recall tool."""
+NOTHING_FOUND_TEXT = "(nothing found)"
+MAX_NEAREST_HANDLES = 3
+"""How many messages an error names if a handle does not exist."""
+_LINE_RANGE = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
+
+RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
+    {
+        "name": RECALL_TOOL,
+        "description": (
+            "Show text that was hidden to save room. Placeholders name its handle, such as "
+            "m12.0, m12 or m3-m50. Ask for lines or for a pattern when only a part is needed."
+        ),
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "handle": {"type": "string", "description": "The handle from the placeholder."},
+                "lines": {"type": "string", "description": "Line numbers, such as 10-40."},
+                "grep": {"type": "string", "description": "Only lines that match this pattern."},
+            },
+            "required": ["handle"],
+        },
+    },
+    {
+        "name": SEARCH_TOOL,
+        "description": "Find earlier messages of this conversation, hidden ones included.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "Words to look for."}},
+            "required": ["query"],
+        },
+    },
+)
+"""Definitions of the recall tools in Anthropic's form. Each dialect converts them."""
+
+
+def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
+    """Return the text that a handle names, exactly as it was added.
+
+    A part is returned as its bare text. Each whole message has a line before it with its handle. A
+    picture or a file is described, with how to get it: a model recalls it, a program calls
+    `recall_part`.
+    """
+    messages = _messages_in_range(window, parse_handle(handle))
+    return recall_text_from_messages(window, handle, messages, for_model=for_model)
+
+
+def recall_text_from_messages(
+    window: Window, handle: str, messages: Mapping[int, Message], *, for_model: bool = False
+) -> str:
+    """Return the same from messages by position, which may no longer be in memory."""
+    named = parse_handle(handle)
+    if named.part_index is not None:
+        part = recall_part_from_messages(window, handle, messages)
+        return part_to_text(part, "" if for_model else format_part_hint(handle))
+    found = {
+        seq: message
+        for seq, message in messages.items()
+        if named.first_seq <= seq <= named.last_seq
+    }
+    if not found:
+        raise build_unknown_handle_error(handle, window.seq, window.entries)
+    if len(found) == 1:
+        [(seq, message)] = found.items()
+        _require_not_erased(window, seq, range(len(message.parts)))
+    hint = format_model_hint if for_model else format_part_hint
+    return "\n".join(
+        f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message, hint)}"
+        for seq, message in found.items()
+    )
+
+
+def recall_part(window: Window, handle: str) -> Part:
+    """Return the part that a handle names in full, for example a picture with all of its bytes."""
+    return recall_part_from_messages(
+        window, handle, _messages_in_range(window, parse_handle(handle))
+    )
+
+
+def recall_part_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> Part:
+    """Return the same from messages by position, which may no longer be in memory."""
+    named = parse_handle(handle)
+    if named.part_index is None:
+        raise ValueError(f"{handle} names whole messages; name one part, such as {handle}.0")
+    message = messages.get(named.first_seq)
+    if message is None or named.part_index >= len(message.parts):
+        raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    _require_not_erased(window, named.first_seq, [named.part_index])
+    return message.parts[named.part_index]
+
+
+def find_recalled_parts(
+    call: ToolCall, messages: Mapping[int, Message]
+) -> tuple[Message, tuple[Part, ...]] | None:
+    """Return a message and its parts that a call of the recall tool asks to see in full.
+
+    None for a range, a search, some lines, or if it does not exist.
+    """
+    try:
+        wanted = parse_recall_arguments(call)
+        named = parse_handle(wanted["handle"])
+    except ValueError:
+        return None
+    message = messages.get(named.first_seq)
+    some = call.name != RECALL_TOOL or wanted["lines"] or wanted["grep"]
+    if some or message is None or named.first_seq != named.last_seq:
+        return None
+    if named.part_index is None:
+        return message, message.parts
+    return message, message.parts[named.part_index : named.part_index + 1]
+
+
+def find_recalled_parts_in_window(
+    window: Window, call: ToolCall
+) -> tuple[Message, tuple[Part, ...]] | None:
+    """Return the same from the window's memory."""
+    try:
+        named = parse_handle(parse_recall_arguments(call)["handle"])
+    except ValueError:
+        return None
+    first = HandleTarget(first_seq=named.first_seq, last_seq=named.first_seq)
+    return find_recalled_parts(call, _messages_in_range(window, first))
+
+
+def require_known_handle(window: Window, handle: str) -> HandleTarget:
+    """Parse a handle, and raise if nothing has it. A handle that has left memory is not checked."""
+    named = parse_handle(handle)
+    said = _messages_in_range(window, named)
+    message = said.get(named.first_seq) if named.part_index is not None else None
+    known = message is None or (named.part_index or 0) < len(message.parts)
+    here = named.first_seq <= window.base.last_evicted_seq or (said and known)
+    if not (here and 1 <= named.first_seq <= named.last_seq):
+        raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    return named
+
+
+def build_unknown_handle_error(
+    handle: str, last_seq: int, message_seqs: Iterable[int] = (), message: Message | None = None
+) -> LookupError:
+    """Explain what is wrong with a handle: its part, its position, or its range.
+
+    `last_seq` is the newest position, `message_seqs` are the positions of messages.
+    """
+    named = parse_handle(handle)
+    if named.last_seq < named.first_seq:
+        right = f"m{named.last_seq}-m{named.first_seq}"
+        return LookupError(
+            f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
+        )
+    if message is not None:
+        most = len(message.parts) - 1
+        return LookupError(
+            f"nothing is called {handle}; the last part is m{named.first_seq}.{most}"
+        )
+    if not 0 < named.first_seq <= last_seq:
+        return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
+    # Settings, calls and edits take positions, too, and what was undone is in no window.
+    near = sorted(
+        sorted(message_seqs, key=lambda seq: abs(seq - named.first_seq))[:MAX_NEAREST_HANDLES]
+    )
+    verb = "is" if len(near) == 1 else "are"
+    told = f"; the nearest {verb} {', '.join(f'm{seq}' for seq in near)}" if near else ""
+    return LookupError(
+        f"nothing is called {handle}: position {named.first_seq} is not a message "
+        f"(it is settings, a call or an edit) or was undone{told}"
+    )
+
+
+def answer_recall_call(window: Window, call: ToolCall) -> str:
+    """Answer a call of a recall tool. The answer also says if something was not found."""
+    require_recall_call(call)
+    try:
+        wanted = parse_recall_arguments(call)
+        if call.name == SEARCH_TOOL:
+            return search_window(window, wanted["query"])
+        if not wanted["lines"] and not wanted["grep"]:
+            named = parse_handle(wanted["handle"])
+            if level := expand_summary(
+                named,
+                _summary_chain(window),
+                _messages_in_range(window, named),
+                max_chars=MAX_ANSWER_CHARS,
+            ):
+                return level
+        text = recall_text(window, wanted["handle"], for_model=True)
+        return extract_lines(text, wanted["lines"], wanted["grep"])
+    except (LookupError, ValueError) as error:
+        return f"[{error}]"
+
+
+def _messages_in_range(window: Window, handle: HandleTarget) -> dict[int, Message]:
+    entries = window.entries
+    span = range(handle.first_seq, min(handle.last_seq, window.seq) + 1)
+    return {seq: entries[seq].message for seq in span if seq in entries}
+
+
+def _summary_chain(window: Window) -> Iterator[Edit]:
+    """Yield the current summary, the one it continues, and so on, as far as they are in memory."""
+    known = {
+        event.seq: event.body
+        for event in window.base.events_since_snapshot
+        if isinstance(event.body, Edit)
+    }
+    edit = window.summary
+    while edit is not None:
+        yield edit
+        edit = known.get(edit.prior)
+
+
+def require_recall_call(call: ToolCall) -> None:
+    """Raise `ValueError` if the call is not one of a recall tool."""
+    if call.name not in RECALL_TOOL_NAMES:
+        raise ValueError(
+            f"{call.name} is not a recall tool; those are {RECALL_TOOL} and {SEARCH_TOOL}"
+        )
+
+
+def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
+    """Parse the arguments of a recall tool. A missing or null argument becomes empty."""
+    try:
+        given: Any = json.loads(call.arguments or "{}")
+    except RecursionError:
+        given = None
+    if not isinstance(given, dict):
+        raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
+    named = cast("dict[str, Any]", given)
+    keys = ("query", "handle", "lines", "grep")
+    return {key: "" if (value := named.get(key)) is None else str(value) for key in keys}
+
+
+def extract_lines(
+    text: str, line_range: str = "", grep_pattern: str = "", *, max_chars: int = MAX_ANSWER_CHARS
+) -> str:
+    """Return the requested lines within the limit, and say what is left out."""
+    numbered = list(enumerate(text.splitlines(), 1))
+    if line_range:
+        span = _parse_line_range(line_range, len(numbered))
+        if not span:
+            return "(no such lines; write 10-40)"
+        numbered = [(n, line) for n, line in numbered if n in span]
+    if grep_pattern:
+        holds = compile_line_matcher(grep_pattern)
+        numbered = [(n, line) for n, line in numbered if holds(line)]
+    out = "\n".join(line for _, line in numbered) if line_range or grep_pattern else text
+    if len(out) <= max_chars:
+        return out or "(no such lines)"
+    total = len(text.splitlines())
+    return (
+        f"{out[:max_chars]}\n[cut at {max_chars} characters of {len(out)}; {total} lines, "
+        "ask for some]"
+    )
+
+
+def _parse_line_range(lines: str, total: int) -> range:
+    """Return the line numbers of `10-40`, `10` or `10-`; empty for anything else."""
+    match = _LINE_RANGE.fullmatch(lines.strip())
+    if match is None or not (match[1] or match[3]):
+        return range(0)
+    low = int(match[1] or 1)
+    high = int(match[3]) if match[3] else (max(low, total) if match[2] else low)
+    return range(low, high + 1)
+
+
+def search_window(window: Window, query: str) -> str:
+    """Return the passages that contain most of the words, starting with those the model does not
+    see."""
+    wanted = split_query_words(query)
+    hits = [(score_text(wanted, text), seq) for seq, text in _searchable_texts(window)]
+    seen = find_fully_visible_messages(window)
+    chosen = rank_scored_positions(
+        [hit for hit in hits if hit[1] not in seen], MAX_SEARCHED_MESSAGES
+    )
+    chosen += rank_scored_positions(
+        [hit for hit in hits if hit[1] in seen], MAX_SEARCHED_MESSAGES - len(chosen)
+    )
+    said = {seq: window.entries[seq].message for seq in chosen}
+    return passages(said, wanted, window.counter, seen) or NOTHING_FOUND_TEXT
+
+
+def find_fully_visible_messages(window: Window) -> frozenset[int]:
+    """Return the positions of the messages that the model sees in full."""
+    return frozenset(
+        entry.seq
+        for group in window.conversation.groups
+        if group.hidden is None
+        for entry in group.entries()
+        if not entry.edits
+    )
+
+
+def part_to_text(part: Part, media_hint: str = "") -> str:
+    """Return the text of a part.
+
+    A picture or a file is described with the hint, without its bytes.
+    """
+    if isinstance(part, OpaqueBlock):
+        return dump_canonical_json(part.data)
+    text = extract_text_or_arguments(part) or ""
+    held = [f"[{describe_media(media)}{media_hint}]" for media in list_media(part)]
+    return "\n".join([*([text] if text else []), *held])
+
+
+def format_part_hint(handle: str) -> str:
+    """Return how a program gets a picture or a file."""
+    return f"; recall_part({handle!r}) returns it"
+
+
+def format_model_hint(handle: str) -> str:
+    """Return how a model gets a picture or a file."""
+    return f" · recall {handle}"
+
+
+def _format_whole_message(
+    window: Window, seq: int, message: Message, hint: Callable[[str], str]
+) -> str:
+    lines: list[str] = []
+    for index, part in enumerate(message.parts):
+        event = window.base.find_erasing_event(seq, index)
+        erased = f"[erased by event {event}]"
+        text = part_to_text(part, hint(f"m{seq}.{index}")) if event is None else erased
+        lines.append(f"{part.name} {text}" if isinstance(part, ToolCall) else text)
+    return "\n".join(lines)
+
+
+def _searchable_texts(window: Window) -> Iterator[tuple[int, str]]:
+    """Yield all texts except earlier searches, which would find themselves first."""
+    for seq, entry in window.entries.items():
+        own = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
+        answers = {call.result.seq for call in own if call.result is not None}
+        if seq not in answers:
+            yield seq, get_message_search_text(entry.message)
+
+
+def _require_not_erased(window: Window, seq: int, parts: Iterable[int]) -> None:
+    by = [window.base.find_erasing_event(seq, part) for part in parts]
+    if by and None not in by:
+        raise ErasedError(f"m{seq} was erased by event {by[0]} and cannot be recalled")

@@ -1,0 +1,193 @@
+"""An extractive summary: no model, only lines from the conversation.
+
+It is used when there is no better summary. So it keeps what a reader would look for first: what the
+user asked, what the assistant concluded, which tools were called with what, and how their results
+began.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from trimtab.engine.log.message import (
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    extract_text_or_arguments,
+)
+from trimtab.engine.text.identifiers import RankedIdentifiers, count_identifiers, join_string_values
+from trimtab.engine.tokens.counter import TokenCounter
+
+MAX_EXTRACT_TOKENS = 500
+"""Maximum tokens of the sections of a summary. The list of names has its own tokens."""
+MAX_READ_CHARS = 1_000
+"""Maximum characters of one message to read."""
+MAX_LINE_CHARS = 160
+"""Maximum characters of one line to keep."""
+MIN_LINE_START_CHARS = 40
+"""Minimum characters of a line's start that show what it is about."""
+FIRST_REQUEST_DIVISOR = 4
+"""One part in this number of a summary's tokens is for the user's first messages, because they
+contain the task and its general rules."""
+USER_LINE_PREFIX = "- user: "
+"""Prefix of a line with a user's message."""
+NAMES_LINE_PREFIX = "- named: "
+"""Prefix of the line of names."""
+_CUT = re.compile(r"(?<!\S)\S*…")
+"""A word of the previous summary that was cut at the end of a line."""
+
+
+def extract_summary(
+    prior_summary: str,
+    messages: Sequence[Message],
+    counter: TokenCounter,
+    *,
+    max_tokens: int = MAX_EXTRACT_TOKENS,
+    max_names: int = 0,
+    count_names: Callable[[Part], Mapping[str, int]] | None = None,
+) -> str:
+    """Return the previous summary's lines and one line for each later message, oldest cut first.
+
+    The user's first messages stay, in a quarter of the tokens. With `max_names`, a last line lists
+    the most frequent names, including those of the previous summary. It does not count in
+    `max_tokens`. `count_names` is for callers that have already read the parts of the messages.
+    """
+    lines = [line for line in prior_summary.splitlines() if line.strip()]
+    said = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
+    lines = [line for line in lines if not line.startswith(NAMES_LINE_PREFIX)]
+    for message in messages:
+        lines.extend(_message_lines(message))
+    kept = _best_lines(lines, counter, max_tokens)
+    if max_names:
+        names = Counter(count_identifiers("\n".join(said)))
+        for message in messages:
+            for part in message.parts:
+                names.update((count_names or count_part_identifiers)(part))
+        if found := RankedIdentifiers(names).list_top(max_names, kept):
+            kept = f"{kept}\n{NAMES_LINE_PREFIX}{', '.join(found)}".lstrip("\n")
+    return kept
+
+
+def summary_has_message_lines(summary_text: str, message: Message) -> bool:
+    """Whether a summary contains each line that a message would add, whole or its beginning."""
+    told = summary_text.splitlines()
+    cut = tuple(line.removesuffix("…") for line in told if line.endswith("…"))
+    return all(line in told or line.startswith(cut) for line in _message_lines(message))
+
+
+def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str:
+    """Return the newest lines.
+
+    If they leave out the user's first messages, return these in their share of the tokens, and the
+    newest of all others.
+    """
+
+    def size(index: int) -> int:
+        return counter.count(lines[index] + "\n")
+
+    kept = _newest_fitting(size, range(len(lines)), max_tokens)
+    users = [index for index, line in enumerate(lines) if line.startswith(USER_LINE_PREFIX)]
+    if users and users[0] not in kept:
+        room = max_tokens // FIRST_REQUEST_DIVISOR
+        lines[users[0]] = _line_start(lines[users[0]], counter, room)
+        first: list[int] = []
+        for index in users:
+            if size(index) > room:
+                break
+            room -= size(index)
+            first.append(index)
+        others = [index for index in range(len(lines)) if index not in first]
+        kept = {
+            *first,
+            *_newest_fitting(size, others, max_tokens - max_tokens // FIRST_REQUEST_DIVISOR + room),
+        }
+    if not kept:
+        return keep_newest_lines("\n".join(lines), counter, max_tokens)
+    return "\n".join(lines[index] for index in sorted(kept))
+
+
+def _newest_fitting(size: Callable[[int], int], among: Sequence[int], room: int) -> set[int]:
+    """Return the last lines that fit."""
+    kept: set[int] = set()
+    for index in reversed(among):
+        room -= size(index)
+        if room < 0:
+            break
+        kept.add(index)
+    return kept
+
+
+def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
+    """Return as much of a line's start as fits; the whole line if the start would say too
+    little."""
+    if counter.count(line + "\n") <= max_tokens:
+        return line
+    low, high = 0, len(line) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = counter.count(f"{line[:middle]}…\n") <= max_tokens
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return f"{line[:low]}…" if low >= MIN_LINE_START_CHARS else line
+
+
+def keep_newest_lines(text: str, counter: TokenCounter, max_tokens: int) -> str:
+    """Return the last lines of a summary that fit. The oldest content is removed first."""
+    kept: list[str] = []
+    used = 0
+    for line in reversed(text.splitlines()):
+        size = counter.count(line + "\n")
+        if used + size > max_tokens:
+            break
+        kept.append(line)
+        used += size
+    # A text may count for more than its lines do one by one.
+    while len(kept) > 1 and counter.count("\n".join(reversed(kept))) > max_tokens:
+        kept.pop()
+    last = kept[0] if kept else next(reversed(text.splitlines()), "")
+    if len(kept) > 1 or counter.count(last) <= max_tokens:
+        return "\n".join(reversed(kept or [last]))
+    return _keep_newest_words(last, counter, max_tokens)
+
+
+def _keep_newest_words(line: str, counter: TokenCounter, max_tokens: int) -> str:
+    words = line.split(" ")
+    low, high = 0, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = counter.count(" ".join(words[-middle:])) <= max_tokens
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return " ".join(words[len(words) - low :])
+
+
+def count_part_identifiers(part: Part) -> dict[str, int]:
+    """Count the identifiers in all texts of a part."""
+    text = extract_text_or_arguments(part) or ""
+    return count_identifiers(join_string_values(text) if isinstance(part, ToolCall) else text)
+
+
+def _message_lines(message: Message) -> list[str]:
+    said: list[str] = []
+    for part in message.parts:
+        if isinstance(part, Text) and (text := _first_line(part.text)):
+            said.append(f"- {message.role}: {text}")
+        elif isinstance(part, ToolCall):
+            said.append(f"- called {part.name} {_shorten(part.arguments, 100)}")
+        elif isinstance(part, ToolResult) and (text := _first_line(part.text)):
+            said.append(f"- result: {text}")
+    return said
+
+
+def _first_line(text: str) -> str:
+    for line in text[:MAX_READ_CHARS].splitlines():
+        if line.strip():
+            return _shorten(line.strip(), MAX_LINE_CHARS)
+    return ""
+
+
+def _shorten(text: str, limit: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

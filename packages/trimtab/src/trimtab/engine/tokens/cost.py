@@ -1,0 +1,83 @@
+"""The cost of usage at the catalog's list prices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trimtab.engine.log.event import Usage
+
+SOFT_WINDOW_PRICE_FACTOR = 2
+"""How many times as much the input costs above the soft window."""
+HOUR_CACHE_WRITE_PRICE = 2.0
+"""Price of a token that Anthropic caches for an hour, relative to a fresh token."""
+CATALOG_PRICE_KEYS = ("input_price", "output_price", "cache_read", "cache_write")
+"""The keys of a model's catalog entry that name its prices."""
+_SECONDS_PER_DAY = 86_400
+_ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def compute_cost_usd(
+    usage: Usage, model_info: Mapping[str, Any], *, at: float = 0.0
+) -> float | None:
+    """Return the US dollars of one call at the catalog's list prices; None if there are no prices.
+
+    `at` is the time of the call in seconds since the epoch. If a price changes on a date, the price
+    of the call's own day is used.
+    """
+    prices = resolve_prices_at(model_info, at)
+    price: float | None = prices.get("input_price")
+    output: float | None = prices.get("output_price")
+    if price is None or output is None:
+        return None
+    if usage.input > (model_info.get("soft_window") or usage.input):
+        price *= SOFT_WINDOW_PRICE_FACTOR
+    fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
+    short_price = float(prices.get("cache_write", 1.0))
+    # OpenAI names no other price for twelve hours.
+    is_claude = prices.get("dialect") == "anthropic" and prices.get("cache_style") == "marks"
+    long_price = HOUR_CACHE_WRITE_PRICE if is_claude else short_price
+    long_lived = min(usage.cache_write, usage.cache_write_long)
+    read = usage.cache_read * float(prices.get("cache_read", 1.0))
+    write = (usage.cache_write - long_lived) * short_price + long_lived * long_price
+    return ((fresh + read + write) * price + usage.output * output) / 1_000_000
+
+
+def resolve_prices_at(model_info: Mapping[str, Any], at: float) -> Mapping[str, Any]:
+    """Return a catalog entry with the prices of a day. `at` is in seconds since the epoch."""
+    changes = model_info.get("price_changes")
+    return {**model_info, **merge_price_changes(changes, at)} if changes else model_info
+
+
+def merge_price_changes(price_changes: Iterable[Mapping[str, Any]], at: float) -> dict[str, Any]:
+    """Merge all price changes up to a moment, the earliest first."""
+    prices: dict[str, Any] = {}
+    for change in price_changes:
+        if count_days_to_date(change["from_date"]) * _SECONDS_PER_DAY <= at:
+            prices |= {key: change[key] for key in CATALOG_PRICE_KEYS if key in change}
+    return prices
+
+
+def count_days_to_date(iso_date: str) -> int:
+    """Return the days from 1970-01-01 to a date such as `2026-12-01`. Raise `ValueError` if it is
+    not a date.
+
+    It is computed here because pure folders must not import the `datetime` module.
+    """
+    found = _ISO_DATE.fullmatch(iso_date)
+    year, month, day = map(int, found.groups()) if found else (0, 0, 0)
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(month, is_leap=is_leap):
+        raise ValueError(f"invalid date {iso_date!r}: write it like 2026-12-01")
+    before = year - 1
+    leap_days = before // 4 - before // 100 + before // 400 - 477
+    in_year = _DAYS_BEFORE_MONTH[month - 1] + (1 if is_leap and month > 2 else 0)
+    return (year - 1970) * 365 + leap_days + in_year + day - 1
+
+
+def _days_in_month(month: int, *, is_leap: bool) -> int:
+    if month == 2:
+        return 29 if is_leap else 28
+    return 30 if month in (4, 6, 9, 11) else 31

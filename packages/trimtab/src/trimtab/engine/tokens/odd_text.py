@@ -1,0 +1,508 @@
+"""Find text for which the token estimate is too low, and its maximum cost.
+
+The estimate uses classes of neighbouring bytes and has no vocabulary. It is right for text that
+consists of words: prose, code, logs, JSON. Random letters, scripts for which a tokenizer has no
+words, and rows of signs cost up to one token a byte, but look similar to the estimate. So each
+slice of a text is sampled for signs of such unusual text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from operator import itemgetter
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any, NamedTuple
+from zlib import adler32
+
+from trimtab.engine.tokens.repeats import FIRST_RUN_CHARACTER, RUN_COSTS_BY_FAMILY
+from trimtab.engine.tokens.tables import BLOCK_COSTS_BY_FAMILY, SINGLE_PIECE_SIGNS, USUAL_TRIGRAMS
+from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+
+SLICE_BYTES = 4_096
+"""Bytes that are judged together."""
+
+CHARACTER_BLOCKS = (*range(2, 1024), *range(0x1F000 >> 6, 0x1FC00 >> 6))
+"""Numbers of the blocks of 64 characters that `BLOCK_COSTS_BY_FAMILY` covers, in its order. All
+other blocks cost one token a byte."""
+
+_SPACE, _LINE, _SIGN, _CONTROL, _BEYOND = b"_", b"\n", b".", b"\x01", b"~"
+"""The bytes to which `FOLD_TABLE` maps spaces and digits, line ends and tabs, signs, control
+characters, and non-ASCII bytes."""
+
+
+def _make_fold_table() -> bytes:
+    table = bytearray(_SIGN * 128 + _BEYOND * 128)
+    table[:32] = _CONTROL * 32
+    table[127:128] = _CONTROL
+    for members, folded in ((b" 0123456789", _SPACE), (b"\n\r\t", _LINE)):
+        for member in members:
+            table[member : member + 1] = folded
+    for letter in ascii_lowercase.encode():
+        table[letter] = table[letter - 32] = letter
+    return bytes(table)
+
+
+FOLD_TABLE = _make_fold_table()
+"""Maps every byte to one of 31: `a` to `z` without case, or the kind of byte."""
+
+_LETTERS = ascii_lowercase.encode()
+_NON_LETTERS_BESIDE = tuple(each.decode() for each in (_SPACE, _LINE, _SIGN))
+"""The bytes for which `_` stands in a trigram."""
+_FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS = 64, 256
+"""Number of trigrams to sample in each slice, and in a slice that may be odd."""
+_MIN_ODD_TRIGRAMS = 5
+"""Number of odd trigrams in the first sample that starts a closer look; fewer if few trigrams are
+informative."""
+_MIN_JUDGED_BYTES = 64
+"""Texts with fewer bytes are too short to judge."""
+_MAX_USUAL_LETTER_SHARE = 0.93
+"""Normal text has a smaller share of alphabetic characters than this."""
+_MIN_NUMBER_TABLE_SHARE, _NUMBER_TABLE_FACTOR = 0.97, 1.2
+"""Minimum share of non-alphabetic characters in tables of numbers, and the factor by which such
+tables cost more than estimated."""
+_MIN_CLOSE_LOOK_BYTES, _VOWELS, _CAPITALS = 256, b"aeiouAEIOU", ascii_uppercase.encode()
+"""Text below this number of bytes that looks like words is not examined further."""
+_MIN_RUN_SHARE, _TOKENS_PER_CHARACTER_BESIDE_RUN = 0.97, 3.0
+"""Minimum share of one character in a run, and the tokens of each other character in it."""
+_TAB_BYTE = 9
+"""The byte of a tab."""
+_UNMEASURED_RUN_FACTOR = 1.25
+"""How much more a run may cost for a tokenizer that was not measured."""
+_MAX_PATTERN_TRIGRAMS = 48
+"""A slice with at most this number of different trigrams is a repeated pattern."""
+
+
+def trigram_has_adjacent_letters(folded_trigram: str) -> bool:
+    """Whether a folded trigram is informative: two adjacent alphabetic ASCII characters."""
+    one, two, three = (each in ascii_lowercase for each in folded_trigram)
+    return two and (one or three) and "~" not in folded_trigram and "\x01" not in folded_trigram
+
+
+@cache
+def _load_word_trigrams() -> frozenset[bytes]:
+    """Return the folded trigrams of usual text."""
+    known = {
+        one + two + three
+        for word in USUAL_TRIGRAMS.split()
+        for one in (_NON_LETTERS_BESIDE if word[0] == "_" else word[0])
+        for two in word[1]
+        for last in word[2:]
+        for three in (_NON_LETTERS_BESIDE if last == "_" else last)
+    }
+    return frozenset(each.encode() for each in known)
+
+
+@cache
+def _load_usual_trigrams() -> frozenset[bytes]:
+    """Return the folded trigrams of usual text, and all that are not informative."""
+    others = (*_NON_LETTERS_BESIDE, "\x01", "~")
+    every = (*ascii_lowercase, *others)
+    known = {one + two + three for one in every for two in others for three in every}
+    for two in ascii_lowercase:
+        known |= {one + two + three for one in others for three in others}
+        known |= {one + two + three for one in every for three in others[-2:]}
+        known |= {one + two + three for one in others[-2:] for three in every}
+    return _load_word_trigrams().union(each.encode() for each in known)
+
+
+_LOWER, _UPPER, _DIGIT, _OTHER, _END, _TAB, _BLANK, _RARE = 1, 2, 3, 4, 5, 6, 7, 15
+_ANY_LETTER = (_LOWER, _UPPER, _RARE)
+_NO_LETTER = (0, _DIGIT, _OTHER, _END, _TAB, _BLANK)
+_WORD_START_PAIRS = bytes(
+    pair >> 4 in _NO_LETTER and pair & 15 in _ANY_LETTER for pair in range(256)
+)
+"""1 for pairs of classes (see `counter.BYTE_CLASSES`) in which a word begins."""
+
+
+def raise_weights_for_wordless_text(family_weights: bytes) -> bytes:
+    """Return the maximum weight of each pair of classes in a text without words.
+
+    It is the family's weight, raised to the value that was measured for random letters and signs.
+    """
+    table = bytearray(family_weights)
+
+    def raise_to(most: int, befores: Iterable[int], afters: Iterable[int]) -> None:
+        for before in befores:
+            for after in afters:
+                table[before << 4 | after] = min(100, max(table[before << 4 | after], most))
+
+    every = range(16)
+    raise_to(65, _ANY_LETTER, (_LOWER, _RARE))
+    raise_to(75, _ANY_LETTER, (_UPPER,))
+    raise_to(80, (_RARE,), (_RARE,))
+    raise_to(80, (_UPPER,), (_UPPER,))
+    raise_to(100, _NO_LETTER, _ANY_LETTER)
+    raise_to(100, every, (_OTHER, _END, _TAB))
+    # A space is part of the word or sign that follows, but of no number and no line end.
+    raise_to(100, (_END, _TAB), (_BLANK,))
+    for after in (_DIGIT, _END, _TAB):
+        table[_BLANK << 4 | after] = 200
+    return bytes(table)
+
+
+def sum_bytes(byte_values: bytes) -> int:
+    """Return the sum of all bytes, ten times as fast as `sum`.
+
+    The lower half of Adler-32 is this sum plus one, modulo 65,521, which 256 bytes cannot reach.
+    """
+    size = len(byte_values)
+    if size <= 256:
+        return (adler32(byte_values) & 0xFFFF) - 1
+    return sum((adler32(byte_values[at : at + 256]) & 0xFFFF) - 1 for at in range(0, size, 256))
+
+
+class TokenizerProfile(NamedTuple):
+    """Costs of a family of tokenizers."""
+
+    block_costs: str
+    """Tokens of single characters, see `BLOCK_COSTS_BY_FAMILY`."""
+    unknown_blocks: frozenset[int]
+    """Numbers of the character blocks for which the family has no words."""
+    wordless_weights: bytes
+    """Weights of text without words."""
+    run_costs: str
+    """Costs of runs of one character, see `RUN_COSTS_BY_FAMILY`."""
+    run_cost_factor: float
+    """Factor for the costs of runs."""
+
+
+@cache
+def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
+    """Return the family's profile, or the most expensive of all families."""
+    characters = BLOCK_COSTS_BY_FAMILY[
+        tokenizer_family if tokenizer_family in BLOCK_COSTS_BY_FAMILY else "max"
+    ]
+    known = {
+        number for number, told in zip(CHARACTER_BLOCKS, characters, strict=True) if told.isalpha()
+    }
+    strange = frozenset(range(2, 0x110000 >> 6)) - known
+    measured = tokenizer_family in RUN_COSTS_BY_FAMILY and tokenizer_family != "max"
+    rows, doubt = (
+        RUN_COSTS_BY_FAMILY[tokenizer_family if measured else "max"],
+        1.0 if measured else _UNMEASURED_RUN_FACTOR,
+    )
+    return TokenizerProfile(
+        characters,
+        strange,
+        raise_weights_for_wordless_text(WEIGHTS_BY_FAMILY[tokenizer_family]),
+        rows,
+        doubt,
+    )
+
+
+@cache
+def _make_spread_getter(size: int, number: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function that samples trigrams, spread evenly but not in step with a pattern in the
+    text."""
+    step = (size - 2) / number
+    at = [int(step * n + n * n * 0.618 % 1 * step) for n in range(number)]
+    return _make_trigram_getter(at)
+
+
+def _make_trigram_getter(places: Iterable[int]) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function that reads the trigrams at these positions in one step."""
+    taken: Any = itemgetter(*(slice(at, at + 3) for at in places))
+    return taken
+
+
+def _sample_trigrams(piece: bytes, number: int) -> bytes:
+    """Return this number of trigrams of a slice, joined.
+
+    For a shorter slice the last eighth may be left out, so that positions are computed only for a
+    few lengths.
+    """
+    unit = len(piece).bit_length() - 4
+    return b"".join(_make_spread_getter(len(piece) >> unit << unit, number)(piece))
+
+
+def raise_estimate_for_odd_text(
+    text_slice: bytes, class_pairs: bytes, estimate: float, profile: TokenizerProfile
+) -> float:
+    """Return the tokens of a slice: the estimate, raised as far as the slice is odd.
+
+    `class_pairs` are the pairs of classes of the slice, see `counter.encode_byte_class_pairs`.
+    """
+    size = len(text_slice)
+    if size < _MIN_JUDGED_BYTES:
+        return estimate
+    if size < _MIN_CLOSE_LOOK_BYTES and _looks_like_words(text_slice):
+        return estimate
+    if (row := _count_run_tokens(text_slice, estimate, profile)) is not None:
+        return row
+    rate, missing, ascii_bytes = estimate / size, 0.0, size
+    if not text_slice.isascii():
+        missing = _count_missing_non_ascii_tokens(text_slice, rate, profile)
+        ascii_bytes = len(text_slice.translate(None, _BEYOND_ASCII))
+    if 2 * ascii_bytes >= size and not _looks_usual(text_slice, class_pairs):
+        missing += _count_missing_ascii_tokens(text_slice, class_pairs, rate, profile)
+    # The margin of every bound covers a few per cent.
+    return estimate + missing if missing > 0.08 * estimate else estimate
+
+
+def _looks_like_words(piece: bytes) -> bool:
+    """Whether a few bytes look like words at a glance: vowels, spaces and few capitals."""
+    size = len(piece)
+    letters = size - len(piece.lower().translate(None, _LETTERS))
+    vowels = size - len(piece.translate(None, _VOWELS))
+    capitals = size - len(piece.translate(None, _CAPITALS))
+    return (
+        piece.isascii()
+        and letters > 0.6 * size
+        and 0.28 * letters < vowels < 0.55 * letters
+        and piece.count(b" ") > 0.08 * size
+        and capitals < 0.2 * letters
+    )
+
+
+def _count_run_tokens(piece: bytes, estimate: float, kind: TokenizerProfile) -> float | None:
+    """Return the tokens of a slice that is almost only one repeated character; None for other
+    slices."""
+    middle = piece[len(piece) // 2]
+    if middle < 128:
+        same, beside = piece.count(middle), len(piece)
+    elif middle < 0xC4 and not piece.isascii():
+        text = piece.decode("utf-8", "ignore")
+        middle, beside = ord(text[len(text) // 2]), len(text)
+        same = text.count(chr(middle))
+    else:
+        return None
+    if same < _MIN_RUN_SHARE * beside or not (
+        middle == _TAB_BYTE
+        or FIRST_RUN_CHARACTER <= middle < FIRST_RUN_CHARACTER + len(kind.run_costs)
+    ):
+        return None
+    if middle == _TAB_BYTE:
+        return estimate
+    eighths = ord(kind.run_costs[middle - FIRST_RUN_CHARACTER]) - ord("a") + 1
+    row = kind.run_cost_factor * same * eighths / 8 + _TOKENS_PER_CHARACTER_BESIDE_RUN * (
+        beside - same
+    )
+    # Of rulers and blanks many are one token: an eighth is the least that is told apart.
+    return min(row, estimate) if eighths == 1 and not chr(middle).isalnum() else row
+
+
+_SAMPLE_SPLITTERS = {
+    number: _make_trigram_getter(range(0, 3 * number, 3))
+    for number in (_FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS)
+}
+"""Functions that split a sample into its trigrams."""
+
+
+def _looks_usual(piece: bytes, codes: bytes) -> bool:
+    """Whether a sample consists only of words."""
+    size = len(piece)
+    if piece.count(b" ") > 0.2 * size and codes.translate(_WORD_START_PAIRS).count(1) > 0.2 * size:
+        return False  # words of two or three letters are short for any usual text
+    sample = _sample_trigrams(piece, _FIRST_SAMPLE_TRIGRAMS).translate(FOLD_TABLE)
+    looked = set(_SAMPLE_SPLITTERS[_FIRST_SAMPLE_TRIGRAMS](sample))
+    odd = len(looked - _load_usual_trigrams())
+    if odd >= _MIN_ODD_TRIGRAMS or 10 * odd > len(looked & _load_word_trigrams()):
+        return False
+    if len(looked) < 20 or _CONTROL in sample:
+        return False
+    others = len(sample.translate(None, _LETTERS))
+    least, most = (1 - _MAX_USUAL_LETTER_SHARE) * len(sample), 0.75 * len(sample)
+    signs, lines = sample.count(_SIGN), sample.count(_LINE)
+    return least <= others <= most and signs + 2 * lines < 0.4 * len(sample)
+
+
+def _count_missing_ascii_tokens(
+    piece: bytes, codes: bytes, rate: float, kind: TokenizerProfile
+) -> float:
+    """Return the tokens of ASCII text that an estimate of `rate` tokens a byte misses."""
+    folded = piece.translate(FOLD_TABLE)
+    size = len(piece) - folded.count(_BEYOND)
+    control = folded.count(_CONTROL)
+    missing = control * max(0.0, 1.1 - rate)
+    signs, lines = folded.count(_SIGN), folded.count(_LINE)
+    letters = len(folded) - len(folded.translate(None, _LETTERS))
+    digits = len(piece) - len(piece.translate(None, b"0123456789"))
+    starts = codes.translate(_WORD_START_PAIRS).count(1)
+    # Short words, and letters that do not belong together: two weak signs are a strong one.
+    short = max(12 * (starts / size - 0.22), 12 * (starts / max(letters, 0.4 * size) - 0.38))
+    odd = max(0.0, short) + max(
+        0.0, _rate_odd_letters(_sample_trigrams(folded, _CLOSE_SAMPLE_TRIGRAMS), size)
+    )
+    odd = max(
+        odd,
+        3 * signs / size - 1.2,
+        4 * lines / size - 1,
+        8 * control / size,
+        1 - 10 * (letters + digits) / size,
+        1.0 if letters > _MAX_USUAL_LETTER_SHARE * size else 0.0,
+    )
+    estimate = rate * len(piece)
+    most = sum_bytes(codes.translate(kind.wordless_weights)) / WEIGHT_UNITS_PER_TOKEN
+    if (
+        letters > _MAX_USUAL_LETTER_SHARE * size
+        and len(
+            set(
+                _SAMPLE_SPLITTERS[_FIRST_SAMPLE_TRIGRAMS](
+                    _sample_trigrams(folded, _FIRST_SAMPLE_TRIGRAMS)
+                )
+            )
+        )
+        <= 8
+    ):
+        most = size  # some patterns of two letters are a token for each
+    least = estimate + min(1.0, odd) * max(0.0, most - estimate)
+    if signs + lines + folded.count(_SPACE) > _MIN_NUMBER_TABLE_SHARE * size:
+        # A sign between two spaces is a token, and so are the spaces.
+        least = max(_NUMBER_TABLE_FACTOR * estimate, least, min(0.75 * size, 2.0 * signs))
+    return missing + least - estimate
+
+
+def _rate_odd_letters(sample: bytes, size: int) -> float:
+    """Rate how far a folded sample is from words: 0 for usual text, 1 or more for no words at
+    all."""
+    looked = _SAMPLE_SPLITTERS[_CLOSE_SAMPLE_TRIGRAMS](sample)
+    few = set(looked)
+    if len(few) <= _MAX_PATTERN_TRIGRAMS:
+        # A sentence that repeats may have odd words in it.
+        return 16 * (len(few - _load_usual_trigrams()) / len(few) - 0.004 * len(few))
+    odd = len(looked) - sum(map(_load_usual_trigrams().__contains__, looked))
+    words = odd + sum(map(_load_word_trigrams().__contains__, looked))
+    # Accents are not looked at, and what is left of a word between two of them says less.
+    most = 0.17 + sample.count(_BEYOND) / len(sample)
+    return 12 * max(odd / len(looked) - 0.13, odd / max(40, words) - most) - 48 / size
+
+
+_ONE_TOKEN_SIGN_SET = frozenset(SINGLE_PIECE_SIGNS)
+_BEYOND_ASCII = bytes(range(128, 256))
+_ASCII_NON_LETTERS = bytes(each for each in range(128) if not chr(each).isalpha())
+"""ASCII characters that are not alphabetic. They do not end a run of other characters."""
+_ASCII_TO_ZERO_TABLE = bytes(0 if each < 128 else each for each in range(256))
+"""Maps ASCII to zeros. Alphabetic ASCII characters end a run."""
+_NON_BREAKING_BYTES = bytes(each for each in range(256) if each > 127 or chr(each).isalnum())
+"""All bytes except those that separate words in ASCII."""
+_PART_CHARS, _PARTS_PER_SLICE = 50, 20
+"""Number of adjacent characters to examine, and how often in a slice."""
+_FIRST_PAIRS = 200
+"""Number of pairs of neighbours to examine first."""
+_MIN_WORD_SCRIPT_PAIRS = 20_000
+"""Minimum number of possible pairs of a text's characters if each is a word, as in Chinese."""
+_MIN_JUDGED_PAIRS = 64
+"""Below this number of pairs the order of characters is not judged."""
+_REPEAT_PROBE_CHARS = 40
+"""Length of a probe that occurs often in a slice only if the slice repeats itself."""
+
+
+def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerProfile) -> float:
+    """Return the tokens of non-ASCII text that an estimate of `rate` tokens a byte misses."""
+    runs = piece.translate(_ASCII_TO_ZERO_TABLE, _ASCII_NON_LETTERS)
+    for zeros in (8, 4, 2, 2):
+        runs = runs.replace(bytes(zeros), b"\0")
+    beyond = runs.decode("utf-8", "ignore")
+    known = kind.unknown_blocks.isdisjoint(
+        [ord(each) >> 6 for each in {*_pick_spread_characters(beyond)} - _ONE_TOKEN_SIGN_SET]
+    )
+    if known and _looks_ordered(beyond):
+        return 0.0
+    looked = _join_spread_parts(beyond)
+    single = Counter(looked)
+    shuffled = _is_shuffled(beyond, looked, single)
+    if known and not shuffled:
+        return 0.0
+    alone, odd = 0.0, 0
+    for character, times in single.items():
+        tokens, known = _count_character_tokens(character, kind)
+        if tokens and (shuffled or not known):
+            odd += times if character not in _ONE_TOKEN_SIGN_SET else 0
+            alone += times * max(0.0, tokens - rate * len(character.encode("utf-8", "ignore")))
+    scale = len(beyond) / len(looked)
+    # A sign beside an odd character is a token of its own more often than not.
+    breaks = len(piece.translate(None, _NON_BREAKING_BYTES))
+    return alone * scale + (1 - rate) * min(breaks, 2 * odd * scale) * odd / len(looked)
+
+
+def _pick_spread_characters(beyond: str) -> str:
+    """Return characters from all parts of a text."""
+    return beyond[:: len(beyond) // _FIRST_PAIRS + 1]
+
+
+def _looks_ordered(beyond: str) -> bool:
+    """Whether the first pairs look like words: few different pairs of many characters."""
+    some = beyond[: 2 * _FIRST_PAIRS]
+    if len(some) < 2 * _FIRST_PAIRS:
+        return len(some) < _MIN_JUDGED_PAIRS
+    size = len(set(some)) ** 2
+    drawn = size * (1 - math.exp(-_FIRST_PAIRS / size))
+    most = (0.95 if size > _MIN_WORD_SCRIPT_PAIRS else 0.8) * drawn
+    return size >= 400 and 0.3 * _FIRST_PAIRS <= len(set(_view_character_pairs(some))) <= most
+
+
+def _is_shuffled(beyond: str, looked: str, single: Counter[str]) -> bool:
+    """Whether characters follow each other without order, or in a short pattern."""
+    unit = _find_repeated_unit(beyond)
+    if not unit:
+        return not _pairs_show_order(looked, single)
+    if "\0" in unit or len(unit) >= _MIN_JUDGED_PAIRS:
+        return not _pairs_show_order(unit, Counter(unit))
+    return True
+
+
+def _find_repeated_unit(text: str) -> str:
+    """Return the unit that a text repeats; empty if there is none."""
+    start, size = len(text) // 4, min(_REPEAT_PROBE_CHARS, len(text) // 6)
+    unit = text[start : start + size]
+    again = text.find(unit, start + 1)
+    if again < 0 or 4 * text.count(unit) * max(again - start, size) < len(text):
+        return ""
+    return text[start:again]
+
+
+def _join_spread_parts(text: str) -> str:
+    """Return parts of a text, or the whole text if it is short."""
+    if len(text) <= _PART_CHARS * _PARTS_PER_SLICE:
+        return text
+    step = (len(text) - _PART_CHARS) // (_PARTS_PER_SLICE - 1)
+    return "".join([text[at : at + _PART_CHARS] for at in range(0, step * _PARTS_PER_SLICE, step)])
+
+
+def _count_character_tokens(character: str, kind: TokenizerProfile) -> tuple[int, bool]:
+    """Return the tokens of a single character, and whether the family has words with such
+    characters."""
+    number = ord(character) >> 6
+    if number < 2:
+        return 0, True
+    if character in _ONE_TOKEN_SIGN_SET:
+        return 1, True
+    if 2 <= number < 1024:
+        place = number - 2
+    elif 0x1F000 <= ord(character) < 0x1FC00:
+        place = 1022 + number - (0x1F000 >> 6)
+    else:
+        return 4, False
+    told = kind.block_costs[place]
+    return (int(told), False) if told.isdigit() else ("-abcd".index(told), True)
+
+
+def _pairs_show_order(text: str, single: Counter[str]) -> bool:
+    """Whether two pairs of neighbours are equal more often than by chance.
+
+    In words some pairs are much more common than their characters would suggest. So two pairs are
+    equal more often than two random pairs.
+    """
+    even = len(text) & ~1
+    pairs = Counter(
+        [*_view_character_pairs(text[:even]), *_view_character_pairs(text[1 : even - 1])]
+    )
+    apart = single["\0"]
+    if apart:
+        for pair in [pair for pair in pairs if not pair >> 32 or not pair & 0xFFFFFFFF]:
+            del pairs[pair]
+    number, total = sum(pairs.values()), len(text) - apart
+    if number < _MIN_JUDGED_PAIRS:
+        return True
+    same = sum(times * times for times in pairs.values()) - number
+    alike = sum(times * times for times in single.values()) - apart * apart - total
+    by_chance = (alike / (total * (total - 1))) ** 2
+    return same > (1.3 * by_chance + 0.0003) * number * number + 4
+
+
+def _view_character_pairs(text: str) -> memoryview[int]:
+    """Return the characters two by two, as numbers."""
+    return memoryview(text.encode("utf-32-le")).cast("B").cast("Q")

@@ -1,0 +1,793 @@
+"""What calls and their outcomes taught: usage, limits, cache behaviour and estimation errors.
+
+`Accounting` is the part of the window that keeps this. The provider's reports show how reliable its
+prompt cache is. They also show a server that truncates requests silently: Ollama answers a request
+beyond its `num_ctx` with status 200 after it dropped the start. The only sign is an input count far
+below what was sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from trimtab.engine.log.event import (
+    CallOutcome,
+    Event,
+    JsonMapping,
+    LoggedModelCall,
+    ModelCall,
+    Settings,
+    SummaryAttempt,
+    TurnProgressRecord,
+    Usage,
+    add_usage,
+)
+from trimtab.engine.log.size_refusals import SizeRefusal, parse_size_refusal
+from trimtab.engine.tokens.cost import compute_cost_usd
+from trimtab.engine.tokens.counter import (
+    MAX_LEARNED_RATIO,
+    TokenCounter,
+    compute_input_upper_bound,
+    tools_overhead_tokens,
+)
+from trimtab.engine.window.conversation import Conversation, FrontState
+from trimtab.engine.window.server_side_editing import list_server_side_edits, tells_all_edits
+from trimtab.engine.window.summary_attempts import SummaryAttemptStats
+
+DEFAULT_WINDOW_TOKENS = 128_000
+"""Context window of an unknown model, in tokens."""
+
+
+def resolve_token_limit_and_source(
+    settings: Settings, learned_limit: int | None
+) -> tuple[int, str]:
+    """Return the limit and its source. A limit learned from the provider is never exceeded
+    knowingly."""
+    for name in ("max_input_tokens", "context_window"):
+        value: int | None = settings.limits.get(name)
+        if value:
+            return (
+                (learned_limit, "learned")
+                if learned_limit and learned_limit < value
+                else (value, name)
+            )
+    if learned_limit:
+        return learned_limit, "learned"
+    window: int | None = settings.entry.get("context_window")
+    return (window, "model") if window else (DEFAULT_WINDOW_TOKENS, "default")
+
+
+MISS_RATE_WINDOW_CALLS = 20
+"""Number of calls over which the miss rate is averaged. Older calls count less."""
+
+
+NO_CACHE_MISS_REASONS = (
+    "cache_hit",
+    "comparison_response_not_found",
+    "previous_message_not_found",
+    "unavailable",
+)
+"""Reasons in a provider's diagnosis that are not cache misses."""
+UNEXPLAINED_MISS = "unexplained"
+"""The reason of a miss that nobody has explained."""
+
+
+@dataclass(slots=True)
+class CacheMissTracker:
+    miss_rate: float = 0.0
+    """Share of expected cache reads that were reported as misses."""
+    expected_read_tokens: int = 0
+    """Tokens that the cache should hold for the current call; 0 if nothing is expected."""
+    provider_reports_cache: bool = False
+    """True once the provider has reported a cache read, a write or a miss. Before that, no report
+    means nothing."""
+    own_reason: str = ""
+    """Why the last call could not be read from the cache, according to the log; empty if everything
+    sent before was still cached."""
+    last_reason: str = ""
+    """Why it was not read, in the provider's word; `unexplained` if a read was expected and nobody
+    says why; empty if nothing was missed."""
+    last_missed_tokens: int = 0
+    """Tokens that could not be read from the cache."""
+    misses_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    """Number of calls that missed the cache, by reason."""
+
+    def record_call(self, expected_read_tokens: int, own_reason: str) -> None:
+        """Record what may be expected of a call."""
+        self.expected_read_tokens, self.own_reason = expected_read_tokens, own_reason
+        self.last_reason, self.last_missed_tokens = "", 0
+
+    def record_usage(
+        self, usage: Usage, min_cacheable_tokens: int, diagnosis: JsonMapping | None = None
+    ) -> None:
+        """Record what the provider reported for the current call, and its own diagnosis."""
+        told = str((diagnosis or {}).get("reason", ""))
+        told = "" if told in NO_CACHE_MISS_REASONS else told
+        self.provider_reports_cache = (
+            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0 or bool(told)
+        )
+        missed = False
+        if self.provider_reports_cache and self.expected_read_tokens > min_cacheable_tokens:
+            missed = usage.cache_read < self.expected_read_tokens / 2
+            self.miss_rate += (float(missed) - self.miss_rate) / MISS_RATE_WINDOW_CALLS
+        if told or missed:
+            self._record_miss(told, usage, diagnosis or {})
+
+    def _record_miss(self, told: str, usage: Usage, diagnosis: JsonMapping) -> None:
+        self.last_reason = told or UNEXPLAINED_MISS
+        self.last_missed_tokens = int(
+            diagnosis.get("missed_tokens") or max(0, self.expected_read_tokens - usage.cache_read)
+        )
+        self.misses_by_reason = {
+            **self.misses_by_reason,
+            self.last_reason: self.misses_by_reason.get(self.last_reason, 0) + 1,
+        }
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the state for a snapshot, under the stored keys."""
+        return {
+            "cache": [self.miss_rate, self.expected_read_tokens, self.provider_reports_cache],
+            "cache_misses": [
+                self.own_reason,
+                self.last_reason,
+                self.last_missed_tokens,
+                self.misses_by_reason,
+            ],
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CacheMissTracker:
+        """Return the tracker of `to_state`'s output."""
+        miss_rate, expected, reports = state["cache"]
+        own_reason, last_reason, missed, by_reason = state["cache_misses"]
+        return cls(
+            miss_rate=miss_rate,
+            expected_read_tokens=expected,
+            provider_reports_cache=reports,
+            own_reason=own_reason,
+            last_reason=last_reason,
+            last_missed_tokens=missed,
+            misses_by_reason=by_reason,
+        )
+
+
+_MIN_COUNTED_SHARE_BY_COUNTER = (
+    # How small a part of the estimate the real count may be. Measured with the held-out texts of
+    # benchmarks/token_estimates.py against o200k, cl100k and tekken, the lowest of any single text
+    # of 1,000 tokens or more: 0.59 by the weights of its own family (0.68 for whole contexts),
+    # 0.21 where the family is not known and the estimate is the highest of all, 0.48 by bytes/4.
+    # Below are texts of a few characters that repeat, 5 % of those that benchmarks/text_kinds.py
+    # generates: there the estimate leans on bytes.
+    ("piecewise/max", 0.2),
+    ("piecewise/", 0.55),
+    ("bytes/4", 0.45),
+    ("exact/", 0.9),
+)
+_MIN_TRUNCATED_TOKENS = 1_000
+"""Minimum tokens of a truncated request. No server cuts to less: Ollama cuts to half of a window of
+at least 2,048. A lower limit would leave a session without any room."""
+
+
+def describe_silent_truncation(sent_tokens: int, read_tokens: int) -> str:
+    """Describe a silent truncation."""
+    return (
+        f"about {sent_tokens:,} tokens were sent, but the server read only "
+        f"{read_tokens:,} and cut the rest"
+    )
+
+
+CALIBRATION_PRIOR_TOKENS = 500
+"""Prior in tokens: assume that the provider agrees with our estimate for this many tokens. So
+framing overhead in short requests does not skew the ratio."""
+CALIBRATION_HALF_LIFE_TOKENS = 32_768
+"""After this many new tokens, earlier text counts half in the calibration."""
+
+
+HIDDEN_TEXT_MIN_RATIO = 0.7
+"""Assumed minimum of a hidden text's real tokens, as a share of its estimate."""
+OWN_TEXT_MAX_RATIO = 1.3
+"""Assumed maximum of the real tokens of our own texts, as a multiple of their estimate."""
+MIN_BELIEVED_USAGE_RATIO = 0.5
+"""Usage below this share of our estimate is not believed. The estimate stays."""
+MIN_PREFIX_USAGE_RATIO = 0.98
+"""Usage below this share of the count of an earlier, shorter request is not believed."""
+MIN_REFUSED_TOKENS = 1_000
+"""No window is smaller than this. A refusal of fewer tokens teaches no limit."""
+
+
+class UsageAnchor(NamedTuple):
+    """The last call with reported usage, if its request is a prefix of the next."""
+
+    reported_tokens: int
+    """Its reported input tokens."""
+    message_tokens: int
+    """Our estimate of its messages."""
+    estimated_tokens: int
+    """Our estimate of the whole request."""
+    had_volatile: bool = False
+    """Whether its count includes a volatile text."""
+    media_tokens: int = 0
+    """Our estimate of the pictures and files in it."""
+
+
+class RequestEstimate(NamedTuple):
+    """Our estimates at the last call."""
+
+    message_tokens: int
+    """Tokens of the messages."""
+    total_tokens: int
+    """Tokens of the whole request."""
+    media_tokens: int = 0
+    """Tokens of the pictures and files in it."""
+
+
+class UsageBeforeEdit(NamedTuple):
+    """Usage that was reported before something was hidden.
+
+    The next request has at most the tokens of that one, minus what was removed, plus what was
+    added.
+    """
+
+    max_tokens: int
+    """Maximum tokens of that request."""
+    message_tokens: int
+    """Our estimate of its messages."""
+    ratio: float
+    """`max_tokens` divided by our estimate of the whole request."""
+    summary_seq: int
+    """Position of its summary's event."""
+    dropped_messages: int
+    """Number of messages in its notice."""
+    user_word_blocks: int
+    """Number of blocks in its list of the user's words."""
+    replacement_tokens: int = 0
+    """Our estimate of texts that have replaced others since then."""
+    new_tokens: int = 0
+    """Our estimate of messages since then."""
+
+    @property
+    def front(self) -> FrontState:
+        """The state of the texts before its messages."""
+        return FrontState(self.summary_seq, self.dropped_messages, self.user_word_blocks)
+
+    def bound_tokens(
+        self,
+        counter: TokenCounter,
+        ratio: float,
+        *,
+        message_tokens: int,
+        front_tokens: int,
+        volatile_tokens: int,
+    ) -> int:
+        """Return the maximum tokens of a request whose messages we estimate at `message_tokens`.
+
+        `front_tokens` are the new tokens before its first message.
+        """
+        front_tokens += self.replacement_tokens
+        left = max(0, self.message_tokens + self.new_tokens + front_tokens - message_tokens)
+        usage = self.max_tokens + self.ratio * (
+            OWN_TEXT_MAX_RATIO * front_tokens - HIDDEN_TEXT_MIN_RATIO * left
+        )
+        return compute_input_upper_bound(
+            counter=counter,
+            reported_tokens=max(0, math.ceil(usage)),
+            new_tokens=self.new_tokens + volatile_tokens,
+            learned_ratio=ratio,
+        )
+
+
+class ProviderRejection(NamedTuple):
+    """The last call, if its provider rejected the content. A successful call clears it."""
+
+    last_sent_seq: int = 0
+    """The last position that was sent in the rejected call; 0 if the last call was not rejected."""
+    provider_message: str = ""
+    """The provider's message."""
+    superseded_seq: int = 0
+    """The last position of what was rejected before the user's newest message."""
+
+    def after_new_user_message(self) -> ProviderRejection:
+        """Return the rejection after the user has sent another message."""
+        return self._replace(superseded_seq=self.last_sent_seq)
+
+
+REFUSED_BYTES_SHARE = 0.75
+"""If a request was refused for its bytes without a limit, the next may have this share of them."""
+
+
+class LearnedRequestLimits(NamedTuple):
+    """Limits besides tokens that refusals taught; 0 if they taught nothing."""
+
+    max_bytes: int = 0
+    """Maximum bytes of the whole request."""
+    max_pictures: int = 0
+    """Maximum number of pictures."""
+    max_picture_bytes: int = 0
+    """Maximum bytes of one picture as it is sent."""
+    max_side_px: int = 0
+    """Maximum width and height of a picture, in pixels."""
+
+    def after_refusal(
+        self, refusal: SizeRefusal, *, request_bytes: int, pictures: int
+    ) -> LearnedRequestLimits:
+        """Return the limits after the refusal of a request of this size."""
+        match refusal.cause:
+            case "bytes":
+                # What was refused counts as we count it: by the provider's figure it may have
+                # fitted.
+                most = min(refusal.limit or request_bytes, int(REFUSED_BYTES_SHARE * request_bytes))
+                return self._replace(max_bytes=min(self.max_bytes or most, most))
+            case "pictures":
+                most = min(refusal.limit or pictures, max(1, pictures - 1))
+                return self._replace(max_pictures=min(self.max_pictures or most, most))
+            case "picture_bytes" if refusal.limit:
+                most = min(self.max_picture_bytes or refusal.limit, refusal.limit)
+                return self._replace(max_picture_bytes=most)
+            case "pixels" if refusal.limit:
+                most = min(self.max_side_px or refusal.limit, refusal.limit)
+                return self._replace(max_side_px=most)
+            case _:
+                return self
+
+
+@dataclass(slots=True)
+class Accounting:
+    """What calls taught. It starts without any call."""
+
+    epoch: int = 0
+    """The epoch of the newest turn."""
+    prefix_version: int = 0
+    """Rises whenever content that was already sent changes. The provider's cache ends there."""
+    prefix_break_cause: str = ""
+    """What changed it last."""
+    sent_through_seq: int = 0
+    """The last position that was sent in a call."""
+    last_call: LoggedModelCall | None = None
+    """The newest model call."""
+    policy_note: JsonMapping | None = None
+    """The policy's own record of the last call. A fork starts without one."""
+    cache_is_cold: bool = True
+    """True until the next call if the provider's cache cannot hold its prefix."""
+    cache_misses: CacheMissTracker = field(default_factory=CacheMissTracker)
+    """How reliable the provider's cache is."""
+    call_count: int = 0
+    """Number of calls so far."""
+    last_usage: Usage | None = None
+    """Usage of the last call that reported any."""
+    total_usage: Usage = field(default_factory=lambda: Usage(input=0))
+    """Sum of all reported usage."""
+    total_cost_usd: float | None = 0.0
+    """Cost of that usage in US dollars; None if a price is unknown."""
+    learned_limit: int | None = None
+    """Maximum tokens for input and output together, as learned from the provider."""
+    learned_request_limits: LearnedRequestLimits = field(default_factory=LearnedRequestLimits)
+    """Maximum bytes, pictures and pixels of a request, as learned from the provider."""
+    last_call_ratio: float = 1.0
+    """Reported input divided by our estimate, at the last call that reported."""
+    calibration_sums: tuple[float, float] = (0.0, 0.0)
+    """Tokens of new text in calls, reported and estimated. Older text counts less."""
+    usage_anchor: UsageAnchor | None = None
+    """The last call with reported usage, if its request is still a prefix."""
+    carried_usage: UsageBeforeEdit | None = None
+    """The size of the next request, derived from that call, if an edit changed it since then."""
+    version_at_last_call: int = -1
+    """Equal to `prefix_version` if the last call's request is still a prefix."""
+    open_call_seq: int | None = None
+    """Position of the last call until its outcome is known."""
+    overflow_was_counted: bool = False
+    """True if the last call was refused for its length and its input was counted."""
+    overflow_without_numbers: bool = False
+    """True if it was refused for its length, without a count and without a limit."""
+    rejection: ProviderRejection = field(default_factory=ProviderRejection)
+    """The last call, if its provider rejected the content."""
+    started_tool_keys: list[str] = field(default_factory=list[str])
+    """Keys of the tools that were started since the newest reply."""
+    summary_stats: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
+    """Statistics of the summaries that a model was asked for."""
+    last_estimate: RequestEstimate = field(default_factory=lambda: RequestEstimate(0, 0))
+    """Our estimates at the last call."""
+    disbelieved_input: int = 0
+    """The input that was reported for the last call, if it cannot be true."""
+    refusal_is_doubted: bool = False
+    """True if a refusal without numbers was so small that it taught no limit."""
+
+    def record_call(
+        self, event: Event, call: ModelCall, settings: Settings, message_tokens: int
+    ) -> None:
+        """Record a call that is made, with our estimate of its messages."""
+        self.call_count += 1
+        self.cache_misses.record_call(
+            self._expected_cache_read_tokens(event.at, settings),
+            self._explain_cold_cache(event.at, settings),
+        )
+        self.last_call = LoggedModelCall(seq=event.seq, at=event.at, body=call)
+        self.policy_note = call.note
+        self.cache_is_cold = False
+        self.sent_through_seq = call.position
+        self.version_at_last_call = self.prefix_version
+        self.open_call_seq = event.seq
+        self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
+
+    def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
+        """Record the outcome of a call: a reply with its usage, or an error."""
+        settings, counter = conversation.settings, conversation.counter
+        error = outcome.error or {}
+        limit = error.get("limit")
+        by_bytes = outcome.call == self.open_call_seq and self._learn_request_limits(
+            error, conversation
+        )
+        overflow = error.get("kind") == "overflow" and not by_bytes
+        if overflow and isinstance(limit, int) and limit > 0:
+            self.learned_limit = limit
+        if outcome.call != self.open_call_seq:
+            return
+        self.open_call_seq = None
+        if not error:
+            self.rejection = ProviderRejection()
+        elif error.get("kind") == "rejected" and self.last_call is not None:
+            self.rejection = self.rejection._replace(
+                last_sent_seq=self.last_call.body.position,
+                provider_message=str(error.get("message", "")),
+            )
+        usage = outcome.usage
+        counted = error.get("input") if overflow else None
+        # A refusal that names its count teaches as much as a reply, if the figure can be true.
+        known = isinstance(counted, int) and _is_plausible_count(
+            counted, self.last_estimate.total_tokens
+        )
+        if overflow or not error:
+            # An error that has nothing to do with the length does not undo what a refusal taught.
+            self.overflow_was_counted = known
+            self.overflow_without_numbers = (
+                overflow and counted is None and not isinstance(limit, int)
+            )
+            if self.overflow_without_numbers:
+                self._learn_limit_from_refusal(settings)
+        if usage is not None and usage.input > 0:
+            self._record_usage(usage, outcome, settings, counter)
+        elif isinstance(counted, int) and known:
+            self._calibrate(counted)
+
+    def record_turn_state(self, change: TurnProgressRecord) -> None:
+        """Record a turn's claim, or the start of a tool."""
+        self.epoch = max(self.epoch, change.epoch)
+        if change.state == "tool_started" and change.key:
+            self.started_tool_keys = [*self.started_tool_keys, change.key]
+
+    def record_summary_attempt(self, attempt: SummaryAttempt, message_count: int) -> None:
+        """Record the result of a summary request, after this number of messages."""
+        self.summary_stats = self.summary_stats.with_attempt(attempt, message_count)
+
+    def record_reply(self) -> None:
+        """Record a reply of the model. Tools that were started before it are finished."""
+        self.started_tool_keys = []
+
+    def record_new_turn(self) -> None:
+        """Record a new message of the user."""
+        self.rejection = self.rejection.after_new_user_message()
+
+    def record_added_tokens(self, tokens: int) -> None:
+        """Record a message of this number of estimated tokens."""
+        if self.carried_usage is not None:
+            self.carried_usage = self.carried_usage._replace(
+                new_tokens=self.carried_usage.new_tokens + tokens
+            )
+
+    def break_prefix(self, cause: str, times: int = 1) -> None:
+        """Record that content that was already sent has changed, by this number of events or
+        parts."""
+        self.prefix_version += times
+        self.prefix_break_cause = cause
+        self.usage_anchor = self.carried_usage = None
+
+    def reset_learned_on_model_change(self, previous: Settings, current: Settings) -> None:
+        """Forget what was learned about another model: its limits and how it counts text.
+
+        If the user sets another context window, the limits are also forgotten.
+        """
+        if _window_identity(current) != _window_identity(previous):
+            self.learned_limit, self.refusal_is_doubted = None, False
+            self.learned_request_limits = LearnedRequestLimits()
+        if (current.model, current.dialect) != (previous.model, previous.dialect):
+            self.calibration_sums = (0.0, 0.0)
+
+    def reset_calibration(self) -> None:
+        """Forget how far our estimates were off, because another counter makes them now."""
+        self.last_call_ratio, self.calibration_sums = 1.0, (0.0, 0.0)
+
+    def compute_calibration_ratio(self) -> float:
+        """Return the factor for our estimates: that of the last call or of recently added text,
+        whichever is higher."""
+        heavy, light = self.calibration_sums
+        return max(
+            self.last_call_ratio,
+            (heavy + CALIBRATION_PRIOR_TOKENS) / (light + CALIBRATION_PRIOR_TOKENS),
+        )
+
+    def compute_carried_usage(self, conversation: Conversation) -> UsageBeforeEdit | None:
+        """Return what is known about the size of the request before something in it is changed."""
+        anchor = self.usage_anchor
+        if anchor is None:
+            return self.carried_usage
+        tokens = conversation.tokens
+        new = max(0, tokens - anchor.message_tokens)
+        most = compute_input_upper_bound(
+            counter=conversation.counter,
+            reported_tokens=anchor.reported_tokens,
+            new_tokens=new,
+            learned_ratio=self._bounded_ratio(),
+        )
+        estimate = conversation.settings.head.tokens + tokens
+        summary_seq, dropped_messages, user_word_blocks = conversation.front_state()
+        return UsageBeforeEdit(
+            max_tokens=most,
+            message_tokens=tokens,
+            ratio=min(max(most / max(1, estimate), MIN_BELIEVED_USAGE_RATIO), MAX_LEARNED_RATIO),
+            summary_seq=summary_seq,
+            dropped_messages=dropped_messages,
+            user_word_blocks=user_word_blocks,
+        )
+
+    def was_silently_truncated(
+        self, reported_tokens: int, settings: Settings, counter: TokenCounter
+    ) -> bool:
+        """Whether the server read so few tokens of the last call that it must have truncated the
+        request.
+
+        Pictures are not counted, because a server may ignore them. What a provider adds for tools
+        is not counted, because local servers add nothing. If a provider has a cache, the count may
+        only include what the cache did not hold. Such providers refuse requests instead of
+        truncating them. Ollama cuts to half of the window. This is noticed once twice as much was
+        sent, if the tokenizer's family is known. Other cuts are noticed when the history has grown
+        further.
+        """
+        chat = settings.dialect == "openai_chat"  # no others cut
+        cached = settings.entry.get("cache_style") != "none"
+        if not chat or cached or reported_tokens < _MIN_TRUNCATED_TOKENS:
+            return False
+        pending = self.last_estimate
+        estimate = (pending.total_tokens - pending.media_tokens) * min(1.0, self.last_call_ratio)
+        known = self.learned_limit or 0
+        if (self.overflow_was_counted or self.disbelieved_input == known) and estimate <= known:
+            # Cut down to what the server has read already, and again little of it was counted: it
+            # is the estimate that is off, and the limit would go down for ever.
+            return False
+        shares = _MIN_COUNTED_SHARE_BY_COUNTER
+        least = next((share for name, share in shares if counter.name.startswith(name)), 0.3)
+        overhead = tools_overhead_tokens(counter) if settings.tools else 0
+        return reported_tokens < least * (estimate - overhead)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the state for a snapshot, under the stored keys."""
+        last = self.last_call
+        return {
+            "prefix_version": self.prefix_version,
+            "broken_by": self.prefix_break_cause,
+            "epoch": self.epoch,
+            "sent": self.sent_through_seq,
+            "calls": self.call_count,
+            "cold": self.cache_is_cold,
+            "learned_limit": self.learned_limit,
+            "ratio": self.last_call_ratio,
+            "call_version": self.version_at_last_call,
+            "awaiting": self.open_call_seq,
+            "overflowed": self.overflow_was_counted,
+            "started": self.started_tool_keys,
+            "paid": self.total_cost_usd,
+            "last_call": last.seq if last else None,
+            "noted": self.policy_note is not None,
+            "anchor": self.usage_anchor,
+            "weighed": self.calibration_sums,
+            "pending": self.last_estimate,
+            **self.cache_misses.to_state(),
+            "last_usage": None if self.last_usage is None else asdict(self.last_usage),
+            "used": asdict(self.total_usage),
+            "summaries": self.summary_stats.to_json(),
+            "rejection": self.rejection,
+            "refused": self.overflow_without_numbers,
+            "carried": self.carried_usage,
+            "disbelieved": self.disbelieved_input,
+            "request_limits": self.learned_request_limits,
+            "doubted": self.refusal_is_doubted,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], events: Mapping[int, Event]) -> Accounting:
+        """Return the accounting of `to_state`'s output, with the events that the snapshot names."""
+        last_call, policy_note = None, None
+        if state["last_call"]:
+            made = events[state["last_call"]]
+            assert isinstance(made.body, ModelCall)  # noqa: S101 - the snapshot names it so
+            last_call = LoggedModelCall(seq=made.seq, at=made.at, body=made.body)
+            policy_note = made.body.note if state["noted"] else None
+        heavy, light = state["weighed"]
+        anchor, carried, usage = state["anchor"], state["carried"], state["last_usage"]
+        return cls(
+            epoch=state["epoch"],
+            prefix_version=state["prefix_version"],
+            prefix_break_cause=state["broken_by"],
+            sent_through_seq=state["sent"],
+            last_call=last_call,
+            policy_note=policy_note,
+            cache_is_cold=state["cold"],
+            cache_misses=CacheMissTracker.from_state(state),
+            call_count=state["calls"],
+            last_usage=None if usage is None else Usage(**usage),
+            total_usage=Usage(**state["used"]),
+            total_cost_usd=state["paid"],
+            learned_limit=state["learned_limit"],
+            last_call_ratio=state["ratio"],
+            calibration_sums=(heavy, light),
+            usage_anchor=None if anchor is None else UsageAnchor(*anchor),
+            carried_usage=None if carried is None else UsageBeforeEdit(*carried),
+            version_at_last_call=state["call_version"],
+            open_call_seq=state["awaiting"],
+            overflow_was_counted=state["overflowed"],
+            overflow_without_numbers=state["refused"],
+            rejection=ProviderRejection(*state["rejection"]),
+            started_tool_keys=state["started"],
+            summary_stats=SummaryAttemptStats.from_json(state["summaries"]),
+            last_estimate=RequestEstimate(*state["pending"]),
+            disbelieved_input=state["disbelieved"],
+            refusal_is_doubted=state["doubted"],
+            learned_request_limits=LearnedRequestLimits(*state["request_limits"]),
+        )
+
+    def _record_usage(
+        self, usage: Usage, outcome: CallOutcome, settings: Settings, counter: TokenCounter
+    ) -> None:
+        self.cache_misses.record_usage(
+            usage, int(settings.entry.get("cache_minimum", 0)), outcome.cache_diagnosis
+        )
+        self.last_usage = usage
+        self.total_usage = add_usage(self.total_usage, usage)
+        at = 0.0 if self.last_call is None else self.last_call.at
+        paid, before = compute_cost_usd(usage, settings.entry, at=at), self.total_cost_usd
+        self.total_cost_usd = None if before is None or paid is None else before + paid
+        if self.was_silently_truncated(usage.input, settings, counter):
+            self.learned_limit = usage.input  # that much certainly fits
+        counted = usage.input if outcome.counted is None else outcome.counted
+        known = counted > 0 and not self._may_be_edited(counted, outcome, settings)
+        self.disbelieved_input = 0 if known and self._calibrate(counted) else usage.input
+
+    def _may_be_edited(self, counted: int, outcome: CallOutcome, settings: Settings) -> bool:
+        """Whether a count may be too low because the provider edits requests and does not say how
+        much."""
+        names = list_server_side_edits(settings)
+        told = outcome.server_edits is not None and tells_all_edits(names)
+        return bool(names) and not told and counted < self.last_estimate.total_tokens
+
+    def _calibrate(self, reported_tokens: int) -> bool:
+        """Learn from the count of the last call. Return False if the count cannot be true."""
+        pending = self.last_estimate
+        if not self._is_believable(reported_tokens):
+            return False
+        if pending.total_tokens > 0:
+            if not pending.media_tokens:
+                self.last_call_ratio = (reported_tokens + CALIBRATION_PRIOR_TOKENS) / (
+                    pending.total_tokens + CALIBRATION_PRIOR_TOKENS
+                )
+            self._update_calibration_sums(reported_tokens)
+        if self.version_at_last_call == self.prefix_version:
+            rode = self.last_call is not None and bool(self.last_call.body.volatile)
+            self.usage_anchor = UsageAnchor(
+                reported_tokens,
+                pending.message_tokens,
+                pending.total_tokens,
+                rode,
+                pending.media_tokens,
+            )
+            self.carried_usage = None
+        return True
+
+    def _is_believable(self, reported_tokens: int) -> bool:
+        """Whether a count may be that of the whole request.
+
+        A partial count, for example without cached tokens, must not lower the bound. Pictures may
+        cost far less than our estimate.
+        """
+        pending, anchor = self.last_estimate, self.usage_anchor
+        text = pending.total_tokens - pending.media_tokens
+        changed = self.version_at_last_call != self.prefix_version
+        if anchor is None or anchor.had_volatile or changed:
+            return reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
+        least = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
+        return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
+
+    def _update_calibration_sums(self, reported_tokens: int) -> None:
+        """Add the new text of a request to the calibration.
+
+        Text that was added since the previous call shows best how further text will count. A whole
+        request shows less, because it includes what a provider adds or leaves out. It is used only
+        if it has more tokens than all text so far. Text that came with a picture is not used.
+        """
+        before, (heavy, light) = self.usage_anchor or UsageAnchor(0, 0, 0), self.calibration_sums
+        new = self.last_estimate.total_tokens - before.estimated_tokens
+        if self.last_estimate.media_tokens == before.media_tokens and new > (
+            0 if self.usage_anchor else light
+        ):
+            kept = CALIBRATION_HALF_LIFE_TOKENS / (CALIBRATION_HALF_LIFE_TOKENS + new)
+            heavy = kept * heavy + min(
+                max(0, reported_tokens - before.reported_tokens), MAX_LEARNED_RATIO * new
+            )
+            self.calibration_sums = (heavy, kept * light + new)
+
+    def _learn_request_limits(self, error: JsonMapping, conversation: Conversation) -> bool:
+        """Learn from an error about bytes, pictures or pixels. Return whether it was such an error.
+
+        A request without pictures and files can only become smaller by its text, so it teaches no
+        limit here.
+        """
+        told = parse_size_refusal(str(error.get("message", "")))
+        counted = "limit" in error or "input" in error
+        if told is None or counted or not conversation.visible_media:
+            return False
+        self.learned_request_limits = self.learned_request_limits.after_refusal(
+            told,
+            request_bytes=conversation.request_bytes(),
+            pictures=conversation.count_visible_pictures(),
+        )
+        return True
+
+    def _learn_limit_from_refusal(self, settings: Settings) -> None:
+        """Learn from a refusal without numbers: the limit is below the size of the refused request.
+
+        The first refusal is not believed if less than half of the known window was in use, because
+        it may have another reason.
+        """
+        size, last, before = self._likely_request_tokens(), self.last_call, self.refusal_is_doubted
+        if last is None or size < MIN_REFUSED_TOKENS:
+            return
+        learned, known = size + last.body.max_output, self.learned_limit
+        limit, _ = resolve_token_limit_and_source(settings, known)
+        self.refusal_is_doubted = not before and learned < limit // 2
+        if not self.refusal_is_doubted:
+            self.learned_limit = min(learned, known or learned)
+
+    def _likely_request_tokens(self) -> int:
+        """Return the tokens of the last call's input as the provider would probably count them."""
+        anchor, pending, ratio = self.usage_anchor, self.last_estimate, self._bounded_ratio()
+        if anchor is None:
+            return int(ratio * pending.total_tokens)
+        return int(
+            anchor.reported_tokens + ratio * max(0, pending.total_tokens - anchor.estimated_tokens)
+        )
+
+    def _bounded_ratio(self) -> float:
+        return min(max(self.compute_calibration_ratio(), 1.0), MAX_LEARNED_RATIO)
+
+    def _expected_cache_read_tokens(self, at: float, settings: Settings) -> int:
+        """Return the tokens that the provider's cache should hold for the current call."""
+        last = self.last_call
+        ttl = float(settings.entry.get("cache_ttl", 0))
+        unchanged = self.version_at_last_call == self.prefix_version
+        warm = last is not None and at - last.at <= ttl and unchanged
+        return self.last_usage.input if warm and self.last_usage and not self.cache_is_cold else 0
+
+    def _explain_cold_cache(self, at: float, settings: Settings) -> str:
+        """Explain why the provider's cache cannot hold the previous request; empty if it can."""
+        if self.last_call is None:
+            return ""
+        if self.version_at_last_call != self.prefix_version:
+            return self.prefix_break_cause
+        idle, ttl = at - self.last_call.at, float(settings.entry.get("cache_ttl", 0))
+        if idle > ttl > 0:
+            return (
+                f"{idle:,.0f} s have passed since the last call, and the cache lives {ttl:,.0f} s"
+            )
+        return ""
+
+
+def _is_plausible_count(reported_tokens: int, estimated_tokens: int) -> bool:
+    """Whether a request with this estimate may really have the reported number of tokens."""
+    return (
+        0 < reported_tokens <= MAX_LEARNED_RATIO * estimated_tokens
+        and estimated_tokens <= MAX_LEARNED_RATIO * (reported_tokens + CALIBRATION_PRIOR_TOKENS)
+    )
+
+
+def _window_identity(settings: Settings) -> tuple[str, str, object]:
+    return settings.model, settings.dialect, settings.limits.get("context_window")

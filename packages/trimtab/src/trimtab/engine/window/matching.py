@@ -1,0 +1,211 @@
+"""Compare messages by content, ignoring differences of their wire formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence, Set
+from contextlib import suppress
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER, erase_message_payload
+from trimtab.engine.log.erase import RECALL_TOOL_NAMES
+from trimtab.engine.log.message import (
+    Extra,
+    Media,
+    Message,
+    OpaqueBlock,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from trimtab.engine.window.structure import Entry
+from trimtab.engine.window.window import Window
+
+_DIALECTS_WITHOUT_ERROR_FLAG = frozenset({"openai_chat", "openai_responses"})
+"""Dialects in which a result cannot say that its tool failed."""
+_DIALECTS_WITHOUT_RESULT_MEDIA = frozenset({"openai_chat"})
+"""Dialects whose results contain only text."""
+
+
+def match_prefix_and_rewind_point(
+    window: Window, messages: Sequence[Message], *, after_seq: int = 0
+) -> tuple[int, int | None]:
+    """Compare a caller's messages with the window's messages after a position.
+
+    If the last message is completely erased in the window, it matches any message. If the window
+    has more messages after it, it therefore counts as new.
+
+    Returns:
+        How many of the messages are already known; and the position to rewind to if the window has
+        other messages after them, or None. The rewind includes a repair right before those
+        messages.
+    """
+    matched, repair, unsure = 0, None, None
+    for entry in list_entries_after(window, after_seq):
+        start = (repair or entry.seq) - 1
+        if entry.is_repair:
+            repair = repair or entry.seq
+        elif matched < len(messages) and _is_known_message(window, entry, messages[matched]):
+            unsure = start if _matches_by_erasure_alone(entry.message, messages[matched]) else None
+            matched, repair = matched + 1, None
+        elif matched == len(messages) and unsure is not None:
+            return matched - 1, unsure
+        else:
+            return matched, start
+    return matched, None
+
+
+def list_entries_after(window: Window, seq: int) -> list[Entry]:
+    """Return the messages after a position, oldest first, without reading older ones."""
+    newer = takewhile(lambda entry: entry.seq > seq, reversed(window.entries.values()))
+    return [*newer][::-1]
+
+
+def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
+    """Whether a message is known. Content that was erased here may still be in the sender's
+    copy."""
+    if is_same_message(entry.message, message):
+        return True
+    if _answers_recall(entry) and is_same_message(_without_result_media(entry.message), message):
+        return True  # the picture that came back with it is in the log alone
+    parts = entry.message.parts
+    gone = [
+        i for i in range(len(parts)) if window.base.find_erasing_event(entry.seq, i) is not None
+    ]
+    if not gone:
+        return False
+    if len(gone) == len(parts):
+        return is_same_message(entry.message, erase_message_payload(message, None))
+    if _is_same_after_erasing(gone, entry.message, message):
+        return True
+    # An assistant's opaque blocks may be missing there, and the others then stand further ahead.
+    told = [index for index, part in enumerate(parts) if not isinstance(part, OpaqueBlock)]
+    ahead = [place for place, index in enumerate(told) if index in gone]
+    return entry.message.role == "assistant" and _is_same_after_erasing(
+        ahead, _without_opaque(entry.message), _without_opaque(message)
+    )
+
+
+def _answers_recall(entry: Entry) -> bool:
+    """Whether all results in a message come from the recall tools."""
+    calls = [call for call in entry.round.calls if call.result and call.result.entry is entry]
+    return bool(calls) and all(call.name in RECALL_TOOL_NAMES for call in calls)
+
+
+def _without_result_media(message: Message) -> Message:
+    def text_alone(part: Part) -> Part:
+        if not isinstance(part, ToolResult):
+            return part
+        texts = tuple(inner for inner in part.content if isinstance(inner, Text))
+        return replace(part, content=texts)
+
+    return replace(message, parts=tuple(map(text_alone, message.parts)))
+
+
+def _is_same_after_erasing(erased_parts: Sequence[int], mine: Message, theirs: Message) -> bool:
+    for part in erased_parts:
+        theirs = erase_message_payload(theirs, part)
+    return is_same_message(mine, theirs)
+
+
+def _without_opaque(message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not isinstance(part, OpaqueBlock))
+    return replace(message, parts=parts)
+
+
+def _matches_by_erasure_alone(mine: Message, theirs: Message) -> bool:
+    """Whether only erased content matched. Calls and results are still known by their ids."""
+    opaque = mine.role != "assistant"
+    return not _comparable_parts(mine, include_opaque=opaque) and bool(
+        _comparable_parts(theirs, include_opaque=opaque)
+    )
+
+
+def is_same_message(one: Message, other: Message) -> bool:
+    """Whether role, texts, calls, results and media are equal.
+
+    Opaque blocks must also be equal unless the assistant wrote them. Extras may differ, and so may
+    details that one of the dialects cannot express.
+    """
+    opaque = one.origin == other.origin and one.role != "assistant"
+    mine, theirs = (
+        _comparable_parts(one, include_opaque=opaque),
+        _comparable_parts(other, include_opaque=opaque),
+    )
+    if one.role != other.role and not (_only_results(mine) and _only_results(theirs)):
+        return False
+    origins = {one.origin, other.origin}
+    return len(mine) == len(theirs) and all(
+        _is_same_part(each, its, origins) for each, its in zip(mine, theirs, strict=True)
+    )
+
+
+def _only_results(parts: list[Part]) -> bool:
+    """Whether all parts are results. They have their own role in one dialect and the user's in
+    another."""
+    return bool(parts) and all(isinstance(part, ToolResult) for part in parts)
+
+
+def _is_same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON, ignoring spaces."""
+    if one == other:
+        return True
+    with suppress(ValueError, RecursionError):
+        return json.loads(one) == json.loads(other)
+    return False
+
+
+def _comparable_parts(message: Message, *, include_opaque: bool = False) -> list[Part]:
+    unsaid = (Text(text=""), Text(text=ERASED_PLACEHOLDER))
+    return [
+        part
+        for part in message.parts
+        if (include_opaque or not isinstance(part, OpaqueBlock)) and part not in unsaid
+    ]
+
+
+def _is_same_part(one: Part, other: Part, origins: Set[str]) -> bool:
+    match one, other:
+        case Text(), Text():
+            return one.text == other.text
+        case ToolCall(), ToolCall():
+            same_call = one.id == other.id and one.name == other.name
+            return same_call and _is_same_json(one.arguments, other.arguments)
+        case ToolResult(), ToolResult():
+            return one.call_id == other.call_id and _is_same_result(one, other, origins)
+        case Media(), Media():
+            return _is_same_media(one, other, origins)
+        case OpaqueBlock(), OpaqueBlock():
+            return _without_cache_mark(one.data) == _without_cache_mark(other.data)
+        case _:
+            return False
+
+
+def _is_same_result(one: ToolResult, other: ToolResult, origins: Set[str]) -> bool:
+    if one.text != other.text or (
+        one.is_error != other.is_error and not origins & _DIALECTS_WITHOUT_ERROR_FLAG
+    ):
+        return False
+    if len(origins) > 1 and origins & _DIALECTS_WITHOUT_RESULT_MEDIA:
+        return True
+    kinds = (Media, OpaqueBlock) if len(origins) == 1 else Media
+    mine, theirs = ([p for p in each.content if isinstance(p, kinds)] for each in (one, other))
+    return len(mine) == len(theirs) and all(
+        _is_same_part(each, its, origins) for each, its in zip(mine, theirs, strict=True)
+    )
+
+
+def _is_same_media(one: Media, other: Media, origins: Set[str]) -> bool:
+    if (one.kind, one.data, one.url) != (other.kind, other.data, other.url):
+        return False
+    # A file that lies with its provider is named by an extra alone.
+    named = one.data is not None or one.url is not None or len(origins) > 1
+    return named or _without_cache_mark(one.extra) == _without_cache_mark(other.extra)
+
+
+def _without_cache_mark(block: Extra) -> dict[str, Any]:
+    """Return a block without its cache mark, which moves from call to call."""
+    return {key: value for key, value in (block or {}).items() if key != "cache_control"}

@@ -1,0 +1,119 @@
+"""One request through an official SDK: replies as plain dicts, failures as `ProviderError`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from json import JSONDecodeError
+from types import ModuleType
+from typing import Any
+
+from trimtab.dialects import get_dialect
+from trimtab.dialects.reading import to_plain_dict
+from trimtab.providers.base import STREAM_CUT_SHORT, ProviderError, ProviderFailureDetails
+from trimtab.providers.error_parser import parse_error_event, parse_error_response
+
+IsFinalEvent = Callable[[Mapping[str, Any]], bool]
+
+
+class SdkRequestSender:
+    """Sends requests by one method of an SDK's client and classifies its errors.
+
+    Both SDKs come from one generator, so their errors have the same names and shapes.
+    """
+
+    def __init__(
+        self,
+        sdk: ModuleType,
+        sdk_create_method: Callable[..., Awaitable[Any]],
+        *,
+        dialect_name: str,
+        is_final_event: IsFinalEvent,
+    ) -> None:
+        self._sdk: Any = sdk
+        self._create = sdk_create_method
+        self._dialect = get_dialect(dialect_name)
+        self._ends = is_final_event
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Send a request; yield the events of a streamed reply, or the one whole reply."""
+        began = ended = False
+        try:
+            answer = await self._create(**request)
+            began = True
+            if not request.get("stream"):
+                yield self._read_whole_reply(answer)
+                return
+            async with answer:
+                async for event in answer:
+                    wire = _raise_if_error(to_plain_dict(event))
+                    ended = ended or self._ends(wire)
+                    yield wire
+        except Exception as error:
+            # What breaks behind the last event has cost nothing of the reply.
+            if ended and self._is_connection_error(error):
+                return
+            if (failure := self._classify_sdk_error(error, began=began)) is None:
+                raise
+            raise ProviderError(failure) from error
+        if not ended:
+            raise ProviderError(STREAM_CUT_SHORT)
+
+    async def list_model_names(self, listing: AsyncIterable[Any]) -> list[str]:
+        """Return the model names of a listing of the SDK."""
+        try:
+            return [str(model.id) async for model in listing]
+        except Exception as error:
+            if (failure := self._classify_sdk_error(error, began=False)) is None:
+                raise
+            raise ProviderError(failure) from error
+
+    def _read_whole_reply(self, answer: Any) -> dict[str, Any]:
+        if isinstance(answer, str | bytes):
+            # The SDKs hand out the bare text of a 200 that is not declared to be JSON.
+            words = f"the reply is not JSON: {answer[:200]!r}"
+            raise ProviderError(ProviderFailureDetails(kind="server", message=words))
+        wire = _raise_if_error(to_plain_dict(answer))
+        if not self._dialect.is_reply_body(wire):
+            words = (
+                f"the reply does not have the form of {self._dialect.name}: its fields are "
+                f"{', '.join(wire) or '{}'}"
+            )
+            raise ProviderError(ProviderFailureDetails(kind="server", message=words))
+        return wire
+
+    def _is_connection_error(self, error: Exception) -> bool:
+        import httpx2
+
+        return isinstance(error, httpx2.HTTPError | self._sdk.APIConnectionError)
+
+    def _classify_sdk_error(
+        self, error: Exception, *, began: bool
+    ) -> ProviderFailureDetails | None:
+        """Classify an error of the SDK; return None for one that is already classified or is our
+        own bug."""
+        import httpx2
+
+        sdk, words = self._sdk, str(error) or type(error).__name__
+        told: Any = error
+        if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
+            return ProviderFailureDetails(kind="timeout", message=words)
+        if isinstance(error, sdk.APIConnectionError | httpx2.HTTPError):
+            cause = f" {error.__cause__}" if error.__cause__ else ""
+            return ProviderFailureDetails(
+                kind="server" if began else "network", message=words + cause
+            )
+        if isinstance(error, sdk.APIStatusError):
+            # An error event of a stream has the stream's own 200.
+            status = told.status_code if told.status_code >= 400 else None
+            return parse_error_response(status, told.body, headers=told.response.headers)
+        if isinstance(error, sdk.APIResponseValidationError | JSONDecodeError | UnicodeDecodeError):
+            return ProviderFailureDetails(kind="server", message=f"an unreadable reply: {words}")
+        if isinstance(error, sdk.APIError):
+            return parse_error_response(None, told.body or words)
+        return None
+
+
+def _raise_if_error(wire: dict[str, Any]) -> dict[str, Any]:
+    if (failure := parse_error_event(wire)) is not None:
+        raise ProviderError(failure)
+    return wire

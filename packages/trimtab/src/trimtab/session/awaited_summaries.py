@@ -1,0 +1,142 @@
+"""The next request of a turn: what must be summarised first, and its sizes in the log file."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.engine.policy.budget import bytes_to_tokens
+from trimtab.engine.policy.config import parse_policy_config
+from trimtab.engine.policy.presets import compute_compact_trigger_bytes
+from trimtab.session.model_summaries import summarise_oversized_results, summarise_session_if_due
+from trimtab.session.session import Session
+from trimtab.session.summariser import Summariser
+from trimtab.session.tools import OnEvent
+from trimtab.session.turn_event_builders import build_call_started, total_edits_by_kind_since
+
+NEAR_LIMIT_SHARE = 0.8
+"""Warn if the input reaches this share of its budget."""
+
+log = logging.getLogger("trimtab.turn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCallSettings:
+    """How a turn makes its model calls."""
+
+    stream: bool
+    """Whether replies are streamed."""
+    on_event: OnEvent
+    """The function that gets the turn's events."""
+    summariser: Summariser | None = None
+    """Writes a summary if the next call would otherwise use an extract; None for nobody."""
+    ends_turn: bool = False
+    """Whether a reply without tool calls ends the turn in the same append."""
+
+
+async def summarise_then_build_request(
+    session: Session, turn_call_settings: TurnCallSettings, volatile: str | None
+) -> dict[str, Any]:
+    """Build the next request.
+
+    If it would contain an extract or cut a result that should be summarised, a model writes the
+    summary first.
+    """
+    await summarise_oversized_results(
+        session, turn_call_settings.summariser, turn_call_settings.on_event
+    )
+    if turn_call_settings.summariser is not None:
+        await summarise_session_if_due(
+            session,
+            turn_call_settings.summariser,
+            instead_of_placeholder=True,
+            on_event=turn_call_settings.on_event,
+        )
+        _warn_of_placeholder_summary(session)
+    before, last = session.window.bytes, session.window.last_call
+    unsent = [
+        (result.entry, result.part, result.size.bytes) for result in session.window.unsent_results()
+    ]
+    limit, position = _estimate_bytes_limit(session), session.window.seq
+    request = await session.request(stream=turn_call_settings.stream, volatile=volatile)
+    now = session.window.bytes
+    # A result that is cut before it is first sent is no compaction: it never stood there whole.
+    before -= sum(size - entry.shown_size(part).bytes for entry, part, size in unsent)
+    if now < before:
+        _log_compaction(session, before, now, limit)
+    messages, tokens = session.window.visible_messages, bytes_to_tokens(now)
+    log.info(
+        "Calling AI with %d messages (~%d bytes, ~%d tokens)",
+        *(messages, now, tokens),
+        extra={"session": session.id, "messages": messages, "bytes": now, "tokens": tokens},
+    )
+    for edited in await total_edits_by_kind_since(session, position, "policy"):
+        turn_call_settings.on_event(edited)
+    turn_call_settings.on_event(
+        build_call_started(
+            session,
+            near_limit=_warn_near_limit(session, last.body.tokens if last is not None else 0),
+        )
+    )
+    return request
+
+
+def _warn_of_placeholder_summary(session: Session) -> None:
+    """Warn that an extract replaces messages although a model should have summarised them."""
+    meter = session.window.accounting.summary_stats
+    if not meter.in_a_row or (wanted := session.pending_summary(forced=True)) is None:
+        return
+    log.warning(
+        "%d summaries in a row were rejected or failed: an extract replaces %d messages "
+        "(~%d tokens)",
+        *(meter.in_a_row, len(wanted.messages), wanted.replaced_tokens),
+        extra={
+            "session": session.id,
+            "consecutive_failures": meter.in_a_row,
+            "messages": len(wanted.messages),
+            "tokens": wanted.replaced_tokens,
+        },
+    )
+
+
+def _log_compaction(session: Session, bytes_before: int, bytes_now: int, limit_bytes: int) -> None:
+    if bytes_before > limit_bytes:
+        log.info(
+            "Context size %d bytes exceeds limit %d, compacting old tool results...",
+            *(bytes_before, limit_bytes),
+            extra={"session": session.id, "bytes": bytes_before, "limit_bytes": limit_bytes},
+        )
+    saved = bytes_before - bytes_now
+    log.info(
+        "Context compacted: %d bytes -> %d bytes (saved %d bytes)",
+        *(bytes_before, bytes_now, saved),
+        extra={"session": session.id, "bytes": bytes_now, "saved_bytes": saved},
+    )
+
+
+def _warn_near_limit(session: Session, tokens_before: int) -> bool:
+    """Warn once if this call is near the limit and the previous one was not; return whether it
+    is."""
+    made, budget = session.window.last_call, session.budget()
+    room = budget.max_input_bound
+    now = made.body.tokens if made is not None else 0
+    near = tokens_before < NEAR_LIMIT_SHARE * room <= now
+    if near:
+        log.warning(
+            "Context is at %.0f%% of its budget: ~%d of %d tokens",
+            *(100 * now / room, now, room),
+            extra={"session": session.id, "tokens": now, "budget_tokens": room},
+        )
+    return near
+
+
+def _estimate_bytes_limit(session: Session) -> int:
+    """Return the bytes above which the context is made smaller, as far as one number can express
+    it."""
+    options, budget = session.options, session.budget()
+    if options.policy == "compact":
+        return compute_compact_trigger_bytes(
+            parse_policy_config(options.limits), options.goal, budget
+        )
+    return budget.available * 4

@@ -1,0 +1,42 @@
+"""The simulator in a process of its own; stores on files and in PostgreSQL."""
+
+import asyncio
+
+import pytest
+
+from tests import warm
+from tests.serve.queue.postgres import databases
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def shared_simulator():
+    with warm.spawn_simulated_provider(tokenizer="estimate") as remote:
+        yield remote
+
+
+@pytest.fixture
+def simulator(shared_simulator):
+    shared_simulator.reset()
+    return shared_simulator
+
+
+@pytest.fixture(scope="session")
+def shared_database():
+    yield from databases.made()
+
+
+@pytest.fixture
+def database(shared_database):
+    asyncio.run(databases.wipe(shared_database))
+    return shared_database
+
+
+@pytest.fixture(params=["files", "postgres"])
+def store(request, tmp_path):
+    """What `session.store` says."""
+    return "sessions" if request.param == "files" else request.getfixturevalue("database")

@@ -1,0 +1,66 @@
+"""Where the fleet's messages are: PostgreSQL, with the queue beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.stores.places import SERVER
+from tests.stores.places import database as fresh
+from trimtab.stores.base import Store
+from trimtab_serve.queue.protocol import MessageQueue
+
+WIPE = """
+DELETE FROM trimtab.events; DELETE FROM trimtab.sessions; DELETE FROM trimtab.snapshots;
+DELETE FROM trimtab.llm_calls; DELETE FROM trimtab.blobs; DELETE FROM trimtab.words;
+DELETE FROM trimtab.inbox; DELETE FROM trimtab.outbox; DELETE FROM trimtab.dead;
+DELETE FROM trimtab.schedules; DELETE FROM trimtab.erasures;
+DELETE FROM procrastinate_jobs; DELETE FROM procrastinate_workers
+"""
+
+
+@dataclass
+class Postgres:
+    conninfo: str
+    name: str = "postgres"
+
+    async def open(self) -> tuple[Store, MessageQueue]:
+        from trimtab.stores.postgres import PostgresStore
+        from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+
+        store = await PostgresStore.connect(self.conninfo)
+        return store, await PostgresMessageQueue.connect(self.conninfo)
+
+
+def made() -> Generator[str]:
+    """A migrated database for as long as the tests run; skips where it cannot be had."""
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    pytest.importorskip("procrastinate", reason="procrastinate is not installed")
+    try:
+        psycopg.connect(SERVER, connect_timeout=3).close()
+    except psycopg.OperationalError as error:
+        pytest.skip(f"no PostgreSQL at {SERVER!r}: {error}")
+    with fresh("") as conninfo:
+        asyncio.run(migrate(conninfo))
+        yield conninfo
+
+
+async def migrate(conninfo: str) -> None:
+    from trimtab.stores.postgres.migrations import apply_pending_migrations as migrate_store
+    from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
+
+    await migrate_store(conninfo)
+    await migrate_job_queue(conninfo)
+
+
+async def wipe(conninfo: str) -> None:
+    """Rows one by one: truncating so many tables takes longer than all of a test."""
+    from psycopg import AsyncConnection
+
+    from trimtab_serve.queue.postgres.procrastinate_jobs import add_job_queue_options
+
+    async with await AsyncConnection.connect(add_job_queue_options(conninfo)) as connection:
+        await connection.execute(WIPE)

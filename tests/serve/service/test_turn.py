@@ -1,0 +1,368 @@
+"""What comes in is answered once, in order, and the reply goes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.pictures import png
+from tests.pictures import text as base64_of
+from tests.serve.service.served_agents import PHONE, SESSION, Gated, inbound, served, until
+from tests.session.turns.sessions import definition
+from tests.session.turns.test_appends import Recording
+from trimtab.engine.log.event import TurnProgressRecord
+from trimtab.engine.log.message import Media, Message, Text
+from trimtab.providers.base import ProviderFailureDetails
+from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.testing import MemoryStore
+from trimtab.testing.replies import ScriptedCall
+from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
+from trimtab_serve.service import retries
+from trimtab_serve.service.replies import STEP_LIMIT_TEXT
+from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN
+from trimtab_serve.testing.memory_queue import MemoryQueue
+
+pytestmark = pytest.mark.anyio
+
+
+class Hand:
+    """A tool that waits to be let go."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.go = asyncio.Event()
+        self.tool = Tool(definition=definition("look"), run=self.run)
+
+    async def run(self, _: ToolInvocation) -> str:
+        self.began.set()
+        await self.go.wait()
+        return "seen"
+
+
+async def states(house: Any) -> list[str]:
+    events = house.service.store.events(SESSION)
+    return [
+        event.body.state async for event in events if isinstance(event.body, TurnProgressRecord)
+    ]
+
+
+async def test_a_message_is_answered_and_the_reply_goes_out():
+    house = served("Hello to you.")
+    assert await house.say("Hello.", key="a")
+    await house.turns.wait_until_idle()
+    assert await house.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
+    assert [reply.text for reply in await house.sent()] == ["Hello to you."]
+
+
+async def test_a_message_with_a_picture_that_no_model_takes_is_in_nobodys_way():
+    """It may have been kept by an earlier release, or for another model."""
+    house = served("It is broken.")
+    cut = Media(kind="image", mime="image/png", data=base64_of(png()[:20]))
+    said = Message(role="user", parts=(Text(text="Look."), cut))
+    await house.service.post(replace(inbound("", key="a"), message=said))
+    await house.turns.wait_until_idle()
+    why = "it cannot be decoded: it is cut off after 20 bytes"
+    assert await house.texts() == [
+        ("user", "Look."),
+        ("user", f"[image (image/png) left out: {why}]"),
+        ("assistant", "It is broken."),
+    ]
+
+
+REJECTED = ProviderFailureDetails(
+    kind="rejected", message="messages.0.content.1: Could not process image", status=400
+)
+
+
+async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_letter():
+    house = served("Hello to you.", REJECTED, "And now I see.")
+    for text, key in (("Hello.", "a"), ("What is it?", "b"), ("Never mind.", "c")):
+        await house.say(text, key=key)
+        await house.turns.wait_until_idle()
+    told = [reply.text for reply in await house.sent()]
+    assert told == [
+        "Hello to you.",
+        (
+            "The model provider rejected this: “Could not process image”. I will ignore it from "
+            "your next message on. Please say it in another way, or send another file."
+        ),
+        "And now I see.",
+    ]
+    assert await house.service.queue.list_dead_letters() == []
+    assert await house.service.queue.pending(SESSION) == []
+    assert "What is it?" not in str(house.provider.requests[-1])
+    assert ("user", "What is it?") in await house.texts()
+
+
+async def test_whose_next_message_is_not_taken_either_is_told_what_can_be_done():
+    house = served(REJECTED, REJECTED)
+    for key in "ab":
+        await house.say("What is it?", key=key)
+        await house.turns.wait_until_idle()
+    first, second = [reply.text for reply in await house.sent()]
+    assert second.startswith(first)
+    assert "/undo removes your messages one by one, and /reset starts a new conversation." in second
+
+
+async def test_messages_that_were_taken_together_are_told_once_and_left_out_together():
+    provider = Gated(replace(REJECTED, message="flagged"), "Well.")
+    house = served(provider=provider, debounce=0.01)
+    await house.say("One.", key="a")
+    await house.say("Two.", key="b")
+    provider.open.set()
+    await house.turns.wait_until_idle()
+    assert len(await house.sent()) == 1
+    await house.say("Three.", key="c")
+    await house.turns.wait_until_idle()
+    sent = str(provider.inner.requests[-1]["messages"])
+    assert ("One." in sent, "Two." in sent, "Three." in sent) == (False, False, True)
+
+
+async def test_a_message_that_comes_again_is_not_answered_again():
+    house = served("Hello to you.")
+    await house.say("Hello.", key="a")
+    await house.turns.wait_until_idle()
+    assert not await house.say("Hello.", key="a")
+    await house.turns.wait_until_idle()
+    assert len(await house.texts()) == 2
+    assert len(await house.sent()) == 1
+
+
+async def test_a_message_that_comes_again_past_the_check_changes_nothing(monkeypatch):
+    house = served("Hello to you.")
+    await house.say("Hello.", key="a")
+    await house.turns.wait_until_idle()
+    assert len(await house.sent()) == 1
+    before = await house.service.store.position(SESSION)
+
+    async def unknown(*_: str) -> None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(house.service.store, "find_key", unknown)
+        queue = house.service.queue
+        assert isinstance(queue, MemoryQueue)
+        queue._answered.clear()  # as in a process that has begun since
+        assert await queue.post(inbound("Hello.", key="a"))
+    await house.turns.wait_until_idle()
+    assert await house.service.store.position(SESSION) == before
+    assert await house.sent() == []
+    assert await house.service.queue.depth() == 0
+
+
+async def test_a_turn_for_which_nothing_waits_writes_nothing():
+    house = served("Hello to you.")
+    ended = await house.service.run_turn(SESSION)
+    assert (ended.reason, ended.calls) == ("done", 0)
+    assert await house.service.store.position(SESSION) == 0
+    await house.say("Hello.", key="a")
+    await house.turns.wait_until_idle()
+    before = await house.service.store.position(SESSION)
+    await house.service.run_turn(SESSION)
+    assert await house.service.store.position(SESSION) == before
+
+
+async def test_a_paused_turn_ends_after_its_step_and_is_not_taken_up_by_itself():
+    hand = Hand()
+    house = served(ScriptedCall(name="look"), "Both.", tools=[hand.tool])
+    await house.say("Look.", key="a")
+    await hand.began.wait()
+    await house.say("And hurry.", key="b")
+    assert house.service.pause_turn(SESSION)
+    hand.go.set()
+    await house.turns.wait_until_idle()
+    assert not house.service.pause_turn(SESSION)
+    assert house.provider.replies_left == 1
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert await house.service.queue.depth() == 0
+    await house.say("Go on.", key="c")
+    await house.turns.wait_until_idle()
+    assert [text for _, text in await house.texts()] == ["Look.", "And hurry.", "Go on.", "Both."]
+
+
+async def test_what_is_said_while_the_agent_works_steers_it():
+    hand = Hand()
+    house = served(ScriptedCall(name="look"), "Left it is.", tools=[hand.tool])
+    await house.say("Look right.", key="a")
+    await hand.began.wait()
+    await house.say("No, left.", key="b")
+    hand.go.set()
+    await house.turns.wait_until_idle()
+    assert [text for _, text in await house.texts()] == ["Look right.", "No, left.", "Left it is."]
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert [reply.text for reply in await house.sent()] == ["Left it is."]
+
+
+async def test_what_is_said_while_the_agent_works_can_wait_for_a_turn_of_its_own():
+    hand = Hand()
+    house = served(
+        ScriptedCall(name="look"), "Right.", "Left.", tools=[hand.tool], on_message="queue"
+    )
+    await house.say("Look right.", key="a")
+    await hand.began.wait()
+    await house.say("Now left.", key="b")
+    hand.go.set()
+    await house.turns.wait_until_idle()
+    said = [text for _, text in await house.texts()]
+    assert said == ["Look right.", "Right.", "Now left.", "Left."]
+    assert [reply.text for reply in await house.sent()] == ["Right.", "Left."]
+
+
+async def test_what_people_write_in_pieces_is_answered_at_once():
+    house = served("All right.", debounce=0.1)
+    for key in ("a", "b", "c"):
+        await house.say(key, key=key)
+        await asyncio.sleep(0.02)
+    await house.turns.wait_until_idle()
+    assert [text for _, text in await house.texts()] == ["a", "b", "c", "All right."]
+
+
+async def test_a_turn_run_by_a_queue_gathers_by_itself():
+    house = served("All right.", debounce=0.05)
+    house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - nobody runs it here
+    await house.say("a", key="a")
+    turn = asyncio.create_task(house.service.run_turn(SESSION))
+    await asyncio.sleep(0.01)
+    await house.say("b", key="b")
+    await turn
+    assert [text for _, text in await house.texts()] == ["a", "b", "All right."]
+
+
+async def test_more_than_one_turn_takes_is_answered_by_the_next_in_order():
+    house = served(*(f"Reply {n}." for n in range(3)))
+    due, house.service.queue.on_posted = house.turns.request_turn, lambda _: None  # type: ignore[attr-defined]
+    count = 2 * MAX_MESSAGES_PER_TURN + 20
+    for n in range(count):
+        await house.say(f"{n}", key=f"k{n}")
+    house.service.queue.on_posted = due  # type: ignore[attr-defined]
+    assert await house.turns.resume_waiting() == 1
+    await house.turns.wait_until_idle()
+    said = [text for role, text in await house.texts() if role == "user"]
+    assert said == [f"{n}" for n in range(count)]
+    assert house.provider.replies_left == 0
+    assert len(await house.sent()) == 3
+
+
+async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
+    store = MemoryStore()
+    queue = MemoryQueue(store)
+    gated = Gated()
+    first = served(store=store, queue=queue, provider=gated)
+    await first.say("Hello.", key="a")
+    await until(lambda: gated.waiting)
+    assert await first.turns.drain(0) == 1
+    again = served("Hello to you.", store=store, queue=queue)
+    assert await again.turns.resume_waiting() == 1
+    await again.turns.wait_until_idle()
+    assert await again.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
+    assert len(await again.sent()) == 1
+
+
+async def test_only_the_last_of_several_messages_is_added_with_the_claim():
+    store = Recording(MemoryStore())
+    house = served("Hello to you.", store=store, queue=MemoryQueue(store.inner))
+    for text in ("a", "b"):
+        await house.service.queue.post(inbound(text, key=text))
+    await house.turns.wait_until_idle()
+    claims = [each for each in store.appends if "claimed" in each]
+    assert claims == [["user", "claimed"]]
+    assert [text for role, text in await house.texts() if role == "user"] == ["a", "b"]
+    assert store.appends[-1] == ["outcome", "assistant", "ended"]
+
+
+class Forgetful(MemoryQueue):
+    """A queue whose process ends before a turn is finished, so many times."""
+
+    crashes = 1
+
+    async def finish_turn(
+        self,
+        session: str,
+        epoch: int,
+        answered: Collection[int],
+        replies: Sequence[OutboundMessage],
+    ) -> None:
+        if self.crashes:
+            self.crashes -= 1
+            raise ConnectionError("the process ended here")
+        await super().finish_turn(session, epoch, answered, replies)
+
+
+async def test_a_turn_whose_end_was_not_kept_is_not_asked_for_again_and_its_replies_go_out(
+    monkeypatch,
+):
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.001)
+    hand = Hand()
+    hand.go.set()
+    store = MemoryStore()
+    house = served(
+        ScriptedCall(name="look"), "Seen.", store=store, queue=Forgetful(store), tools=[hand.tool]
+    )
+    await house.say("Look.", key="a")
+    await house.turns.wait_until_idle()
+    assert house.provider.replies_left == 0
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert [(reply.text, reply.attempts) for reply in await house.sent()] == [("Seen.", 0)]
+
+
+async def test_that_the_context_was_compacted_reaches_the_user_even_after_a_failed_attempt(
+    monkeypatch,
+):
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.001)
+    hand = Hand()
+    hand.go.set()
+    long = ProviderFailureDetails(kind="overflow", message="prompt is too long", status=400)
+    broken = ProviderFailureDetails(kind="server", message="overloaded", status=500)
+    house = served("One.", "Two.", long, long, broken, "Three.", tools=[hand.tool])
+    for n, key in enumerate("abc"):
+        await house.say(f"{key} " + "word " * 3_000 * (n < 2), key=key)
+        await house.turns.wait_until_idle()
+    assert [reply.text for reply in await house.sent()] == [
+        "One.",
+        "Two.",
+        COMPACTED_NOTICE,
+        "Three.",
+    ]
+
+
+async def test_a_turn_at_its_limit_says_so():
+    hand = Hand()
+    hand.go.set()
+    house = served(
+        ScriptedCall(name="look"),
+        ScriptedCall(name="look"),
+        tools=[hand.tool],
+        max_tool_iterations=2,
+    )
+    await house.say("Look.", key="a")
+    await house.turns.wait_until_idle()
+    assert [reply.text for reply in await house.sent()] == [STEP_LIMIT_TEXT]
+
+
+async def test_the_reply_goes_where_the_last_message_came_from_or_nowhere():
+    house = served("One.", "Two.")
+    house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - answered below
+    await house.say("a", key="a", route=ReplyRoute(channel="phone", address={"number": 1}))
+    await house.say("b", key="b", route=PHONE)
+    await house.say("c", key="c", route=None)
+    await house.service.run_turn(SESSION)
+    assert [reply.route for reply in await house.sent()] == [PHONE]
+    await house.say("d", key="d", route=None)
+    await house.service.run_turn(SESSION)
+    assert await house.sent() == []
+
+
+async def test_a_session_begun_anew_under_an_old_name_sends_its_replies():
+    house = served("One.", "Two.")
+    for key in "ab":
+        await house.say("Hello.", key=key)
+        await house.turns.wait_until_idle()
+        if key == "a":
+            assert len(await house.sent()) == 1
+            await house.service.store.delete(SESSION)
+    assert [reply.text for reply in await house.sent()] == ["Two."]
