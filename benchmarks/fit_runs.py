@@ -20,7 +20,7 @@ from benchmarks.exact_tokenizers import Count, available
 FIRST, LAST, LONG = 32, 255, 1_024
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 FIGURES = "abcdefghijklmnopqrstuvwxyz"
-TARGET = Path(__file__).parents[1] / "packages/trimtab/src/trimtab/engine/tokens/run_costs.py"
+TARGET = Path(__file__).parents[1] / "packages/trimtab/src/trimtab/engine/tokens/repeats.py"
 
 
 def rates(count: Count) -> list[int]:

@@ -204,7 +204,7 @@ def read_all(places: Sequence[Path] = ()) -> Iterator[Passage]:
     """Everything that users read, or the part of it in these files and folders."""
     folders = [ROOT / name for name in ("docs", "examples", "packages")]
     pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
-    for path in sorted([*pages, *(ROOT / "packages/trimtab/src/trimtab").rglob("*.py")]):
+    for path in sorted([*pages, *(ROOT / "packages").rglob("*.py")]):
         if not places or any(path.is_relative_to(place) for place in places):
             yield from read_page(path) if path.suffix == ".md" else read_source(path)
 

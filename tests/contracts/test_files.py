@@ -46,6 +46,10 @@ def test_the_search_for_undocumented_fields_finds_them():
     assert undocumented(tree.body[0]) == ["A.b"]  # pyright: ignore[reportArgumentType]
 
 
+def test_a_module_has_one_noun():
+    assert [relative(path) for path in SOURCES if "_and_" in path.stem] == []
+
+
 def test_every_field_of_a_core_value_says_what_it_holds():
     inside = tuple(f"packages/trimtab/src/trimtab/{name}" for name in CORE)
     missing = [

@@ -15,7 +15,7 @@ from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab_serve.forgetting.history_file import locate_history_file
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 
 WORD = "zq4711needle"
 

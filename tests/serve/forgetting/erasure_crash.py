@@ -30,7 +30,7 @@ from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 from trimtab_serve.schedules.tools import derive_schedule_number
 from trimtab_serve.schedules.triggers import parse_one_time_trigger
 from trimtab_serve.service.erasure_records import FileErasureRecords
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 
 WORD = "zq4711needle"
 KEPT = "kept-of-bob"

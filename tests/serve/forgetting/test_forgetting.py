@@ -30,7 +30,7 @@ from trimtab_serve.schedules.tools import build_erased_call_schedules_hook, deri
 from trimtab_serve.schedules.triggers import parse_one_time_trigger
 from trimtab_serve.service.erasure_records import FileErasureRecords
 from trimtab_serve.service.events.bus import LocalEventBus
-from trimtab_serve.service.senders import find_sender, with_sender
+from trimtab_serve.service.sender import find_sender, with_sender
 from trimtab_serve.service.service import AgentService
 
 pytestmark = pytest.mark.anyio

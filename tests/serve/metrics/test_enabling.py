@@ -85,7 +85,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import asyncio
 from trimtab.observe import instrument
-from trimtab_serve.metrics import server
+from trimtab_serve.metrics import recording
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedProvider
@@ -94,8 +94,8 @@ async def main():
     message = {{"role": "user", "content": "Go."}}
     provider = ScriptedProvider("anthropic", ["Hm."])
     return await run_turn(session, provider, message=message, on_event=instrument())
-server.count_inbound_message("default")
-with server.track_open_stream():
+recording.count_inbound_message("default")
+with recording.track_open_stream():
     print(asyncio.run(main()).reason)
 """
     assert ran(code) == "done"

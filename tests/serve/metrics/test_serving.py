@@ -19,7 +19,7 @@ from trimtab.stores.pool_usage import PoolUsage
 from trimtab.testing import MemoryStore, ScriptedProvider, ScriptedReply
 from trimtab_serve.channels.http.app import HttpServerState, create_http_app
 from trimtab_serve.forgetting.retention import RetentionRunner
-from trimtab_serve.metrics import server as server_metrics
+from trimtab_serve.metrics import recording as server_metrics
 from trimtab_serve.metrics.labels import OTHER_LABEL
 from trimtab_serve.metrics.payer import PayerLabels, reset_payer, set_payer
 from trimtab_serve.metrics.prometheus import render_metrics

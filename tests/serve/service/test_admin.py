@@ -20,7 +20,7 @@ from trimtab_serve.forgetting import control_files, stored_sessions
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 from trimtab_serve.service.erasure_records import FileErasureRecords
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.serve.channels.telegram.running_bots import ADA, BOB, GROUP, running
 from trimtab.engine.log.event import MessageAdded
 from trimtab_serve.forgetting import erasure
-from trimtab_serve.service.senders import find_sender, was_sent_in_private
+from trimtab_serve.service.sender import find_sender, was_sent_in_private
 from trimtab_serve.testing.telegram import make_telegram_user
 
 CAROL = make_telegram_user(9, "Carol", "Carol")

@@ -14,7 +14,7 @@ from trimtab.engine.log.message import make_text_message
 from trimtab.providers.base import ProviderFailureDetails
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.forgetting import erasure, stored_sessions
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 

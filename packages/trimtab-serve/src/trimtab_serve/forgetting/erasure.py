@@ -42,7 +42,7 @@ from trimtab_serve.service.erasure_records import (
     ErasureRecords,
 )
 from trimtab_serve.service.message_erasure import ErasedMessagesRecord
-from trimtab_serve.service.senders import find_sender, was_sent_in_private
+from trimtab_serve.service.sender import find_sender, was_sent_in_private
 from trimtab_serve.service.service import AgentService
 
 PAGE_SIZE = 100

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from trimtab.errors import StoreError, StoreNotWritable, StoreUnavailable
 from trimtab_serve.agent.config.spec import age_in_seconds
-from trimtab_serve.metrics.server import count_retention_deletion
+from trimtab_serve.metrics.recording import count_retention_deletion
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.service.erasure_records import BY_RETENTION, ErasureRecord
 from trimtab_serve.service.service import AgentService

@@ -28,7 +28,7 @@ from trimtab_serve.metrics import definitions
 from trimtab_serve.metrics.definitions import REGISTRY as REGISTRY
 from trimtab_serve.metrics.labels import OTHER_LABEL, LabelLimiter
 from trimtab_serve.metrics.payer import PayerLabels, current_payer, reset_payer, set_payer
-from trimtab_serve.metrics.server import AGENT_LABELS, TENANT_LABELS
+from trimtab_serve.metrics.recording import AGENT_LABELS, TENANT_LABELS
 
 # Imported after `metrics`, which says what to install if the package is missing.
 from prometheus_client import (  # isort: skip

@@ -22,7 +22,7 @@ from trimtab_serve.agent.config.spec import ServeSpec
 from trimtab_serve.channels.http.authentication import group_client_address
 from trimtab_serve.channels.http.middleware import PROBE_PATHS, send_problem_response
 from trimtab_serve.channels.http.problems import build_unavailable_problem
-from trimtab_serve.metrics.server import count_closed_connection, show_open_connections
+from trimtab_serve.metrics.recording import count_closed_connection, show_open_connections
 from trimtab_serve.queue.bounded_dict import BoundedDict
 
 HEADER_TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from trimtab_serve.metrics.server import count_suppressed_log_line
+from trimtab_serve.metrics.recording import count_suppressed_log_line
 from trimtab_serve.queue.bounded_dict import BoundedDict
 
 MAX_LINES_PER_MINUTE = 5

@@ -19,7 +19,7 @@ from trimtab_serve.channels.base import Channel
 from trimtab_serve.forgetting.control_files import serve_control_requests
 from trimtab_serve.forgetting.history_file import forget_history_lines_with
 from trimtab_serve.forgetting.retention import RetentionRunner
-from trimtab_serve.metrics.server import watch_pool
+from trimtab_serve.metrics.recording import watch_pool
 from trimtab_serve.process.loading import AgentSetSpec
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.process.reloading import ServedAgents

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from trimtab_serve.metrics.server import count_schedule_run
+from trimtab_serve.metrics.recording import count_schedule_run
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.schedules.protocol import ScheduleNotPosted, ScheduleStore
 from trimtab_serve.service.delivery import Undeliverable

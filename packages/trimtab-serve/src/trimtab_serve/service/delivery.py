@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from trimtab.errors import StoreError
-from trimtab_serve.metrics.server import count_delivery_attempt
+from trimtab_serve.metrics.recording import count_delivery_attempt
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.protocol import MessageQueue

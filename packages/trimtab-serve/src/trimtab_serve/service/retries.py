@@ -10,7 +10,7 @@ from collections.abc import Callable
 from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreUnavailable
 from trimtab.providers.base import TRANSIENT_KINDS, FailureKind, ProviderError, ProviderPaused
-from trimtab_serve.metrics.server import count_dead_letters, count_turn_retry
+from trimtab_serve.metrics.recording import count_dead_letters, count_turn_retry
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.service.backoff import compute_backoff_s
 from trimtab_serve.service.replies import build_apology_reply

@@ -21,7 +21,7 @@ from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.tools import OnEvent
 from trimtab.session.turn import is_model_reply_due
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.metrics.server import observe_answer_delays
+from trimtab_serve.metrics.recording import observe_answer_delays
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.service.replies import build_apology_reply as build_apology_reply

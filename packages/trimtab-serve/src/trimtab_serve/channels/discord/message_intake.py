@@ -41,7 +41,7 @@ from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
 from trimtab_serve.service.backoff import compute_backoff_s
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 from trimtab_serve.service.service import AgentService
 
 MAX_INTAKE_ATTEMPTS = 10

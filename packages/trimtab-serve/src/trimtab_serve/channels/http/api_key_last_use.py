@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab_serve.metrics.server import set_api_key_last_used
+from trimtab_serve.metrics.recording import set_api_key_last_used
 
 LAST_USE_FILE_VERSION = 1
 SAVE_INTERVAL_S = 60.0

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 from trimtab_serve.channels.http.api_key_last_use import ApiKeyLastUse, save_last_use_regularly
-from trimtab_serve.metrics.server import set_api_key_expiries
+from trimtab_serve.metrics.recording import set_api_key_expiries
 from trimtab_serve.queue.address import DEFAULT_TENANT, is_valid_name
 
 KEY_FILE_VERSION = 1

@@ -17,7 +17,7 @@ from trimtab_serve.channels.http.api_keys import (
 )
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
-from trimtab_serve.metrics.server import ApiKeyRejectionLabel, count_api_key_rejection
+from trimtab_serve.metrics.recording import ApiKeyRejectionLabel, count_api_key_rejection
 
 BEARER_PREFIX = "bearer "
 WRONG_KEYS_PER_MINUTE = 20

@@ -24,7 +24,7 @@ from trimtab_serve.channels.http.problems import (
 from trimtab_serve.channels.http.server_state import HttpServerState
 from trimtab_serve.client.types import encode_json_bytes
 from trimtab_serve.metrics.labels import OTHER_LABEL
-from trimtab_serve.metrics.server import HTTP_METHODS, count_http_request
+from trimtab_serve.metrics.recording import HTTP_METHODS, count_http_request
 
 SECURITY_HEADERS = {
     "cache-control": "no-store",

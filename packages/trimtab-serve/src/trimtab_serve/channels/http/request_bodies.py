@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from trimtab.engine.log.message import Media, Message, Part, Text, make_text_message
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.queue.address import NAME_PATTERN
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 
 SessionNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
 UserNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]

@@ -26,7 +26,7 @@ from trimtab.stores.base import Store
 from trimtab_serve.channels.http.hub import SessionHub
 from trimtab_serve.channels.http.projection import LogToStreamProjector, join_text_parts
 from trimtab_serve.client.types import encode_json_bytes
-from trimtab_serve.metrics.server import track_open_stream
+from trimtab_serve.metrics.recording import track_open_stream
 
 RECONNECT_DELAY_MS = 1_000
 """Milliseconds after which a client reconnects. The stream contains this number."""

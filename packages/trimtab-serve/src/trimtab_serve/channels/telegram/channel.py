@@ -50,7 +50,7 @@ from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab_serve.service.delivery import Undeliverable
-from trimtab_serve.service.senders import with_sender
+from trimtab_serve.service.sender import with_sender
 from trimtab_serve.service.service import AgentService
 
 TELEGRAM_CHANNEL_NAME = "telegram"

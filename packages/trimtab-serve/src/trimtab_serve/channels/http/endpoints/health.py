@@ -23,7 +23,7 @@ from trimtab_serve.channels.http.problems import (
     describe_store_trouble,
 )
 from trimtab_serve.client.types import HealthStatus
-from trimtab_serve.metrics.server import (
+from trimtab_serve.metrics.recording import (
     mark_store_unreachable,
     set_provider_circuits,
     set_queue_state,

@@ -67,7 +67,7 @@ from trimtab_serve.channels.http.sse import (
 from trimtab_serve.client.types import DeadLetterRetryResult, MessageAccepted, TurnControlResult
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.service.senders import find_sender
+from trimtab_serve.service.sender import find_sender
 from trimtab_serve.service.service import AgentService
 
 EVENT_STREAM_CONTENT: dict[str, Any] = {
