@@ -112,8 +112,10 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     total = measure_request_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
     for piece in said(request, window.settings, call.volatile):
-        # Of an odd text the estimate may be lower with the id of its call before it.
-        total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"))
+        # Of an odd text the estimate may be lower with the id of its call before it, and that of a
+        # summary before a user's words lower in its lines.
+        lines = sum(count(line) for line in piece.text.splitlines(keepends=True))
+        total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"), lines)
     return total
 
 
