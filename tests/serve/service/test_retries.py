@@ -76,6 +76,7 @@ async def test_those_who_wait_in_a_chat_are_told_once_that_the_provider_is_away(
     monkeypatch, written_before
 ):
     monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.01)
+    monkeypatch.setattr(retries, "MAX_TURN_RETRY_S", 0.05)
     monkeypatch.setattr(retries, "WAITING_NOTICE_AFTER_S", 0.05)
     script: list[Any] = [failure("network")] * 12 + ["Fine."]
     house = served(*(["Hello."] if written_before else []), *script)

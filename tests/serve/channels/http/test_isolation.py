@@ -20,6 +20,7 @@ from tests.serve.channels.http.running_apps import House, house
 from trimtab.providers.base import ProviderFailureDetails
 from trimtab_serve.channels.http.app import API_ROUTES
 from trimtab_serve.channels.http.openapi import build_openapi_document
+from trimtab_serve.service import retries
 
 DOCUMENT = build_openapi_document(API_ROUTES)
 ROUTES = sorted(
@@ -160,7 +161,9 @@ def test_it_takes_the_same_steps_in_the_store_and_in_the_queue(tmp_path, monkeyp
     in_house(tmp_path, act)
 
 
-def test_what_begins_a_session_begins_ones_own(tmp_path):
+def test_what_begins_a_session_begins_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.01)
+
     async def act(served: House) -> None:
         before = [e async for e in served.service.store.events(f"tenant-b/helper/{THEIRS}")]
         async with served.client("a") as client:
