@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.agents import Clock
+from tests.combinations import in_pairs
 from tests.conversations import prose, user
 from tests.laws.picture import outlook
 from tests.replies import DIALECTS, MODELS, REPLY, result, stream
@@ -28,7 +29,12 @@ async def reopened(place, session: Session, clock: Clock) -> Session:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("policy", POLICY_NAMES)
+# Presets and stores do not know each other.
+@pytest.mark.parametrize(
+    ("place", "policy"),
+    in_pairs(["memory", "files", "postgres"], POLICY_NAMES, together=1),
+    indirect=["place"],
+)
 async def test_reopening_changes_nothing_under_any_preset(place, policy):
     clock = Clock()
     given = options(policy=policy, clock=clock)

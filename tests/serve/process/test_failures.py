@@ -56,6 +56,7 @@ async def texts(client, name):
     return [m.text async for m in client.session("helper", name).history()]
 
 
+@pytest.mark.soak_on("postgres")
 async def test_messages_for_a_provider_that_is_away_go_out_by_themselves_when_it_is_back(
     tmp_path, store
 ):
@@ -193,6 +194,7 @@ async def test_a_full_disk_is_told_and_counted(tmp_path, simulator):
         assert server.end() == 0
 
 
+@pytest.mark.soak  # it waits for half a minute; test_takeover.py has a database that comes back
 async def test_a_database_that_is_away_leaves_metrics_and_health_within_a_second(
     tmp_path, simulator
 ):

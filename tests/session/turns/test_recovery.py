@@ -228,7 +228,12 @@ async def test_a_system_prompt_that_is_too_long_is_named(memory):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "dialect", "heavier"),
-    in_pairs(["auto", "layered", "compact", "full"], ["anthropic", "openai_chat"], [1.3, 1.6]),
+    in_pairs(
+        ["auto", "layered", "compact", "full"],
+        ["anthropic", "openai_chat"],
+        [1.3, 1.6],
+        together=1,
+    ),
 )
 async def test_a_heavier_tokenizer_refuses_once_and_never_again(memory, policy, dialect, heavier):
     """60 turns, the first of which is already nearly too long by our own count."""
