@@ -13,6 +13,8 @@ import pytest
 from trimtab import Context, DialectName
 from trimtab.engine.log.event import Edit, Rewind
 
+pytestmark = pytest.mark.slow
+
 Wire = dict[str, Any]
 MODELS = {
     "anthropic": "claude-sonnet-4-5",

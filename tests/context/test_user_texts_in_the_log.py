@@ -24,6 +24,8 @@ from tests.context.user_texts import (
 from tests.pictures import png, text
 from trimtab import Context
 
+pytestmark = pytest.mark.slow
+
 SAID = rules(50)
 WINDOW = 16_000
 LOST = 7

@@ -30,6 +30,8 @@ from tests.context.user_texts import (
     work,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("Ada", "Ben", "Cleo", "Dan")
 EVENING = 1_772_042_400.0
 """Seconds: six in the evening of 25 February 2026, UTC."""

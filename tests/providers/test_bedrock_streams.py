@@ -19,7 +19,7 @@ from trimtab.testing import MemoryStore
 from trimtab.testing.server import serve_simulated_provider
 from trimtab.testing.server.clouds.aws_event_stream import encode_event, encode_exception
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 NAMES = ("bedrock", "bedrock_converse")
 EVENT_STREAM = "application/vnd.amazon.eventstream"

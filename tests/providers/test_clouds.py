@@ -27,7 +27,7 @@ from trimtab.providers.error_parser import parse_stop_failure
 from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
 from trimtab.testing.server.clouds.aws_event_stream import encode_event
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TOLD = {"limit": 8_192, "input": 9_000, "requested": 500}
 CALL = {"text": "Let me look.", "calls": [{"name": "depth", "arguments": {"place": "pier"}}]}

@@ -8,6 +8,8 @@ from trimtab.replay.billing import list_billed_providers
 from trimtab.replay.results import ReplayStudy, build_study
 from trimtab.replay.runner import ReplaySetup, replay_all
 
+pytestmark = pytest.mark.slow
+
 plots, report = lazy("trimtab.replay.plots"), lazy("trimtab.replay.report")
 PNG = b"\x89PNG\r\n\x1a\n"
 

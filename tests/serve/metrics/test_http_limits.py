@@ -12,6 +12,8 @@ from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
 from trimtab_serve.process.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
 
+pytestmark = pytest.mark.slow
+
 
 class Connection:
     address = "192.0.2.1"

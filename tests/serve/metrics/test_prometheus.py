@@ -32,7 +32,7 @@ from trimtab.session.turn_event_builders import total_edits_by_kind_since
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider, ScriptedReply
 from trimtab_serve.metrics.prometheus import TurnMetrics
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 MODEL = "claude-sonnet-4-5"
 

@@ -37,7 +37,7 @@ from trimtab_serve.service.service import QueueFull
 from trimtab_serve.service.turn import ServedTurn
 from trimtab_serve.testing.memory_queue import MemoryQueue
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 async def test_messages_are_counted_by_tenant_and_by_what_became_of_them(counted):
