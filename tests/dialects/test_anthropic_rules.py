@@ -34,6 +34,7 @@ def request(*messages, **keys):
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
 REMOTE = {"type": "mcp_tool_use", "id": "mcp_1", "name": "f", "server_name": "s", "input": {}}
 MARK = {"cache_control": {"type": "ephemeral"}}
+HOUR_MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -176,6 +177,25 @@ CASES = {
         "messages.1.content.0.cache_control",
         request(user(), assistant(THINKING | MARK, text()), user()),
         request(user(), assistant(THINKING, text() | MARK), user()),
+    ),
+    "a mark of an hour follows one of five minutes": (
+        "messages.0.content.0.cache_control: a ttl='1h' cache_control block must not come after",
+        request(user(text() | HOUR_MARK), tools=[TOOL], system=[text() | MARK]),
+        request(user(text() | MARK), tools=[TOOL | HOUR_MARK], system=[text() | HOUR_MARK]),
+    ),
+    "a mark inside a result comes before that on the result": (
+        "messages.2.content.0.cache_control: a ttl='1h' cache_control block",
+        request(
+            user(), assistant(use()), user(result() | {"content": [text() | MARK]} | HOUR_MARK)
+        ),
+        request(
+            user(), assistant(use()), user(result() | {"content": [text() | HOUR_MARK]} | MARK)
+        ),
+    ),
+    "a mark has an unknown time": (
+        "cache_control.ttl: Input should be '5m' or '1h'",
+        request(user(text() | {"cache_control": {"type": "ephemeral", "ttl": "2h"}})),
+        request(user(text() | {"cache_control": {"type": "ephemeral", "ttl": "5m"}})),
     ),
     "an open tool loop has lost its thinking": (
         "Expected `thinking` or `redacted_thinking`, but found `tool_use`",

@@ -220,6 +220,16 @@ RESPONSES = {
         responses({"role": "user"}),
         responses(USER),
     ),
+    "a user's text has the type of another API": (
+        "Invalid value: 'text' at input[0].content[0].type",
+        responses({"role": "user", "content": [{"type": "text", "text": "x"}]}),
+        responses({"role": "user", "content": [{"type": "input_text", "text": "x"}]}),
+    ),
+    "the model's text has the type of a user's": (
+        "Invalid value: 'input_text' at input[1].content[0].type",
+        responses(USER, {"role": "assistant", "content": [{"type": "input_text", "text": "x"}]}),
+        responses(USER, {"role": "assistant", "content": [{"type": "output_text", "text": "x"}]}),
+    ),
     "a call has no output": (
         "No tool output found for function call c1.",
         responses(USER, item()),

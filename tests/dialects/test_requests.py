@@ -1,8 +1,10 @@
 import copy
+import json
 
 import pytest
 
 from tests.dialects.rounds import prompt, rendered
+from trimtab import Context, check, fit
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.engine.log.message import (
     Media,
@@ -272,6 +274,70 @@ def test_a_mark_before_one_of_an_hour_is_of_an_hour():
     said = anthropic.build_request_kwargs(prompt(anthropic, blocks, marks=(0, 2)))
     controls = [block.get("cache_control") for block in said["messages"][0]["content"]]
     assert controls == [hour, hour, EPHEMERAL]
+
+
+@pytest.mark.parametrize("place", ["system", "tools", "message"])
+def test_an_hour_for_all_marks_includes_the_callers_own(place):
+    own = {"type": "text", "text": "own", "cache_control": EPHEMERAL}
+    context = Context(
+        "claude-sonnet-5-5",
+        cache="1h",
+        system=[own] if place == "system" else "s",
+        tools=[{**TOOL, "cache_control": EPHEMERAL}] if place == "tools" else [],
+    )
+    context.add({"role": "user", "content": [own] if place == "message" else "hi"})
+    context.add({"role": "assistant", "content": "hello"})
+    context.add({"role": "user", "content": "more"})
+    said = context.request()
+    assert check(said) == []
+    assert '"ephemeral"}' not in json.dumps(said)
+
+
+def test_the_callers_mark_of_an_hour_changes_his_marks_before_it():
+    hour = {"type": "ephemeral", "ttl": "1h"}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    messages[0]["content"][0]["cache_control"] = EPHEMERAL
+    context = Context("claude-sonnet-4-5")
+    context.sync(messages)
+    context.request()
+    # The caller moves the mark, and asks for an hour.
+    del messages[0]["content"][0]["cache_control"]
+    moved = {"type": "text", "text": "b", "cache_control": hour}
+    messages += [{"role": "assistant", "content": "x"}, {"role": "user", "content": [moved]}]
+    context.sync(messages)
+    said = context.request()
+    assert check(said) == []
+    assert said["messages"][-1]["content"][0]["cache_control"] == hour
+
+
+def test_texts_of_the_other_apis_become_texts_of_the_responses_api():
+    def said(text):
+        return [{"type": "text", "text": text}]
+
+    picture = {"type": "input_image", "image_url": "https://example.org/a.png"}
+    messages = [
+        {"role": "user", "content": [*said("a"), picture]},
+        {"role": "assistant", "content": [*said("b"), {"type": "refusal", "refusal": "no"}]},
+        {"role": "system", "content": said("c")},
+        {"role": "user", "content": [{"type": "output_text", "text": "d", "annotations": []}]},
+        {"role": "assistant", "content": [{"type": "input_text", "text": "e"}]},
+        {"role": "user", "content": "f"},
+    ]
+    request = fit(messages, model="gpt-5.2", dialect="openai_responses").request
+    assert check(request) == []
+    assert [
+        content
+        if isinstance(content := item["content"], str)
+        else [part["type"] for part in content]
+        for item in request["input"]
+    ] == [
+        ["input_text", "input_image"],
+        ["output_text", "refusal"],
+        ["input_text"],
+        ["input_text"],
+        ["output_text"],
+        "f",
+    ]
 
 
 def test_openai_gets_no_marks_where_the_model_is_not_known_to_take_them():

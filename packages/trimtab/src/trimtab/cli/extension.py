@@ -55,6 +55,6 @@ class CommandExtension(Protocol):
 @cache
 def find_extension() -> CommandExtension | None:
     """Return the installed extension. None if the library is alone."""
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name="serve"):
         return cast("CommandExtension", entry.load())
     return None

@@ -56,9 +56,9 @@ def add_cache_marks(
         left -= max(own, 1)
         hour = hour or _has_hour_ttl(body)
         if not own:
-            # The API refuses a mark of five minutes before one of an hour.
-            ttl = {"ttl": "1h"} if hour else {}
-            bodies[index] = {**body, "cache_control": {"type": "ephemeral", **ttl}}
+            body = {**body, "cache_control": {"type": "ephemeral"}}
+        # The API refuses a mark of five minutes before one of an hour.
+        bodies[index] = _with_hour_ttl(body) if hour else body
     return bodies[len(tools) : head], bodies[: len(tools)], bodies[head:]
 
 
@@ -98,6 +98,15 @@ def _has_hour_ttl(body: Mapping[str, Any]) -> bool:
     if body.get("type") != "tool_result":
         return False
     return any(_has_hour_ttl(inner) for inner in dicts_in_list(body.get("content")))
+
+
+def _with_hour_ttl(body: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(body)
+    if control := dict_or_none(out.get("cache_control")):
+        out["cache_control"] = {**control, "ttl": "1h"}
+    if out.get("type") == "tool_result" and isinstance(out.get("content"), list):
+        out["content"] = [_with_hour_ttl(inner) for inner in dicts_in_list(out["content"])]
+    return out
 
 
 def _without_marks(body: Mapping[str, Any]) -> dict[str, Any]:

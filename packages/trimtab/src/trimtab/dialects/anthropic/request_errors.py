@@ -23,7 +23,6 @@ from trimtab.dialects.json_values import (
     dicts_in_list,
     find_non_object_indexes,
     int_or_zero,
-    list_or_none,
 )
 from trimtab.dialects.parameter_rules import find_anthropic_parameter_errors
 
@@ -375,28 +374,45 @@ def _check_tools(request: _Wire) -> list[str]:
 
 
 def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
-    found: list[str] = []
-    count = 1 if request.get("cache_control") else 0
-    head = [*dicts_in_list(request.get("tools")), *dicts_in_list(request.get("system"))]
-    count += sum(1 for block in head if block.get("cache_control"))
+    """Check the marks in the order in which the API reads them."""
+    blocks = [
+        (f"{key}.{index}", block)
+        for key in ("tools", "system")
+        for index, block in enumerate(dicts_in_list(request.get(key)))
+    ]
     for index, content in enumerate(contents):
         for number, block in enumerate(content):
-            if block.get("cache_control"):
-                count += 1
-                if block.get("type") in THINKING_BLOCK_TYPES:
-                    found.append(
-                        f"messages.{index}.content.{number}.cache_control: "
-                        "thinking blocks cannot carry cache_control"
-                    )
-            if (
-                block.get("type") == "tool_result"
-                and list_or_none(block.get("content")) is not None
-            ):
-                inner = dicts_in_list(block.get("content"))
-                count += sum(1 for each in inner if each.get("cache_control"))
-    if count > MAX_CACHE_MARKS:
+            place = f"messages.{index}.content.{number}"
+            if block.get("type") == "tool_result":
+                inner = enumerate(dicts_in_list(block.get("content")))
+                blocks += ((f"{place}.content.{at}", each) for at, each in inner)
+            blocks.append((place, block))
+    marked = [
+        (f"{place}.cache_control".lstrip("."), block)
+        for place, block in [*blocks, ("", request)]
+        if block.get("cache_control")
+    ]
+    found: list[str] = []
+    last_ttl = "1h"
+    for place, block in marked:
+        if block.get("type") in THINKING_BLOCK_TYPES:
+            found.append(f"{place}: thinking blocks cannot carry cache_control")
+        mark = dict_or_none(block["cache_control"]) or {}
+        ttl = mark.get("ttl") or "5m"
+        if mark.get("type") != "ephemeral":
+            found.append(f"{place}.type: Input should be 'ephemeral'")
+        elif ttl not in ("5m", "1h"):
+            found.append(f"{place}.ttl: Input should be '5m' or '1h'")
+        elif ttl == "1h" and last_ttl == "5m":
+            found.append(
+                f"{place}: a ttl='1h' cache_control block must not come after a ttl='5m' "
+                "cache_control block. Note that blocks are processed in the following order: "
+                "`tools`, `system`, `messages`."
+            )
+        last_ttl = ttl
+    if len(marked) > MAX_CACHE_MARKS:
         found.append(
             f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. Found "
-            f"{count}."
+            f"{len(marked)}."
         )
     return found

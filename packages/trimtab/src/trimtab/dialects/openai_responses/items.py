@@ -129,11 +129,11 @@ def _parse_message_item(item: _Wire) -> list[Part]:
     content = require_valid_content(item, optional=True)
     if isinstance(content, str):
         return [Text(text=content, extra={"item": head, "plain": True})]
-    texts = dicts_in_list(content)
-    if not texts or any(
-        part.get("type") != "output_text" or not isinstance(part.get("text"), str) for part in texts
-    ):
+    texts = [_as_output_text(part) for part in dicts_in_list(content)]
+    if not texts:
         return [OpaqueBlock(data=item)]
+    if any(not _is_text(part, "output_text") for part in texts):
+        return [OpaqueBlock(data={**item, "content": texts})]
     parts: list[Part] = []
     for number, part in enumerate(texts):
         extra: dict[str, Any] = {"part": collect_extra_keys(part, "type", "text") or {}}
@@ -141,6 +141,17 @@ def _parse_message_item(item: _Wire) -> list[Part]:
             extra["item"] = head
         parts.append(Text(text=part["text"], extra=extra))
     return parts
+
+
+def _as_output_text(part: _Wire) -> _Wire:
+    """Return a text of another API, or of a user's message, as one that the model wrote."""
+    if not _is_text(part, "text", "input_text"):
+        return part
+    return {"type": "output_text", "text": part["text"], "annotations": []}
+
+
+def _is_text(part: _Wire, *types: str) -> bool:
+    return part.get("type") in types and isinstance(part.get("text"), str)
 
 
 def parse_result_message(result_item: _Wire) -> Message:

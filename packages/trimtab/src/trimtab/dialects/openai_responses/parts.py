@@ -14,7 +14,8 @@ from trimtab.engine.tokens.pictures import read_picture_detail
 def parse_responses_part(part: Mapping[str, Any]) -> Text | Media | OpaqueBlock:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
-        held = ("type", "text") if kind == "input_text" else ("text",)
+        # Text of another API is sent as this one's, and the keys beside it are unknown here.
+        held = ("type", "text") if kind == "input_text" else part
         return Text(text=part["text"], extra=collect_extra_keys(part, *held))
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return _media_from_url("image", part, "image_url")

@@ -82,7 +82,7 @@ def _check_item_shape(item: _Wire, location: str) -> list[str]:
             return [f"{location}.role: {item['role']!r} is not one of {', '.join(_ROLES)}"]
         if not isinstance(item.get("content"), str | list):
             return [f"{location}.content: expected a string or a list"]
-        return []
+        return _check_text_types(item, location)
     kind = item.get("type")
     if kind in CALL_ITEM_TYPES:
         return _check_call(item, location)
@@ -90,6 +90,16 @@ def _check_item_shape(item: _Wire, location: str) -> list[str]:
     if kind in TEXT_RESULT_ITEM_TYPES and not isinstance(output, str | list):
         return [f"{location}.output: expected a string or a list"]
     return []
+
+
+def _check_text_types(item: _Wire, location: str) -> list[str]:
+    right = "output_text" if item["role"] == "assistant" else "input_text"
+    return [
+        f"Invalid value: '{part['type']}' at {location}.content[{index}].type. A text in a message "
+        f"of this role must be '{right}'."
+        for index, part in enumerate(dicts_in_list(item["content"]))
+        if part.get("type") in ("text", "input_text", "output_text") and part["type"] != right
+    ]
 
 
 def _check_call(item: _Wire, location: str) -> list[str]:

@@ -11,7 +11,7 @@ from trimtab.dialects.anthropic.model_features import parse_claude_version
 from trimtab.models.catalog import ModelInfo, find_model_info
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
-from trimtab.testing.request_counter import list_array_objects, read_cache_ttl
+from trimtab.testing.request_counter import list_array_objects
 from trimtab.testing.server.known_parameter_names import (
     ANTHROPIC_BLOCK_TYPES,
     ANTHROPIC_COUNT_PARAMETERS,
@@ -57,7 +57,6 @@ def validate_anthropic_request(
     if (wrong := find_pairing_error(request, "anthropic")) is not None:
         raise refused(f"messages: {wrong}")
     _examine_thinking(request, options)
-    _examine_marks(request)
     if (media := find_media_error(request, "anthropic")) is not None:
         raise refused(media.message)
     if options.forbidden and options.forbidden in json.dumps(request["messages"]):
@@ -154,31 +153,6 @@ def find_signature_to_chain_from(request: JsonObject) -> str:
         return ""
     found = [block for _, _, block in iterate_thinking_blocks(request)]
     return read_thinking_and_signature(found[-1])[1] if found else ""
-
-
-def _examine_marks(request: JsonObject) -> None:
-    """Check the order and the form of cache marks. The dialect checks their number."""
-    blocks = [*list_array_objects(request.get("tools")), *list_array_objects(request.get("system"))]
-    for message in request["messages"]:
-        for block in list_array_objects(message.get("content")):
-            blocks += [*list_array_objects(block.get("content")), block]
-    short = False
-    for block in [*blocks, request]:
-        control = block.get("cache_control")
-        if not control:
-            continue
-        if control.get("type") != "ephemeral":
-            raise refused("cache_control.type: Input should be 'ephemeral'")
-        mark = read_cache_ttl(block)
-        if mark not in ("5m", "1h"):
-            raise refused("cache_control.ttl: Input should be '5m' or '1h'")
-        if mark == "1h" and short:
-            raise refused(
-                "cache_control: a ttl='1h' cache_control block must not come after a ttl='5m' "
-                "cache_control block. Note that blocks are processed in the following order: "
-                "`tools`, `system`, `messages`."
-            )
-        short = short or mark == "5m"
 
 
 def compute_anthropic_limit_or_refuse(
