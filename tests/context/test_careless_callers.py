@@ -5,7 +5,8 @@ from typing import cast
 
 import pytest
 
-from trimtab import Context, ModelInfoValues, check, fit
+from trimtab import Context, Message, ModelInfoValues, ToolCall, check, fit
+from trimtab.engine.log.message import Text, ToolResult
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 CALLS = {
@@ -348,3 +349,47 @@ def test_a_result_of_a_call_is_not_told_not_even_if_it_is_late_or_comes_twice(ca
     context.add(result_of("a"))
     context.add(result_of("a"))
     assert [line for line in caplog.messages if "tool result" in line] == []
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (ToolCall(id="a", name="t", arguments={"a": 1}), r"parts\[0\].arguments is {'a': 1}; "),  # pyright: ignore[reportArgumentType]
+        (ToolCall(id=7, name="t", arguments="{}"), r"parts\[0\].id is 7; it must be a text"),  # pyright: ignore[reportArgumentType]
+        (Text(text=None), r"parts\[0\].text is None; it must be a text"),  # pyright: ignore[reportArgumentType]
+        (
+            ToolResult(call_id="a", content=(Text(text=1),)),  # pyright: ignore[reportArgumentType]
+            r"parts\[0\].content\[0\].text is 1; it must be a text",
+        ),
+    ],
+)
+def test_a_part_that_is_no_text_is_refused_when_it_is_added(part, words):
+    context = Context("gpt-4o")
+    with pytest.raises(TypeError, match=words):
+        context.add(Message(role="assistant", parts=(part,)))
+    assert not context.window.entries
+
+
+def test_calls_that_are_no_list_are_refused_when_they_are_added():
+    context = Context("gpt-4o")
+    with pytest.raises(ValueError, match="tool_calls of the assistant message is dict"):
+        context.add({"role": "assistant", "content": "x", "tool_calls": {}})
+
+
+def test_an_empty_list_of_parts_is_sent_as_a_text():
+    context = Context("gpt-4o")
+    context.add({"role": "user", "content": []})
+    request = context.request()
+    assert check(request) == []
+    assert isinstance(request["messages"][0]["content"], str)
+
+
+def test_another_servers_names_of_tools_pass_the_check():
+    context = Context("deepseek-chat")
+    call = {"id": "c", "type": "function", "function": {"name": "mcp.read/x", "arguments": "{}"}}
+    context.add({"role": "user", "content": "go"})
+    context.add({"role": "assistant", "content": None, "tool_calls": [call]})
+    context.add({"role": "tool", "tool_call_id": "c", "content": "done"})
+    request = context.request()
+    assert request["messages"][1]["tool_calls"] == [call]
+    assert check(request) == []

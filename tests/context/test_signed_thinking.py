@@ -134,3 +134,20 @@ def test_what_was_thought_stays_with_its_family_when_other_parts_are_erased():
     assert "7 times 13" in str(context.request())
     context.configure(model="qwen/qwen3-coder", dialect="openai_chat")
     assert "7 times 13" not in str(context.request())
+
+
+@pytest.mark.parametrize(
+    "cut_off",
+    [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "thinking", "thinking": "hm"},
+    ],
+)
+def test_a_reply_that_was_cut_off_while_thinking_is_sent_without_it(cut_off):
+    context = Context("claude-sonnet-4-5")
+    context.add({"role": "user", "content": "go"})
+    context.add({"role": "assistant", "content": [cut_off]})
+    context.add({"role": "user", "content": "more"})
+    request = context.request()
+    assert check(request) == []
+    assert [block["type"] for block in request["messages"][1]["content"]] == ["text"]

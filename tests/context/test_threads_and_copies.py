@@ -46,6 +46,8 @@ def test_a_second_thread_is_refused_in_words_and_changes_nothing():
             "fail": lambda: context.fail("timeout"),
             "pin": lambda: context.pin("m2"),
             "undo": context.undo,
+            "view": context.view,
+            "pending_summary": context.pending_summary,
         }
         for name, verb in verbs.items():
             with pytest.raises(ContextInUse, match=rf"^{name}\(\) was called while another thread"):

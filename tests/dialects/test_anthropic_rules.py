@@ -197,6 +197,21 @@ CASES = {
         request(user(text() | {"cache_control": {"type": "ephemeral", "ttl": "2h"}})),
         request(user(text() | {"cache_control": {"type": "ephemeral", "ttl": "5m"}})),
     ),
+    "thinking has no signature": (
+        "messages.1.content.0.thinking.signature: Field required",
+        request(
+            user(),
+            assistant({"type": "thinking", "thinking": "hm"}, text()),
+            user(),
+            model="claude-sonnet-4-5",
+        ),
+        request(user(), assistant(THINKING, text()), user(), model="claude-sonnet-4-5"),
+    ),
+    "a reply ends in thinking": (
+        "messages.1: The final block in an assistant message cannot be `thinking`.",
+        request(user(), assistant(THINKING), user(), model="claude-sonnet-4-5"),
+        request(user(), assistant(THINKING, text()), user(), model="claude-sonnet-4-5"),
+    ),
     "an open tool loop has lost its thinking": (
         "Expected `thinking` or `redacted_thinking`, but found `tool_use`",
         request(user(), assistant(use()), user(result()), **ENABLED),

@@ -150,15 +150,20 @@ CHAT = {
         chat({"role": "system", "content": None}, USER),
         chat({"role": "system", "content": "x"}, USER),
     ),
+    "a user's content is an empty list": (
+        "messages[0].content: expected a string or a list that is not empty",
+        chat({"role": "user", "content": []}),
+        chat({"role": "user", "content": [{"type": "text", "text": "hi"}]}),
+    ),
     "a call's name has other letters": (
         "Invalid 'messages[1].tool_calls[0].function.name': string does not match pattern.",
-        chat(USER, calls_named("a.b"), answer()),
-        chat(USER, calls_named("a_B-9"), answer()),
+        chat(USER, calls_named("a.b"), answer(), model="gpt-4o"),
+        chat(USER, calls_named("a_B-9"), answer(), model="gpt-4o"),
     ),
     "a call's name is too long": (
         "Invalid 'messages[1].tool_calls[0].function.name': string too long.",
-        chat(USER, calls_named("f" * 65), answer()),
-        chat(USER, calls_named("f" * 64), answer()),
+        chat(USER, calls_named("f" * 65), answer(), model="gpt-4o"),
+        chat(USER, calls_named("f" * 64), answer(), model="gpt-4o"),
     ),
     "a call's id is too long": (
         "Invalid 'messages[1].tool_calls[0].id': string too long.",

@@ -420,3 +420,18 @@ def test_retirements_are_those_of_the_name_or_of_the_model_it_is_a_form_of():
 def test_every_entry_is_listed_once_under_its_maker():
     listed = [info.name for infos in list_model_infos().values() for info in infos]
     assert len(listed) == len(set(listed)) == len(KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("output_param", 0, "output_param is 0; it must be a text"),
+        ("output_param", "", "output_param is empty"),
+        ("picture_rule", 5, "picture_rule is 5; it must be a text"),
+        ("max_output", 1.5, "max_output is 1.5; it must be a whole number"),
+        ("context_window", 10**400, "context_window is too large"),
+    ],
+)
+def test_a_value_that_no_request_could_have_is_refused_at_once(field, value, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        resolve_model_info("gpt-4o", {field: value})

@@ -222,6 +222,17 @@ def test_pinned_pictures_that_no_request_can_hold_are_named():
         context.request()
 
 
+def test_pinned_pictures_that_are_too_large_among_so_many_are_named():
+    context = begin(policy="full")
+    for number in range(20):
+        context.pin(add_screenshot(context, number, picture(2_500)).partition(".")[0])
+        assert len(images(context.request())) == number + 1
+    context.pin(add_screenshot(context, 20, picture(2_500)).partition(".")[0])
+    with pytest.raises(CannotFit, match=r"21 pictures, but the limit is 20") as raised:
+        context.request()
+    assert raised.value.unit == "pictures"
+
+
 def test_asking_again_hides_nothing_more():
     context = begin(policy="full", limits={"max_request_bytes": 1_000_000})
     for number in range(10):

@@ -303,7 +303,7 @@ DECISIONS_PER_WINDOW = 64
 VerbT = TypeVar("VerbT", bound=Callable[..., Any])
 
 
-def _changes_context(verb: VerbT) -> VerbT:
+def _in_one_thread(verb: VerbT) -> VerbT:
     """Let one thread at a time run the method, and report the edits that it recorded at its end."""
 
     @wraps(verb)
@@ -333,7 +333,8 @@ class Context(Generic[DialectT_co]):
     A context does no I/O, keeps everything in memory and is for one thread at a time. A *handle*
     names a message (`m12`), a part of a message (`m12.0`) or a range of messages (`m3-m50`).
 
-    Methods that change a context raise `ContextInUse` if another thread is changing it.
+    Methods that change a context, `view` and `pending_summary` raise `ContextInUse` if another
+    thread is changing it.
 
     Example:
         One exchange with Anthropic's SDK::
@@ -555,7 +556,7 @@ class Context(Generic[DialectT_co]):
         """Return the log as lines of JSON, one event a line. `load` reads them."""
         return [dump_event_line(event) for event in self.events]
 
-    @_changes_context
+    @_in_one_thread
     def add(self, item: Any, *, key: str | None = None) -> str:
         """Add a message to the conversation.
 
@@ -597,7 +598,7 @@ class Context(Generic[DialectT_co]):
         log_result_of_unknown_call(window, message)
         return self._add_message(message, key=key, reply=reply)
 
-    @_changes_context
+    @_in_one_thread
     def fail(
         self,
         kind: str,
@@ -678,7 +679,7 @@ class Context(Generic[DialectT_co]):
         gathering = dialect.create_reply_accumulator()
         return ReplyRecordingStream(stream, gathering, to_plain_dict, add_reply)
 
-    @_changes_context
+    @_in_one_thread
     def sync(
         self,
         messages: Sequence[WireObject],
@@ -761,7 +762,7 @@ class Context(Generic[DialectT_co]):
         for body in edits.restore(self.window, self.budget()):
             self._append(body)
 
-    @_changes_context
+    @_in_one_thread
     def _replay(self, messages: Sequence[Message], *, decides: bool = True) -> None:
         """Add messages from elsewhere, and before each reply the call that it answers.
 
@@ -806,7 +807,7 @@ class Context(Generic[DialectT_co]):
     ) -> MessagesStreamRequest: ...
     @overload
     def request(self, *, stream: bool, volatile: str | None = ...) -> dict[str, Any]: ...
-    @_changes_context
+    @_in_one_thread
     def request(self, *, stream: bool = False, volatile: str | None = None) -> Any:
         """Return the next request, as keyword arguments for the model's SDK.
 
@@ -937,7 +938,7 @@ class Context(Generic[DialectT_co]):
         """
         return rebuild_request_from_events(self.events, seq, self.window.counters_by_name)
 
-    @_changes_context
+    @_in_one_thread
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """Return what the next call would send and cost, without changing anything.
 
@@ -962,6 +963,7 @@ class Context(Generic[DialectT_co]):
             twin.window, request, twin.report(volatile), edits, at=self._clock()
         )
 
+    @_in_one_thread
     def view(self) -> list[ShownMessage]:
         """List the messages that the last `request()` shows.
 
@@ -1077,7 +1079,7 @@ class Context(Generic[DialectT_co]):
         decided = next((event for event in known if event.seq == reason.event), None)
         return add_event_time_and_reason(reason, decided)
 
-    @_changes_context
+    @_in_one_thread
     def answer(self, call: ToolCall | WireObject) -> str:
         """Answer the model's call of a recall tool and add the result.
 
@@ -1103,6 +1105,7 @@ class Context(Generic[DialectT_co]):
             self.reveal(parse_recall_arguments(asked)["handle"])
         return result.results[0].text
 
+    @_in_one_thread
     def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """Return which messages should be summarised now, or None.
 
@@ -1117,7 +1120,7 @@ class Context(Generic[DialectT_co]):
             self.window, self._run_policy(self.budget()), take_extractive_span=forced
         )
 
-    @_changes_context
+    @_in_one_thread
     def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
         """Replace the messages that `pending_summary` returned by a summary.
 
@@ -1149,7 +1152,7 @@ class Context(Generic[DialectT_co]):
             return ()
         return list_result_summary_requests(self.window, self._run_policy(self.budget()), knobs)
 
-    @_changes_context
+    @_in_one_thread
     def add_result_summary(
         self, request: ResultSummaryRequest, text: str, *, written_by: str = ""
     ) -> None:
@@ -1168,7 +1171,7 @@ class Context(Generic[DialectT_co]):
         ):
             self._append(edit)
 
-    @_changes_context
+    @_in_one_thread
     def reveal(self, handle: str) -> None:
         """Show hidden content again, with its calls or results, until the model has replied.
 
@@ -1190,7 +1193,7 @@ class Context(Generic[DialectT_co]):
             )
         )
 
-    @_changes_context
+    @_in_one_thread
     def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages visible whatever the policy decides, or stop doing so.
 
@@ -1205,7 +1208,7 @@ class Context(Generic[DialectT_co]):
         named = require_known_handle(self.window, handle)
         self._append(Pin(first=named.first_seq, last=named.last_seq, pinned=pinned))
 
-    @_changes_context
+    @_in_one_thread
     def erase(self, handle: str, *, reason: str = "") -> None:
         """Destroy the content of a message or a part, here and in everything made from it.
 
@@ -1233,7 +1236,7 @@ class Context(Generic[DialectT_co]):
         self._known_history, self._streamed_reply = KnownHistory(), None
         self._renderer, self._decision, self._decided = None, Decision(), -1
 
-    @_changes_context
+    @_in_one_thread
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
@@ -1270,7 +1273,7 @@ class Context(Generic[DialectT_co]):
             log_changed_settings(kept, settings)
             self._apply([self._build_event(settings, at=at)])
 
-    @_changes_context
+    @_in_one_thread
     def rewind(self, to: int | str) -> None:
         """Return to an earlier point. Everything after it is undone.
 
@@ -1286,7 +1289,7 @@ class Context(Generic[DialectT_co]):
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
         self._append(Rewind(to=position))
 
-    @_changes_context
+    @_in_one_thread
     def compact(self) -> tuple[Edit, ...]:
         """Make the context smaller now, whatever its policy is.
 
@@ -1301,7 +1304,7 @@ class Context(Generic[DialectT_co]):
             self._append(edit)
         return edits
 
-    @_changes_context
+    @_in_one_thread
     def undo(self) -> UndoOutcome | None:
         """Remove the user's newest message and everything after it.
 
@@ -1321,7 +1324,7 @@ class Context(Generic[DialectT_co]):
             text=user.message.text,
         )
 
-    @_changes_context
+    @_in_one_thread
     def fork(self, *, parent_name: str = "", at: int | None = None) -> Self:
         """Create a new context with the same past up to a position.
 

@@ -175,9 +175,20 @@ def convert_media_or_refuse(message: Message, *, dialect: str, model: str) -> Me
 
 def copy_message(message: Message) -> Message:
     """Copy a message that was made by hand; raise if JSON cannot express it."""
-    message_json = message_to_json(message)
-    plain = to_plain_dict(message_json)
+    plain = to_plain_dict(message_to_json(message))
+    for index, part in enumerate(plain["parts"]):
+        _require_texts(part, f"parts[{index}]")
     return message_from_json(plain)
+
+
+def _require_texts(part: Mapping[str, Any], location: str) -> None:
+    for key in ("text", "call", "name", "arguments", "result"):
+        if not isinstance(part.get(key, ""), str):
+            right = "a text of JSON" if key == "arguments" else "a text"
+            field = {"call": "id", "result": "call_id"}.get(key, key)
+            raise TypeError(describe_wrong_value(f"{location}.{field}", part[key], right))
+    for index, inner in enumerate(part.get("content", ())):
+        _require_texts(inner, f"{location}.content[{index}]")
 
 
 def to_plain_dict(value: Any) -> dict[str, Any]:

@@ -85,8 +85,12 @@ def _is_part(value: Any) -> bool:
 
 
 def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the objects under the key of a call or a model's block; empty if it is not a list."""
-    found = list_or_none(wire.get(key)) or []
+    """Return the objects under the key of a call or a model's block."""
+    found = list_or_none(value := wire.get(key)) or []
+    if value is not None and not isinstance(value, list):
+        raise ValueError(
+            f"{key} of the assistant message is {type(value).__name__}; it must be a list"
+        )
     for number, each in enumerate(found):
         if not isinstance(each, Mapping):
             raise ValueError(  # noqa: TRY004 - of JSON

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal, TypedDict, get_args
 
+from trimtab.engine.text.arguments import check_token_count
 from trimtab.engine.tokens.cost import (
     CATALOG_PRICE_KEYS,
     HOUR_CACHE_WRITE_PRICE,
@@ -201,6 +202,7 @@ _TEXT_FIELDS = (
     *("name", "tokenizer", "dialect", "output_param"),
     *("cache_style", "cache_marks", "picture_rule", "base_model"),
 )
+_TOKEN_FIELDS = ("context_window", "input_limit", "max_output")
 _OPTIONAL_FIELDS = tuple(field.name for field in fields(ModelInfo) if field.default is None)
 """Fields that may be None."""
 
@@ -401,9 +403,6 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
     if "context_window" in overrides and "input_limit" not in overrides:
         # A user who names one number means it: the catalog's other one must not undercut it.
         changed = replace(changed, input_limit=changed.context_window)
-    for name in ("context_window", "input_limit", "max_output"):
-        if getattr(changed, name) <= 0:
-            raise ValueError(f"{name} is {getattr(changed, name)}; it must be above 0")
     return replace(
         changed,
         input_limit=min(changed.input_limit, changed.context_window),
@@ -434,13 +433,17 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
             f"unknown tokenizer {family!r}; choose one of {', '.join(WEIGHTS_BY_FAMILY)}"
         )
     for name, value in overrides.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (
-            name not in (*_TEXT_FIELDS, "price_changes")
-            and not number
-            and (value is not None or name not in _OPTIONAL_FIELDS)
-        ):
+        if name == "price_changes" or (value is None and name in _OPTIONAL_FIELDS):
+            continue
+        if name in _TEXT_FIELDS:
+            if not isinstance(value, str):
+                raise TypeError(f"{name} is {value!r}; it must be a text")
+        elif not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}; it must be a number")
+        elif name in _TOKEN_FIELDS:
+            check_token_count(name, value)
+    if not overrides.get("output_param", "max_tokens"):
+        raise ValueError("output_param is empty; it must be the name of a parameter")
 
 
 def _parse_price_changes(given: Iterable[Any]) -> tuple[PriceChange, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trimtab.dialects.anthropic.blocks import (
+    THINKING_BLOCK_TYPES,
     parse_anthropic_block,
     render_anthropic_block,
     serialize_anthropic_block,
@@ -14,6 +16,7 @@ from trimtab.dialects.anthropic.cache_marks import add_cache_marks
 from trimtab.dialects.anthropic.model_features import (
     accepts_inline_system_messages,
     adapt_thinking_to_model,
+    parse_claude_version,
 )
 from trimtab.dialects.anthropic.reply_accumulator import (
     create_reply_accumulator as create_reply_accumulator,
@@ -25,7 +28,11 @@ from trimtab.dialects.anthropic.reply_usage import (
     read_anthropic_edits,
 )
 from trimtab.dialects.anthropic.request_errors import find_request_errors as find_request_errors
-from trimtab.dialects.anthropic.request_errors import is_clear_thinking_edit, may_enable_thinking
+from trimtab.dialects.anthropic.request_errors import (
+    is_clear_thinking_edit,
+    is_unsigned_thinking,
+    may_enable_thinking,
+)
 from trimtab.dialects.base import ModelReply, WireObject
 from trimtab.dialects.foreign_parameters import drop_foreign_parameters
 from trimtab.dialects.json_values import (
@@ -161,6 +168,7 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
     said: list[PromptBlock] = []
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
+    is_claude = parse_claude_version(model) is not None
     for message in round_messages:
         own = message.origin == name
         role = "user" if message.role == "tool" else message.role
@@ -170,13 +178,18 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
         for part in message.parts:
             body = render_anthropic_block(part, own)
-            if body is None:
+            if body is None or (is_claude and is_unsigned_thinking(body)):
                 continue
             empty = False
             is_result = isinstance(part, ToolResult)
             (results if is_result else target).append(PromptBlock(role=role, body=body))
         if empty:
             target.append(PromptBlock(role=role, body={"type": "text", "text": EMPTY_MESSAGE_TEXT}))
+    while is_claude and said and said[-1].body.get("type") in THINKING_BLOCK_TYPES:
+        # A reply that was cut off while the model was thinking. Claude accepts no such end.
+        end = said.pop()
+        if not said:
+            said = [replace(end, body={"type": "text", "text": EMPTY_MESSAGE_TEXT})]
     if results and any(block.role == "assistant" for block in results):
         results = [PromptBlock(role="user", body=block.body) for block in results]
     return said + results + others

@@ -50,6 +50,8 @@ def find_request_errors(request: _Wire) -> list[str]:
     found += _check_call_result_pairs(messages, contents)
     found += _check_prefill(request, messages, contents)
     found += _check_open_loop_thinking(request, messages, contents)
+    if parse_claude_version(str(request.get("model"))) is not None:
+        found += _check_thinking_blocks(messages, contents)
     found += _check_tools(request)
     return found + _check_cache_marks(request, contents)
 
@@ -371,6 +373,29 @@ def _check_tools(request: _Wire) -> list[str]:
                 found.append(f"tools.{index}.name: tool names must be unique: {name}")
             seen.add(str(name))
     return found
+
+
+def _check_thinking_blocks(
+    messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
+) -> list[str]:
+    found = [
+        f"messages.{index}.content.{number}.thinking.signature: Field required"
+        for index, content in enumerate(contents)
+        for number, block in enumerate(content)
+        if is_unsigned_thinking(block)
+    ]
+    return found + [
+        f"messages.{index}: The final block in an assistant message cannot be `thinking`."
+        for index, content in enumerate(contents)
+        if messages[index].get("role") == "assistant"
+        and content
+        and content[-1].get("type") in THINKING_BLOCK_TYPES
+    ]
+
+
+def is_unsigned_thinking(block: _Wire) -> bool:
+    """Whether it is thinking without the signature that Claude requires."""
+    return block.get("type") == "thinking" and not block.get("signature")
 
 
 def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:

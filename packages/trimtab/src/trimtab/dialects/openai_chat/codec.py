@@ -331,7 +331,8 @@ def _render_assistant(message: Message, is_native: bool) -> dict[str, Any]:
 def _render_other(message: Message, is_native: bool) -> dict[str, Any] | None:
     """Return the rest of a message besides results; None if there is nothing else."""
     if is_native and message.role != "tool":
-        return _serialize_message(message, [])
+        wire = _serialize_message(message, [])
+        return wire if wire.get("content") != [] else {**wire, "content": EMPTY_MESSAGE_TEXT}
     content = _content_parts(message)
     if not content and message.results:
         return None

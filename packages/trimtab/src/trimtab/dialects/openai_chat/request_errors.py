@@ -48,15 +48,16 @@ def _check_message(message: _Wire, location: str) -> list[str]:
         return _check_assistant(message, location)
     if role not in _ROLES:
         return [f"{location}.role: {role!r} is not one of {', '.join(_ROLES)}"]
-    if role in _ROLES_WITH_CONTENT and not isinstance(message.get("content"), str | list):
-        return [f"{location}.content: expected a string or a list"]
+    content = message.get("content")
+    if role in _ROLES_WITH_CONTENT and (not isinstance(content, str | list) or content == []):
+        return [f"{location}.content: expected a string or a list that is not empty"]
     return []
 
 
 def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
     """Check rules of OpenAI's own models.
 
-    Other servers accept `thinking` or nulls, and make longer ids.
+    Other servers accept `thinking` or nulls, make longer ids, and have tools with other names.
     """
     if not is_openai_model(str(request.get("model"))):
         return []
@@ -69,12 +70,16 @@ def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[
             for key, kind in _NON_NULL_KEYS.items()
             if key in message and message[key] is None
         )
-        if is_served_by_openai(str(request.get("model"))):
+        served = is_served_by_openai(str(request.get("model")))
+        if served:
             thoughts = (key for key in REASONING_KEYS if key in message)
             found += (f"messages[{index}].{key}: this API has no such field" for key in thoughts)
         for number, call in enumerate(dicts_in_list(message.get("tool_calls"))):
-            where = f"messages[{index}].tool_calls[{number}].id"
-            found += find_max_length_errors(call.get("id"), MAX_CALL_ID_CHARS, where)
+            where = f"messages[{index}].tool_calls[{number}]"
+            found += find_max_length_errors(call.get("id"), MAX_CALL_ID_CHARS, f"{where}.id")
+            kind = "custom" if call.get("type") == "custom" else "function"
+            if served and (name := (dict_or_none(call.get(kind)) or {}).get("name")):
+                found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"{where}.{kind}.name")
     return found
 
 
@@ -101,8 +106,6 @@ def _check_call(call: _Wire, location: str) -> list[str]:
         found.append(f"{location}.{kind}.{key}: expected a string")
     if not body.get("name"):
         found.append(f"{location}.{kind}.name: a name is required")
-    else:
-        found += find_name_errors(body["name"], MAX_TOOL_NAME_CHARS, f"{location}.{kind}.name")
     if not call.get("id"):
         found.append(f"{location}.id: an id is required")
     return found

@@ -17,7 +17,7 @@ from trimtab.engine.policy.hiding import (
     list_active_round_results,
     list_newest_user_text_parts,
 )
-from trimtab.engine.policy.media import hide_media_over_limits, list_pinned_over_limits
+from trimtab.engine.policy.media import find_pictures_over_limits, hide_media_over_limits
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.window.structure import Entry, Group
 from trimtab.engine.window.window import Window
@@ -154,9 +154,9 @@ def _start_plan(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
     """Start a plan with a policy's edits, and hide pictures that no request may contain."""
     plan = _plan_with_edits(window, budget, edits)
     hide_media_over_limits(plan)
-    if pinned := list_pinned_over_limits(plan):
-        most = budget.request_limits.max_pictures
-        raise CannotFit(most, sum(pinned.values()), pinned, unit="pictures")
+    if (too_many := find_pictures_over_limits(plan)) is not None:
+        allowed, pinned = too_many
+        raise CannotFit(allowed, sum(pinned.values()), pinned, unit="pictures")
     return plan
 
 

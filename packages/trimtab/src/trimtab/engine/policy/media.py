@@ -58,13 +58,18 @@ def hide_media_over_limits(plan: Plan) -> None:
     _hide_over_bytes(plan, limits)
 
 
-def list_pinned_over_limits(plan: Plan) -> dict[str, int]:
-    """Return the pictures of pinned messages, by name, if they alone exceed the provider's
-    limit."""
+def find_pictures_over_limits(plan: Plan) -> tuple[int, dict[str, int]] | None:
+    """Return how many pictures are allowed, and those that are shown, by name. None if all may be.
+
+    They are pinned: all others were hidden.
+    """
     shown, limits = _list_shown(plan), plan.budget.request_limits
-    if limits.max_pictures and _count_pictures(shown) > limits.max_pictures:
-        return {f"pinned pictures of m{s.entry.seq}": s.size.pictures for s in shown}
-    return {}
+    allowed = limits.max_pictures
+    if any(each.size.longest_side_px > limits.max_side_of_many_px for each in shown):
+        allowed = min(allowed or limits.many_pictures, limits.many_pictures or allowed)
+    if not allowed or _count_pictures(shown) <= allowed:
+        return None
+    return allowed, {f"pinned pictures of m{s.entry.seq}": s.size.pictures for s in shown}
 
 
 def _hide_unsendable(plan: Plan, limits: RequestLimits) -> None:
