@@ -26,6 +26,45 @@ def test_an_address_is_a_database_and_all_else_a_folder(place, database):
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://u:hunter2@db.example/x",
+        "jdbc:postgresql://u:hunter2@db.example/x",
+        "POSTGRESQL://u:hunter2@db.example/x",
+        " postgresql://u:hunter2@db.example/x",
+        "mysql://u:hunter2@db.example/x",
+        "rediss://:hunter2@cache:6379/0",
+        "sqlite:///hunter2.db",
+        "s3://hunter2",
+        "file:///var/hunter2",
+    ],
+)
+async def test_an_address_of_something_else_is_refused_and_makes_no_folder(
+    address, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match="postgresql://user@host/name or host=… dbname=…"
+    ) as raised:
+        await open_store(address)
+    assert "a folder" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+    asks_for_postgres = "postgres" in address.lower()
+    assert ("write postgresql:// instead" in str(raised.value)) is asks_for_postgres
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["C:", "C:\\chats", "C://chats", "chats:2027", "a:b/c", "./x://y"])
+async def test_a_folder_with_a_colon_in_its_name_is_a_folder(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = await open_store(name)
+    await store.close()
+    assert isinstance(store, FileStore)
+
+
+@pytest.mark.anyio
 async def test_a_folder_that_is_not_there_is_made_when_something_is_kept(tmp_path):
     store = await open_store(str(tmp_path / "new"))
     try:

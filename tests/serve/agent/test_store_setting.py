@@ -67,6 +67,10 @@ def test_what_is_wrong_elsewhere_is_not_in_the_way(text, folder):
         ("session: {store: '${URL}'}\n", "session.store refers to ${URL}, which is not set"),
         ("session: {store: 7}\n", "line 1, column 18: session.store must be a text: a folder, or"),
         ("session:\n  store: a\n  store: b\n", "session.store is set twice"),
+        (
+            "session: {store: 'mysql://me:hush@db/x'}\n",
+            "line 1, column 18: session.store: the store's address begins with 'mysql://'; a store",
+        ),
         ("session: {store: kept\n", "a `{` is not closed, or a comma is missing"),
     ],
 )
@@ -74,6 +78,7 @@ def test_a_store_that_cannot_be_read_says_why(text, said, folder):
     with pytest.raises(AgentFileError) as raised:
         place(text)
     assert said in str(raised.value)
+    assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,18 @@ def test_a_database_that_is_down_is_said_without_its_password(agent):
     assert "hush" not in json.dumps(checks)
 
 
+def test_an_address_that_is_no_store_is_said_without_its_password(tmp_path):
+    url = "postgresql+psycopg://ship:hush@db.example/ships"
+    (tmp_path / "agent.yaml").write_text(
+        "model: {name: gpt-4o}\nsession: {store: '${DATABASE_URL}'}\n", encoding="utf-8"
+    )
+    done = trimtab("doctor", "--offline", cwd=tmp_path, DATABASE_URL=url)
+    assert done.code == 1
+    assert "write postgresql:// instead" in " ".join(done.out.split())
+    assert "hush" not in done.out
+    assert [path.name for path in tmp_path.iterdir()] == ["agent.yaml"]
+
+
 def test_each_tool_is_made_ready_and_measured(agent, tmp_path):
     (tmp_path / "own.py").write_text(
         'def add(a: int, b: int) -> int:\n    """Add two numbers."""\n    return a + b\n',

@@ -19,11 +19,29 @@ others."""
 
 _PASSWORD_IN_ADDRESS = re.compile(r":[^/@]+@|password\s*=")
 _DATABASE_ADDRESS = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
+_SCHEME = re.compile(r"\s*[a-z][\w+.:-]+://", re.IGNORECASE)
+"""The beginning of a URL. With one letter before the colon it is a drive of Windows."""
 
 
 def is_database_address(location: str) -> bool:
     """Whether a location is the address of a database: a URI, or `host=… dbname=…`."""
     return _DATABASE_ADDRESS.match(location) is not None
+
+
+def check_store_location(location: str) -> None:
+    """Raise `ValueError` if a location is a URL of something that is not a store.
+
+    As a folder it would work, and only the next machine would show that the sessions are elsewhere.
+    """
+    if is_database_address(location) or (begin := _SCHEME.match(location)) is None:
+        return
+    scheme = begin[0]
+    hint = "; write postgresql:// instead" if "postgres" in scheme.lower() else ""
+    # The rest of the address is not quoted: it may contain a password.
+    raise ValueError(
+        f"the store's address begins with {scheme!r}{hint}; a store is a folder, or a PostgreSQL "
+        "database: postgresql://user@host/name or host=… dbname=…"
+    )
 
 
 def contains_database_password(location: str) -> bool:
@@ -43,7 +61,9 @@ async def open_store(
 
     Raises:
         StoreUnavailable: There is no such folder, or the database cannot be reached.
+        ValueError: The location is a URL, but not that of a PostgreSQL database.
     """
+    check_store_location(location)
     if not is_database_address(location):
         _check_folder(Path(location), allow_new=allow_new_folder)
         return FileStore(location)

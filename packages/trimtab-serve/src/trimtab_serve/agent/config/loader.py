@@ -32,7 +32,7 @@ from trimtab_serve.agent.config.schema import (
     resolve_schema,
 )
 from trimtab_serve.agent.config.spec import AgentSpec, ContextLimitsSpec, McpToolSpec
-from trimtab_serve.agent.config.store_location import resolve_store_location
+from trimtab_serve.agent.config.store_location import explain_invalid_store, resolve_store_location
 from trimtab_serve.agent.config.validation_errors import explain_validation_errors
 from trimtab_serve.agent.config.yaml_document import ConfigPath as At
 from trimtab_serve.agent.config.yaml_document import (
@@ -212,6 +212,8 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
                 f"{format_config_path(path)} cannot be set here; {instead}", path, document
             )
     yield from _check_model_info_and_prices(spec, document)
+    if (wrong := explain_invalid_store(session.store)) is not None:
+        yield _problem_at(wrong, ("session", "store"), document)
     for name, kind, block in (
         ("summary", SummaryConfig, session.summary),
         ("thresholds", ThresholdsPresetConfig, session.thresholds),

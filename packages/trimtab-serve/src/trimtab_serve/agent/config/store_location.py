@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.stores.factory import is_database_address
+from trimtab.stores.factory import check_store_location, is_database_address
 from trimtab_serve.agent.config.env_refs import resolve_env_references
 from trimtab_serve.agent.config.problems import AgentFileError, ConfigProblem, read_agent_file_text
 from trimtab_serve.agent.config.yaml_document import parse_yaml_collecting_problems
@@ -41,12 +41,25 @@ def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) 
     store = _get_key(_get_key(data, "session"), "store")
     if store is None:
         return None
-    if not isinstance(store, str):
-        text = "session.store must be a text: a folder, or the address of a database"
+    text = (
+        explain_invalid_store(store)
+        if isinstance(store, str)
+        else "session.store must be a text: a folder, or the address of a database"
+    )
+    if text is not None:
         raise AgentFileError(
             agent_file, [ConfigProblem(text=text, position=found.marks[_STORE_PATH].value_position)]
         )
     return resolve_store_location(store, agent_file.parent, environ)
+
+
+def explain_invalid_store(store: str) -> str | None:
+    """Return what is wrong with the setting; None if nothing is."""
+    try:
+        check_store_location(store)
+    except ValueError as error:
+        return f"session.store: {error}"
+    return None
 
 
 def _with_password(database: str, environ: Mapping[str, str]) -> str:
