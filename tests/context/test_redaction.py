@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -42,7 +43,21 @@ def test_what_was_redacted_is_not_redacted_again():
 
 
 def test_an_expression_of_ones_own_leaves_a_sign_without_a_name():
-    assert redactor(r"ACC-\d+")("ACC-1 and ACC-22") == "[redacted] and [redacted]"
+    assert redactor(re.compile(r"ACC-\d+"))("ACC-1 and ACC-22") == "[redacted] and [redacted]"
+
+
+@pytest.mark.parametrize("name", ["emails", "credit_card", "phone", "Email", "(", ""])
+def test_a_name_that_no_pattern_has_is_an_error_that_lists_the_names(name):
+    with pytest.raises(ValueError, match="choose one of email, iban, card, secret") as raised:
+        redactor("card", name)
+    assert f"{name!r}" in str(raised.value)
+    assert "re.compile" in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [re.compile(rb"ACC"), b"email", None, 5])
+def test_what_is_neither_a_name_nor_a_pattern_for_texts_is_an_error(given):
+    with pytest.raises(TypeError, match=r"a pattern is .*re\.compile"):
+        redactor(given)
 
 
 def test_the_hook_sees_what_the_patterns_left():
@@ -81,7 +96,7 @@ def test_arguments_that_are_no_json_are_redacted_as_text():
 
 
 def test_quotes_in_json_that_a_pattern_would_swallow_stay():
-    greedy = redactor(r"secret.*")
+    greedy = redactor(re.compile(r"secret.*"))
     call = ToolCall(id="c", name="send", arguments='{"a": "my secret", "b": "kept"}')
     (part,) = redacted_message(Message(role="assistant", parts=(call,)), greedy).parts
     assert isinstance(part, ToolCall)
@@ -106,7 +121,7 @@ def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():
         parts=(Text(text="See.", extra=quoted),),
         extra={"audio": {"t": "c@d.org"}},
     )
-    done = redacted_message(message, redactor("email", "cit.*s"))
+    done = redacted_message(message, redactor("email", re.compile("cit.*s")))
     (part,) = done.parts
     assert isinstance(part, Text)
     assert part.extra == {"citations": [{"cited_text": "[redacted: email]", "n": 1}]}

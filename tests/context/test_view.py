@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -163,7 +164,7 @@ def test_what_was_erased_is_not_sent_as_the_caller_still_has_it():
 
 def test_what_was_redacted_is_not_sent_as_the_caller_still_has_it():
     messages = [{"role": "user", "content": "account ACC-1234"}, {"role": "user", "content": "Go."}]
-    context = Context("gpt-4.1", redact=redactor(r"ACC-\d+"))
+    context = Context("gpt-4.1", redact=redactor(re.compile(r"ACC-\d+")))
     context.sync(messages)
     context.request()
     assert [one.is_callers_own for one in context.view()] == [False, True]

@@ -63,7 +63,8 @@ tools:
     "settings of every policy": LEAST
     + """\
 session:
-  redact: [secret, 'ACC-\\d+$']
+  redact: [secret]
+  redact_patterns: ['ACC-\\d+$']
   goal: cost
   context: {tools: {shell: {exempt: true}, grep: }}
   summary: {window: 4, keep: 2, forced: 4, max_tokens: 60}

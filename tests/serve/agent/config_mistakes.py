@@ -336,11 +336,25 @@ WRONG = {
         ),
     ),
     "a pattern that is none": (
-        SESSION + "  redact: [email, '(']\n",
+        SESSION + "  redact_patterns: [ACC, '(']\n",
         snapshot(
-            "agent.yaml, line 4, column 19: session.redact[2] is neither one of email, "
-            "iban, card, secret nor a regular expression: missing ), unterminated "
-            "subpattern"
+            "agent.yaml, line 4, column 26: session.redact_patterns[2] is not a regular "
+            "expression: missing ), unterminated subpattern"
+        ),
+    ),
+    "a misspelt name of what to redact": (
+        SESSION + "  redact: [card, emails]\n",
+        snapshot(
+            'agent.yaml, line 4, column 18: session.redact[2] is "emails"; did you mean '
+            "email? Choose one of email, iban, card, secret; your own patterns belong "
+            "into redact_patterns"
+        ),
+    ),
+    "an expression among the names of what to redact": (
+        SESSION + "  redact: ['ACC-[0-9]+']\n",
+        snapshot(
+            'agent.yaml, line 4, column 12: session.redact[1] is "ACC-[0-9]+"; choose one'
+            " of email, iban, card, secret; your own patterns belong into redact_patterns"
         ),
     ),
     "more kept than the window holds": (

@@ -202,6 +202,7 @@ EVERYTHING = (
   store: sessions
   recall: true
   redact: [secret]
+  redact_patterns: [ACC]
   summary: {window: 5, keep: 3, forced: 9, max_tokens: 90}
   thresholds: {summarise: 0.2, trim: 0.4, display: 0.1, keep: 2}
 name: helper

@@ -337,9 +337,10 @@ def _find_tenant(session_id: str, agent: str) -> str:
 
 
 def build_redactor(spec: AgentSpec) -> Redact | None:
-    """Return the function that redacts every text before it is stored. None if `redact` is
-    empty."""
-    return redactor(*spec.session.redact) if spec.session.redact else None
+    """Return the function that redacts every text before it is stored. None if nothing is
+    redacted."""
+    patterns = [*spec.session.redact, *map(re.compile, spec.session.redact_patterns)]
+    return redactor(*patterns) if patterns else None
 
 
 def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:

@@ -20,7 +20,7 @@ others."""
 _PASSWORD_IN_ADDRESS = re.compile(r":[^/@]+@|password\s*=")
 _DATABASE_ADDRESS = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
 _SCHEME = re.compile(r"\s*[a-z][\w+.:-]+://", re.IGNORECASE)
-"""The beginning of a URL. With one letter before the colon it is a drive of Windows."""
+"""The beginning of a URL. One character before the colon is a drive of Windows."""
 
 
 def is_database_address(location: str) -> bool:

@@ -222,16 +222,13 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             kind(**block.policy_settings())
         except ValueError as error:
             yield _problem_at(f"session.{error}", ("session", name), document)
-    for at, pattern in enumerate(session.redact):
+    for at, pattern in enumerate(session.redact_patterns):
         try:
-            re.compile(REDACTION_PATTERNS.get(pattern, pattern))
+            re.compile(pattern)
         except re.error as error:
-            path = ("session", "redact", at)
-            why = (
-                f"is neither one of {', '.join(REDACTION_PATTERNS)} nor a regular expression: "
-                f"{error.msg}"
-            )
-            yield _problem_at(f"session.redact[{at + 1}] {why}", path, document)
+            path = ("session", "redact_patterns", at)
+            why = f"is not a regular expression: {error.msg}"
+            yield _problem_at(f"{format_config_path(path)} {why}", path, document)
     for name, tool in spec.tools.items():
         if isinstance(tool, McpToolSpec) and (tool.command is None) is (tool.url is None):
             why = (

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from trimtab.engine.log.redaction import RedactionName
 from trimtab.engine.policy.config import (
     DEFAULT_KEPT_MESSAGES,
     ROLLING_FORCED_MESSAGES,
@@ -369,9 +370,11 @@ class SessionSpec(ConfigBlock):
     """What the policy optimises for: `cost`, `balanced` or `quality`."""
     recall: StrictFlag = True
     """Whether the model gets tools to look up hidden content."""
-    redact: tuple[str, ...] = ()
-    """What to redact from all messages before they are stored: `secret`, `email`, `card`, `iban`,
-    or regular expressions."""
+    redact: tuple[RedactionName, ...] = ()
+    """What to redact from all messages before they are stored: `email`, `iban`, `card`,
+    `secret`."""
+    redact_patterns: tuple[str, ...] = ()
+    """Your own regular expressions for what to redact as well, such as `ACC-[0-9]+`."""
     on_disconnect: Literal["pause", "continue"] = "pause"
     """What a turn does when the client disconnects: `pause` after the current step, or
     `continue`."""

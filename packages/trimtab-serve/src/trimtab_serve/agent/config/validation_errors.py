@@ -144,7 +144,8 @@ def _explain_wrong_value(
     if choices:
         meant = suggest_choice(path, str(value), choices) if isinstance(value, str) else None
         guess = f"did you mean {meant}? Choose " if meant else "choose "
-        return f"{text}{guess}{describe_expected_value(shape)}"
+        own = "; your own patterns belong into redact_patterns" if "redact" in path else ""
+        return f"{text}{guess}{describe_expected_value(shape)}{own}"
     fix = _suggest_fix(path, value, shape, document)
     return f"{text}it must be {describe_expected_value(shape)}{f'; {fix}' if fix else ''}"
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from trimtab.engine.log.message import (
     UNSENT_EXTRA_KEYS,
@@ -21,11 +21,13 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
+from trimtab.engine.text.arguments import describe_wrong_value
 
 Redact = Callable[[str], str]
 """A function that takes a text and returns it without what must not be stored."""
 
-REDACTION_PATTERNS: dict[str, str] = {
+RedactionName = Literal["email", "iban", "card", "secret"]
+REDACTION_PATTERNS: dict[RedactionName, str] = {
     # A run of letters without an @ is looked through once, not once from each of its letters.
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
     "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b",
@@ -39,32 +41,28 @@ REDACTION_PATTERNS: dict[str, str] = {
 """The built-in patterns by name. Each misses some cases and also matches some harmless texts."""
 
 
-def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
+def redactor(*patterns: str | re.Pattern[str], hook: Redact | None = None) -> Redact:
     r"""Return a function that replaces every match of the patterns.
 
     Args:
-        *patterns: Names of built-in patterns (`email`, `iban`, `card`, `secret`), or regular
-            expressions.
+        *patterns: Names of built-in patterns (`email`, `iban`, `card`, `secret`), and your own
+            patterns as `re.compile` returns them.
         hook: A function that gets the text after the patterns were applied, and returns it.
 
     Returns:
         The function, for the option `redact`.
 
     Raises:
-        re.error: If a regular expression is invalid.
+        TypeError: If a pattern is neither a name nor a compiled expression for texts.
+        ValueError: If there is no built-in pattern of this name.
 
     Example:
         Replace addresses by `[redacted: email]`, and account numbers by `[redacted]`::
 
-            context = Context("gpt-4o", redact=redactor("email", r"ACC-\d+"))
+            redact = redactor("email", re.compile(r"ACC-\d+"))
+            context = Context("gpt-4o", redact=redact)
     """
-    known = [
-        (
-            re.compile(REDACTION_PATTERNS.get(given, given)),
-            _format_redaction_mark(given if given in REDACTION_PATTERNS else ""),
-        )
-        for given in patterns
-    ]
+    known = [_find_pattern_and_mark(given) for given in patterns]
 
     def redact(text: str) -> str:
         for pattern, sign in known:
@@ -83,8 +81,19 @@ def redacted_message(message: Message, redact: Redact | None) -> Message:
     return message if kept == message else kept
 
 
-def _format_redaction_mark(name: str) -> str:
-    return f"[redacted: {name}]" if name else "[redacted]"
+def _find_pattern_and_mark(given: str | re.Pattern[str]) -> tuple[re.Pattern[str], str]:
+    if isinstance(given, re.Pattern) and isinstance(given.pattern, str):
+        return given, "[redacted]"
+    if not isinstance(given, str):
+        right = "the name of a built-in pattern, or a pattern for texts from re.compile"
+        raise TypeError(describe_wrong_value("a pattern", given, right))
+    if given not in REDACTION_PATTERNS:
+        # Not taken for an expression: a misspelt name would match nothing, and nobody would notice.
+        raise ValueError(
+            f"unknown pattern {given!r}; choose one of {', '.join(REDACTION_PATTERNS)}, or pass "
+            f"your own pattern as re.compile({given!r})"
+        )
+    return re.compile(REDACTION_PATTERNS[given]), f"[redacted: {given}]"
 
 
 def _redact_part(part: Part, redact: Redact) -> Part:

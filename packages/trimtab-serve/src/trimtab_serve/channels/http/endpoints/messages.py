@@ -440,4 +440,4 @@ def _parse_last_event_id(given: str | None) -> StreamPosition | None:
 
 
 def _is_log_verbatim(service: AgentService, session: str) -> bool:
-    return not service.agent_for(session).spec.session.redact
+    return build_redactor(service.agent_for(session).spec) is None
