@@ -2,6 +2,8 @@
 
 import ast
 import importlib
+import inspect
+import pydoc
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -115,6 +117,19 @@ def test_the_search_for_deep_imports_finds_them():
 )
 def test_what_users_read_imports_from_public_packages_alone(path):
     assert [name for code in read_code(path) for name in find_deep_imports(code)] == []
+
+
+@pytest.mark.parametrize("package", public_names.PACKAGES)
+def test_no_help_shows_what_is_in_the_environment(package, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sk-canary-7d1f")
+    module = importlib.import_module(package)
+    public = {name: getattr(module, name) for name in module.__all__}
+    documented = {
+        name: pydoc.plaintext.document(value, name)
+        for name, value in public.items()
+        if callable(value) or inspect.isclass(value)
+    }
+    assert [name for name, text in documented.items() if "sk-canary-7d1f" in text] == []
 
 
 @pytest.mark.parametrize("package", public_names.PACKAGES)

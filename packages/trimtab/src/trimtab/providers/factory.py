@@ -181,7 +181,7 @@ def create_provider(
     region: str | None = None,
     project: str | None = None,
     api_version: str | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Provider:
     """Create the provider that serves a model.
 
@@ -199,7 +199,7 @@ def create_provider(
         region: The region of Bedrock or Vertex.
         project: The project of Vertex.
         api_version: The API version of Azure.
-        environ: The environment variables.
+        environ: The environment variables. By default those of the process.
 
     Returns:
         The provider. It does not retry; wrap it in `with_retries`.
@@ -214,6 +214,8 @@ def create_provider(
 
             provider = with_retries(create_provider("claude-sonnet-5-5"))
     """
+    # Not a default argument: `help` would show the keys in it.
+    environ = os.environ if environ is None else environ
     info = resolve_model_info(model, model_info)
     server = None if provider is None else find_provider_endpoint(provider)
     if provider is not None and provider in CLOUD_NAMES:
