@@ -80,6 +80,14 @@ def test_an_sdk_s_object_becomes_what_the_server_sent():
     assert to_plain_dict(message) == {"role": "assistant", "content": None, "of_tomorrow": [1]}
 
 
+def test_a_field_that_was_deleted_after_it_was_set_is_left_out():
+    sent = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}
+    choice = openai.types.chat.chat_completion.Choice.model_validate(sent | {"logprobs": None})
+    del choice.logprobs  # as LiteLLM does; it stays among the fields that are set
+    assert "logprobs" in choice.model_fields_set
+    assert to_plain_dict(choice) == sent
+
+
 def test_what_an_sdk_parsed_on_top_is_not_sent_back():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     parsed = openai.types.responses.ParsedResponseFunctionToolCall.model_validate(

@@ -265,13 +265,16 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
 def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
     """Convert a model field by field.
 
-    Its own dump would also contain values that only the SDK added.
+    Its own dump would also contain values that only the SDK added. LiteLLM deletes fields after it
+    has set them.
     """
     kind = cast("Any", type(model))
     on_top = kind.__name__.startswith("Parsed") or ".lib." in kind.__module__
     out: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
-        if name in model.model_fields_set and not (on_top and name in _SDK_PARSED_FIELDS):
+        if on_top and name in _SDK_PARSED_FIELDS:
+            continue
+        if name in model.model_fields_set and hasattr(model, name):
             out[field.alias or name] = _to_json_value(
                 getattr(model, name), depth_left, (name, path)
             )
