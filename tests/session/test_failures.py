@@ -25,7 +25,13 @@ from trimtab.engine.window.checkpoint import (
     snapshot_from_json,
     snapshot_to_json,
 )
-from trimtab.errors import NewerSnapshotError, SessionNotFound, StoreUnavailable
+from trimtab.errors import (
+    LogDamaged,
+    NewerSnapshotError,
+    PositionTaken,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
@@ -254,3 +260,70 @@ async def test_whoever_writes_to_a_log_that_was_deleted_and_begun_anew_is_told(s
             async with asyncio.timeout(20):
                 await verb()
     assert await said(store) == [f"New {number}." for number in range(length - 1)]
+
+
+class AlwaysTaken(Wrapped):
+    """Says of every position that somebody else has taken it, though nobody writes."""
+
+    refusals = 0
+
+    async def append(self, session, events, *, epoch=None):
+        await asyncio.sleep(0)
+        self.refusals += 1
+        raise PositionTaken(session, events[0].seq, events[0].seq - 1)
+
+    async def rewrite(self, session, events, change):
+        await self.append(session, events)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda session: session.add(user("And now?")),
+        lambda session: session.request(),
+        lambda session: session.erase("m2"),
+    ],
+    ids=["add", "request", "erase"],
+)
+async def test_a_store_that_refuses_for_ever_ends_in_an_error(store, verb):
+    await started(store)
+    refusing = AlwaysTaken(store)
+    session = await Session.open(refusing, "s")
+    with pytest.raises(LogDamaged, match="position 3 is taken, but its log ends at 2") as raised:
+        await asyncio.wait_for(verb(session), 5)
+    assert "session 's'" in str(raised.value)
+    assert 1 < refusing.refusals < 10
+    assert await said(store) == ["Hello."]
+
+
+class TakenTwice(AlwaysTaken):
+    async def append(self, session, events, *, epoch=None):
+        if self.refusals == 2:
+            self.refusals = 0
+            await self.inner.append(session, events, epoch=epoch)
+        else:
+            await super().append(session, events)
+
+
+async def test_refusals_that_pass_are_not_counted_for_ever(store):
+    await started(store)
+    session = await Session.open(TakenTwice(store), "s")
+    for turn in range(4):
+        await session.add(user(f"{turn}"))
+    assert await said(store) == ["Hello.", "0", "1", "2", "3"]
+
+
+class FarAhead(Wrapped):
+    """Says that its log is longer than it is."""
+
+    async def position(self, session):
+        await asyncio.sleep(0)
+        return 99
+
+
+async def test_a_log_that_is_said_to_be_longer_than_it_is_ends_in_an_error(store):
+    worker, _ = await started(store)
+    await worker.session.request()
+    session = await Session.open(FarAhead(store), "s")
+    with pytest.raises(LogDamaged):
+        await asyncio.wait_for(session.request(), 5)

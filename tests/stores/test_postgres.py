@@ -32,11 +32,13 @@ from trimtab.errors import (
     DatabaseNotMigrated,
     DatabaseSchemaTooNew,
     DuplicateIdempotencyKey,
+    LogDamaged,
     PositionTaken,
     StaleOwner,
     StoreNotWritable,
     StoreUnavailable,
 )
+from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore, migrations
@@ -539,3 +541,16 @@ def test_psycopg_errors_that_are_no_ones_fault_but_ours_stay_themselves():
     from trimtab.stores.postgres.error_translation import translate_psycopg_error
 
     assert translate_psycopg_error(psycopg.errors.SyntaxError("x"), "here") is None
+
+
+async def test_events_without_the_row_of_their_session_are_an_error_and_no_wait(migrated):
+    store = await PostgresStore.connect(migrated)
+    try:
+        session = await Session.create(store, "a", model="gpt-4o")
+        await session.add(user("Hello."))
+        await rows_none(migrated, "DELETE FROM trimtab.sessions")
+        again = await Session.open_or_create(store, "a", model="gpt-4o")
+        with pytest.raises(LogDamaged, match="nothing can be added to session 'a'"):
+            await asyncio.wait_for(again.add(user("And now?")), 10)
+    finally:
+        await store.close()

@@ -63,6 +63,7 @@ from trimtab.engine.window.window import Window
 from trimtab.errors import (
     DuplicateIdempotencyKey,
     HistoryNotInMemory,
+    LogDamaged,
     PositionTaken,
     SessionExists,
     SessionNotFound,
@@ -86,6 +87,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
+MAX_UNEXPLAINED_REFUSALS = 3
+"""How often in a row a store may refuse an append as taken without having a new event."""
 _UNLOGGED_OPTIONS = ("redact", "clock")
 """Options of `Context` that are not in the log at all."""
 _REOPEN_OPTIONS = ("policy", "tokenizer", *_UNLOGGED_OPTIONS)
@@ -139,6 +142,7 @@ class Session:
         """The event folded last. If the store has another event at its position, it is another
         log."""
         self._unsure = False
+        self._unexplained_refusals = 0
         self._background: set[asyncio.Task[object]] = set()
 
     @classmethod
@@ -362,12 +366,12 @@ class Session:
                         new = True
                         await self._store_and_fold(events)
                 except PositionTaken:
-                    await self._catch_up()
+                    await self._catch_up_after_refusal()
                 else:
                     # The last call stands for this one only where nobody has written since.
                     if new or await self.store.position(self.id) == self.window.seq:
                         return self._context.render_request()
-                    await self._catch_up()
+                    await self._catch_up_after_refusal()
 
     async def fail(
         self,
@@ -824,7 +828,7 @@ class Session:
                 try:
                     await self.store.rewrite(self.id, events, make_event_eraser(erases))
                 except PositionTaken:
-                    await self._catch_up()
+                    await self._catch_up_after_refusal()
                 else:
                     await self._fold_stored(events)
                     self._unsure = False
@@ -937,7 +941,7 @@ class Session:
                 try:
                     await self._store_and_fold(events, check_epoch=check_epoch)
                 except PositionTaken:
-                    await self._catch_up(check_epoch=check_epoch)
+                    await self._catch_up_after_refusal(check_epoch=check_epoch)
                 else:
                     return result
 
@@ -960,6 +964,7 @@ class Session:
         """Fold stored events; load from further back if they need what is no longer in memory."""
         if not events:
             return
+        self._unexplained_refusals = 0
         try:
             self._context.apply(events)
         except HistoryNotInMemory as error:
@@ -987,6 +992,22 @@ class Session:
         self._unsure = False
         if check_epoch and self.epoch is not None and self.window.accounting.epoch > self.epoch:
             raise StaleOwner(self.id, self.epoch, self.window.accounting.epoch)
+
+    async def _catch_up_after_refusal(self, *, check_epoch: bool = True) -> None:
+        """Fold the events that others have stored. Raise `LogDamaged` if there are none, again and
+        again."""
+        before = self.window.seq
+        await self._catch_up(check_epoch=check_epoch)
+        self._unexplained_refusals += self.window.seq == before
+        if self._unexplained_refusals < MAX_UNEXPLAINED_REFUSALS:
+            return
+        self._unexplained_refusals = 0
+        raise LogDamaged(
+            f"nothing can be added to session {self.id!r}: {MAX_UNEXPLAINED_REFUSALS} times the "
+            f"store said that position {before + 1} is taken, but its log ends at {before}. The "
+            "store is damaged, or somebody has deleted a part of it; restore a backup, or copy "
+            "what is left with `trimtab session export`"
+        )
 
     async def _checkpoint(self) -> None:
         snapshot = self._context.checkpoint()
