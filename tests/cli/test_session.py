@@ -18,6 +18,7 @@ from tests.pictures import PNG_TEXT, png
 from trimtab.cli.session.display import print_session_list, print_session_view
 from trimtab.cli.session.view_data import build_session_view
 from trimtab.engine.log.event import dump_canonical_json
+from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
 from trimtab.stores.base import SessionListEntry
 from trimtab.stores.files import FileStore
@@ -246,7 +247,7 @@ def test_a_search_without_a_match_says_so(kept):
     )
 
 
-def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
+def test_functions_of_the_callers_own_are_not_needed(tmp_path):
     def mine(window, budget):
         from trimtab.engine.policy.planning.plan import Decision
 
@@ -254,7 +255,8 @@ def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
 
     async def make():
         store = FileStore(tmp_path, fsync=False)
-        talk = await Session.create(store, "own", model="gpt-4o", policy=mine)
+        own = {"policy": mine, "tokenizer": len, "redact": redactor("email")}
+        talk = await Session.create(store, "own", model="gpt-4o", **own)
         await talk.add(user("hello"))
         made = dump_canonical_json(await talk.request())
         await store.close()

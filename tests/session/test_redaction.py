@@ -14,6 +14,7 @@ from trimtab import Context
 from trimtab.engine.log.event import MessageAdded, Rewind, dump_canonical_json
 from trimtab.engine.log.redaction import redactor
 from trimtab.session import Session
+from trimtab.session.session import open_session_to_erase
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +60,76 @@ async def test_a_redaction_is_given_again_when_a_session_is_opened(place):
     await with_it.add(user(EMAIL))
     assert await places_of(EMAIL, place, store) == []
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("redact", REDACT), ("tokenizer", len)], ids=["redact", "tokenizer"]
+)
+async def test_a_session_does_not_open_without_the_function_that_it_was_made_with(
+    store, name, function
+):
+    session = await Session.create(store, "s", **options(**{name: function}))
+    await session.add(user(EMAIL))
+    with pytest.raises(ValueError, match=f"again, as {name}=f"):
+        await Session.open(store, "s")
+    with pytest.raises(ValueError, match=f"again, as {name}=f"):
+        await Session.open_or_create(store, "s", **options())
+    assert await store.position("s") == 2
+    opened = await Session.open(store, "s", **{name: function})
+    await opened.add(user("It is kept."))
+    # To stop on purpose is said once, and is in the log.
+    await opened.configure(**{name: None})
+    await Session.open(store, "s")
+
+
+async def test_who_creates_or_opens_may_name_none_to_stop(store):
+    await Session.create(store, "s", **options(redact=REDACT))
+    session = await Session.open_or_create(store, "s", **options(redact=None))
+    await session.add(user(EMAIL))
+    assert (await Session.open(store, "s")).options.redact is None
+
+
+async def test_a_redaction_that_begins_later_is_in_the_log_as_soon_as_it_is_used(store):
+    await Session.create(store, "s", **options())
+    session = await Session.open(store, "s", redact=REDACT)
+    assert await session.add(user(EMAIL)) == "m3"
+    assert await session.add(user(EMAIL)) == "m4"
+    with pytest.raises(ValueError, match="again, as redact=f"):
+        await Session.open(store, "s")
+    # What is undone does not end it.
+    await session.rewind(1)
+    await session.add(user(EMAIL))
+    with pytest.raises(ValueError, match="again, as redact=f"):
+        await Session.open(store, "s")
+
+
+async def test_a_session_says_so_if_somebody_else_begins_to_redact(store):
+    session = await Session.create(store, "s", **options())
+    await (await Session.open(store, "s")).configure(redact=REDACT)
+    with pytest.raises(ValueError, match="load the log again with redact="):
+        await session.add(user(EMAIL))
+    assert EMAIL not in str(await bodies(store, "s"))
+
+
+@pytest.mark.parametrize(
+    ("name", "function"), [("redact", REDACT), ("tokenizer", len)], ids=["redact", "tokenizer"]
+)
+def test_a_context_does_not_load_without_the_function_that_it_was_made_with(name, function):
+    given: dict[str, Any] = {name: function}
+    lines = Context("gpt-4o", **given).dump()
+    with pytest.raises(ValueError, match=f"again, as {name}=f"):
+        Context.load(lines)
+    assert Context.load(lines, **given).dump() == lines
+
+
+async def test_what_is_opened_to_erase_takes_no_new_text(store):
+    session = await Session.create(store, "s", **options(redact=REDACT, tokenizer=len))
+    await session.add(user("Forget me."))
+    opened = await open_session_to_erase(store, "s")
+    with pytest.raises(RuntimeError, match="takes no new text"):
+        await opened.add(user(EMAIL))
+    await opened.erase("m2")
+    assert "Forget me." not in str(await bodies(store, "s"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -131,6 +131,7 @@ from trimtab.options import (
     merge_options,
     options_from_log,
     rebuild_options_from_changed_settings,
+    require_logged_functions,
     split_system_prompt,
 )
 from trimtab.types import DialectT_co, MessagesStreamRequest, Request, ResponsesStreamRequest
@@ -523,7 +524,7 @@ class Context(Generic[DialectT_co]):
                 names and the events after it.
             policy: The policy, if it is a function; a preset's name replaces the logged one.
             tokenizer: The tokenizer that the log was counted with, if it had one.
-            redact: The function that redacts new messages.
+            redact: The function that redacts new messages, if the log had one.
             on_edit: A function that gets an `EditNotice` whenever something is hidden.
             clock: A function that returns the time in seconds since the epoch.
 
@@ -531,7 +532,8 @@ class Context(Generic[DialectT_co]):
             The context.
 
         Raises:
-            ValueError: If the log is not that of a context, or its policy is unknown.
+            ValueError: If the log is not that of a context, or a function of its caller is
+                missing.
 
         Example:
             Save a context and load it again::
@@ -539,13 +541,31 @@ class Context(Generic[DialectT_co]):
                 lines = context.dump()
                 context = Context.load(lines)
         """
+        own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
+        made = cls._load(events_or_lines, snapshot=snapshot, on_edit=on_edit, clock=clock, **own)
+        given = [name for name, function in own.items() if function is not None]
+        require_logged_functions(made.window.settings, given)
+        return made
+
+    @classmethod
+    def _load(
+        cls,
+        events_or_lines: Iterable[Event | str | bytes],
+        *,
+        snapshot: Snapshot | None = None,
+        on_edit: OnEdit | None = None,
+        clock: Callable[[], float] = time.time,
+        **own: Any,
+    ) -> Self:
+        """Create a context from its log. Its caller may lack a function that the log was written
+        with."""
         events = parse_event_log(events_or_lines)
         start = snapshot.seq if snapshot is not None else 0
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
             raise ValueError("the log has no settings event, so it is not the log of a context")
         made = cls.__new__(cls)
-        options = options_from_log(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
+        options = options_from_log(settings[-1], **own)
         made._initialise(options, clock, on_edit, snapshot, events)  # noqa: SLF001 - its own class
         made._apply(event for event in events if event.seq > start)  # noqa: SLF001 - its own class
         made._settings = made.window.settings  # noqa: SLF001 - its own class
@@ -1407,6 +1427,7 @@ class Context(Generic[DialectT_co]):
 
         Nothing is recorded if a step fails.
         """
+        self._record_redaction()
         window = self.window
         before: list[EventBody] = []
         if reply is not None and (open_call := window.accounting.open_call_seq) is not None:
@@ -1433,6 +1454,14 @@ class Context(Generic[DialectT_co]):
         events = self._build_events([*before, added, *masks])
         self._apply(events)
         return f"m{events[len(before)].seq}"
+
+    def _record_redaction(self) -> None:
+        """Record that messages are redacted from now on, so that nobody continues the log without
+        it."""
+        if self.options.redact is not None and not self.window.settings.redacts:
+            settings = replace(self.window.settings, redacts=True)
+            self._next = (settings, self._options)
+            self._apply([self._build_event(settings)])
 
     def _mask_rejected_content(self) -> tuple[Edit, ...]:
         """Hide what the provider has rejected, so that it does not block the next message."""

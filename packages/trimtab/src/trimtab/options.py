@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -470,6 +470,7 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
         entry=entry.to_json(),
         counter=counter.name,
         recall=options.recall,
+        redacts=options.redact is not None,
         renderer=RENDERER_VERSION,
         head=measure_request_head(system, tools, counter, params),
     )
@@ -517,6 +518,26 @@ def split_system_prompt(
     """Return the prompt that was set, and the system messages that came with the caller's list."""
     own = len(settings.system) - settings.listed_system
     return settings.system[:own], settings.system[own:]
+
+
+def require_logged_functions(settings: Settings, given: Container[str]) -> None:
+    """Raise `ValueError` if the log was written with a function that is not among those given.
+
+    Without it the next message would be stored as it is, or counted in another way.
+    """
+    if settings.redacts and "redact" not in given:
+        raise ValueError(
+            "this log is redacted, and the log does not contain the function that does it. Pass it "
+            "again, as redact=f. To stop redacting, open the log with it and call "
+            "configure(redact=None)"
+        )
+    if settings.counter.startswith(EXACT_NAME_PREFIX) and "tokenizer" not in given:
+        name = settings.counter.removeprefix(EXACT_NAME_PREFIX)
+        raise ValueError(
+            f"the tokens of this log are counted by your tokenizer {name!r}, and the log does not "
+            "contain it. Pass it again, as tokenizer=f. To use the estimate, open the log with it "
+            "and call configure(tokenizer=None)"
+        )
 
 
 def options_from_log(settings: Settings, **overrides: Any) -> Options:
@@ -579,6 +600,11 @@ def rebuild_options_from_changed_settings(
         raise ValueError(
             f"the policy is now {logged_settings.policy!r}, a function that is not in the log; "
             "load the log again with policy= that function"
+        )
+    if logged_settings.redacts and current_options.redact is None and past_counters is None:
+        raise ValueError(
+            "messages of this log are now redacted by a function that is not in the log; load the "
+            "log again with redact= that function"
         )
     policy = logged_settings.policy if logged_settings.policy in POLICY_NAMES else own
     if past_counters is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.errors import SessionLockedByOtherProcess
-from trimtab.session import Session
+from trimtab.session.session import open_session_to_erase
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore
@@ -79,7 +79,7 @@ async def erase_stored_message(
         async with open_queue_and_schedules(location, store, session) as found:
             by = BY_COMMAND_LINE
             async with recorded_erasure(found.records, "message", session, by=by) as totals:
-                opened = await Session.open(store, session, policy="full")
+                opened = await open_session_to_erase(store, session)
                 done = await erase_in(opened, handle, why=why, hooks=found.erase_hooks)
                 totals.messages = len(done.positions)
             return done.handles, done.forks
@@ -103,7 +103,7 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
         ):
             if found.queue is not None and await found.queue.pending(session, limit=1):
                 # A turn may run in another process, and it must not add replies after this.
-                await (await Session.open(store, session, policy="full")).claim_turn()
+                await (await open_session_to_erase(store, session)).claim_turn()
             if found.schedules is not None:
                 await found.schedules.forget_session(session)
             if found.queue is not None:

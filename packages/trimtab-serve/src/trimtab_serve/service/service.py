@@ -18,6 +18,7 @@ from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
 from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
+from trimtab.session.session import open_session_to_erase
 from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
@@ -375,7 +376,7 @@ class AgentService:
             async with self.open_session(session) as opened:
                 yield opened
             return
-        opened = await Session.open(self.store, session, policy="full")
+        opened = await open_session_to_erase(self.store, session)
         try:
             yield opened
         finally:

@@ -41,7 +41,9 @@ async def load_context(
             store.events(session_id, list_spans_to_load(snapshot)), start
         ):
             if context is None:
-                context = StepwiseContext.load(events, snapshot=snapshot, **load_kwargs)
+                context = StepwiseContext.load_with_missing_functions(
+                    events, snapshot=snapshot, **load_kwargs
+                )
             else:
                 context.apply(events)
             if not keep_hidden and is_checkpoint_due(context.window):
@@ -52,6 +54,19 @@ async def load_context(
         )
     assert context is not None  # noqa: S101 - a session without events does not exist
     return context
+
+
+async def load_context_to_read(store: Store, session_id: str) -> StepwiseContext:
+    """Load the context of a session without the functions of its caller, which are not in the log:
+    a policy, a tokenizer, a redaction.
+
+    The policy makes no decisions here, so any policy will do. No message can be added.
+    """
+    return await load_context(store, session_id, policy="full", redact=_refuse_new_text)
+
+
+def _refuse_new_text(_text: str) -> str:
+    raise RuntimeError("a session that was opened without its own functions takes no new text")
 
 
 async def load_window_at(

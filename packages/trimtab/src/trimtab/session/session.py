@@ -76,10 +76,11 @@ from trimtab.options import (
     SessionOptions,
     Tokenizer,
     rebuild_options_from_changed_settings,
+    require_logged_functions,
 )
 from trimtab.session import history, store_recall
 from trimtab.session.history import HiddenTotals
-from trimtab.session.loading import is_checkpoint_due, load_context
+from trimtab.session.loading import is_checkpoint_due, load_context, load_context_to_read
 from trimtab.session.stepwise import StepwiseContext
 from trimtab.stores.base import Store
 
@@ -89,9 +90,7 @@ log = logging.getLogger("trimtab.session")
 
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
-_UNLOGGED_OPTIONS = ("redact", "clock")
-"""Options of `Context` that are not in the log at all."""
-_REOPEN_OPTIONS = ("policy", "tokenizer", *_UNLOGGED_OPTIONS)
+_REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
 
@@ -201,10 +200,9 @@ class Session:
                 return await cls.create(store, session_id, **options)
         given = cast("dict[str, Any]", options)
         own = {name: given[name] for name in _REOPEN_OPTIONS if name in given}
-        found = await cls.open(store, session_id, **own)
-        await found.configure(
-            **{name: given[name] for name in given if name not in _UNLOGGED_OPTIONS}
-        )
+        found = await cls._load(store, session_id, **own)
+        require_logged_functions(found.window.settings, given)  # None replaces it on purpose
+        await found.configure(**{name: given[name] for name in given if name != "clock"})
         return found
 
     @classmethod
@@ -225,7 +223,7 @@ class Session:
             session_id: The id of the session.
             policy: The policy, if it is a function; a preset's name replaces the logged one.
             tokenizer: The tokenizer of the session, if it had one.
-            redact: The function that redacts new messages.
+            redact: The function that redacts new messages, if the session had one.
             clock: A function that returns the time in seconds since the epoch.
 
         Returns:
@@ -233,10 +231,18 @@ class Session:
 
         Raises:
             SessionNotFound: If the store has no session with this id.
-            ValueError: If the logged policy is a function and `policy` is missing.
+            ValueError: If a function that the session had is missing.
         """
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        found = cls(store, session_id, await load_context(store, session_id, clock=clock, **own))
+        found = await cls._load(store, session_id, clock=clock, **own)
+        given = [name for name, function in own.items() if function is not None]
+        require_logged_functions(found.window.settings, given)
+        return found
+
+    @classmethod
+    async def _load(cls, store: Store, session_id: str, **load_kwargs: Any) -> Session:
+        """Open a session. Its caller may lack a function that its log was written with."""
+        found = cls(store, session_id, await load_context(store, session_id, **load_kwargs))
         if found._last is None:
             await found.refresh()
         return found
@@ -1018,6 +1024,16 @@ class Session:
             log.warning(
                 "session %s: storing the snapshot at %d failed: %s", self.id, snapshot.seq, error
             )
+
+
+async def open_session_to_erase(store: Store, session_id: str) -> Session:
+    """Open a session without the functions of its caller, which are not in the log.
+
+    Erasing needs none of them. No message can be added.
+    """
+    session = Session(store, session_id, await load_context_to_read(store, session_id))
+    await session.refresh()
+    return session
 
 
 async def fork_stored_session(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Self
 
 from trimtab.context import Context
+from trimtab.engine.log.event import Event
+from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.types import DialectT_co
 
 
@@ -30,6 +33,14 @@ class StepwiseContext(Context[DialectT_co]):
     rendering = Context._rendering
     replay = Context._replay
     request_steps = Context._request_steps
+
+    @classmethod
+    def load_with_missing_functions(
+        cls, events: Iterable[Event], *, snapshot: Snapshot | None, **load_kwargs: Any
+    ) -> Self:
+        """Create a context from its log, like `load`, but without an error if the caller's redaction
+        or tokenizer is missing."""
+        return cls._load(events, snapshot=snapshot, **load_kwargs)
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -39,8 +39,7 @@ from trimtab.engine.log.erase import ErasurePlanner
 from trimtab.engine.log.event import MessageAdded, ToolResultRepair
 from trimtab.engine.recall.tools import part_to_text
 from trimtab.errors import SessionExists
-from trimtab.session import Session
-from trimtab.session.session import fork_stored_session
+from trimtab.session.session import fork_stored_session, open_session_to_erase
 from trimtab.stores import export
 from trimtab.stores.base import Store
 from trimtab.stores.files.disk import open_private_file
@@ -183,7 +182,7 @@ def erase_message_command(
         async def note(planner: ErasurePlanner) -> None:
             erased[:] = planner.handles
 
-        opened = await Session.open(kept, session, policy="full")
+        opened = await open_session_to_erase(kept, session)
         forks = await opened.erase(handle, reason=reason, before_rewrite=note, fence_open_turn=True)
         return erased, forks
 

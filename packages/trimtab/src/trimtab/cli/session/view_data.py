@@ -20,7 +20,7 @@ from trimtab.engine.log.rewind import list_undone_spans
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.session.loading import load_context
+from trimtab.session.loading import load_context_to_read
 from trimtab.stores.base import Store
 
 _LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
@@ -209,12 +209,9 @@ class SessionView:
 
 
 async def load_read_only_context(store: Store, session: str) -> Context:
-    """Load the context of a session for reading.
-
-    The policy makes no decisions here, so any policy will do. A custom policy is not in the log.
-    """
+    """Load the context of a session for reading."""
     await require_session_position(store, session)
-    return await load_context(store, session, policy="full")
+    return await load_context_to_read(store, session)
 
 
 async def build_session_view(store: Store, session: str, count: int) -> SessionView:

@@ -93,6 +93,8 @@ class Settings:
     """The name of the token counter whose figures the events carry."""
     recall: bool = False
     """True if the recall tools are among the tools and placeholders name their handles."""
+    redacts: bool = False
+    """True if a function of the caller redacts every message before it is stored."""
     renderer: int
     """The version of the code that turns a window into a request, always written."""
     head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
