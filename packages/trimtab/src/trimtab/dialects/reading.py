@@ -36,6 +36,7 @@ from trimtab.engine.log.message import (
     message_to_json,
 )
 from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.engine.text.utf8 import join_surrogate_pairs
 
 MAX_NESTING_DEPTH = 200
 """Maximum number of nested lists and objects. JSON writers fail at about a thousand."""
@@ -229,7 +230,9 @@ def is_mapping_or_sdk_object(value: Any) -> bool:
 
 
 def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
-    if value is None or isinstance(value, str | int):
+    if isinstance(value, str):
+        return join_surrogate_pairs(value)
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         if math.isfinite(value):
@@ -286,7 +289,7 @@ def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
 def _to_json_key(key: Any, path: _Path) -> str:
     """Return the key as JSON writes it; a number becomes a text and is sorted as one."""
     if isinstance(key, str):
-        return key
+        return join_surrogate_pairs(key)
     if key is None or isinstance(key, int | float):
         return json.dumps(key)
     raise TypeError(f"{_format_path(path)} has the key {short(key)}; it must be a text")

@@ -38,8 +38,8 @@ class StepwiseContext(Context[DialectT_co]):
     def load_with_missing_functions(
         cls, events: Iterable[Event], *, snapshot: Snapshot | None, **load_kwargs: Any
     ) -> Self:
-        """Create a context from its log, like `load`, but without an error if the caller's redaction
-        or tokenizer is missing."""
+        """Create a context from its log, like `load`, but without an error if the redaction or the
+        tokenizer of the log is missing."""
         return cls._load(events, snapshot=snapshot, **load_kwargs)
 
     @property

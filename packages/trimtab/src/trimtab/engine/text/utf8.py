@@ -6,6 +6,21 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 
+def join_surrogate_pairs(text: str) -> str:
+    """Join each two halves that follow each other, as a reader of JSON does. A lone half stays.
+
+    Such halves come from a text that was cut between them. Unjoined they are two characters, so all
+    positions after them would change when the log is read again.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
+
+
 def replace_lone_surrogates(text: str) -> str:
     """Replace each lone half of a surrogate pair by a replacement character."""
     if text.isascii():
