@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, cast
 
 from benchmarks.sample_texts import GENERATED, INSTALLED
-from trimtab import DialectName, PolicyName
+from trimtab import DialectName, PolicyLimits, PolicyName
 from trimtab.engine.log.event import Event, ModelCall
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.base import Provider
@@ -75,7 +75,14 @@ def provider_of(dialect: str, served: ServedSimulator) -> Provider:
 
 
 async def create(
-    store: Store, session: str, dialect: str, *, policy: str, special: bool, recall: bool
+    store: Store,
+    session: str,
+    dialect: str,
+    *,
+    policy: str,
+    special: bool,
+    recall: bool,
+    limits: PolicyLimits | None = None,
 ) -> Session:
     model = model_of(dialect, special=special)
     return await Session.create(
@@ -88,6 +95,7 @@ async def create(
         policy=cast("PolicyName", policy),
         context_window=WINDOW,
         recall=recall,
+        limits=limits or {},
     )
 
 

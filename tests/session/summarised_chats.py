@@ -37,10 +37,12 @@ def requests(summariser: Summariser) -> list[str]:
 
 
 async def rolling(store: Store, name: str = "s", **own: Any) -> Session:
+    """A session of `rolling` whose summaries have a list of names."""
     options: dict[str, Any] = {
         "model": "claude-sonnet-4-5",
         "policy": "rolling",
         "summaries": "manual",
+        "limits": {"summary": {"list_tokens": 500}},
         **own,
     }
     return await Session.create(store, name, **options)

@@ -17,7 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import UnusableSummary
+from trimtab import Context, UnusableSummary
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import build_budget
 from trimtab.engine.policy.config import (
@@ -90,7 +90,7 @@ def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_fir
     assert told is not None
     body, listed = split_summary(told)
     assert context.window.counter.count(body) <= 500
-    assert context.window.counter.count(format_verbatim_list(listed)) <= 500
+    assert format_verbatim_list(listed) == ""
     assert body.startswith("- user: question 0\n- user: question 1\n")
     assert "question 50" not in body
     assert body.splitlines()[-1] == "- user: question 93"
@@ -329,15 +329,27 @@ def test_a_decision_says_how_large_a_summary_may_be():
     assert build_rolling_policy(PolicyConfig())(context.window, budget).summary_tokens == 500
 
 
+@pytest.mark.parametrize("compact", [Context.request, Context.compact])
+def test_a_summary_has_no_list_unless_its_tokens_are_set(compact):
+    for limits, has_list in (({}, False), ({"summary": {"list_tokens": 100}}, True)):
+        context = chat("rolling", limits=limits)
+        context.add(user("Read it."))
+        use(context, "a", " ".join(f"name_{n}_x" for n in range(50)))
+        talk(context, 8, size=200)
+        compact(context)
+        assert context.window.summary is not None
+        assert bool(split_summary(context.window.summary.text)[1].items) == has_list
+
+
 @pytest.mark.parametrize(
     ("names", "low", "high"), [(50, 1, 500), (3_000, 501, 3_999), (12_000, 3_900, 4_000)]
 )
-def test_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high):
-    context = chat("rolling", limits={"max_tool_result_tokens": 1_000_000})
+def test_in_other_presets_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high):
+    context = chat("thresholds", limits={"max_tool_result_tokens": 1_000_000})
     context.add(user("Read it."))
     use(context, "a", " ".join(f"name_{n}_x" for n in range(names)))
     talk(context, 8, size=200)
-    context.request()
+    context.compact()
     edit = context.window.summary
     assert edit is not None
     assert (
@@ -347,7 +359,7 @@ def test_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high)
     )
     told = split_summary(edit.text)[1].items
     talk(context, 8, size=200, start=8)
-    context.request()
+    context.compact()
     after = context.window.summary
     assert after is not None
     assert after is not edit

@@ -130,13 +130,20 @@ def test_where_nothing_has_a_name_a_summary_without_headings_speaks_of_the_same(
             judge(other, messages=said)
 
 
-def test_a_summary_without_headings_is_taken_only_if_nothing_that_is_checked_is_lost():
+def test_a_summary_without_headings_is_taken_only_if_its_list_holds_what_it_lacks():
     told = "Deploy v2.3.1 by 2025-05-14; a setting for src/app.py was changed."
     assert judge(told, list_tokens=100).lost == 0
     with pytest.raises(
         InvalidSummaryError, match="1 names, figures or dates are missing in its text and"
     ):
-        judge(told, list_tokens=0)
+        judge(told, list_tokens=1)
+
+
+def test_where_there_is_no_list_a_summary_without_headings_is_taken_for_what_it_covers():
+    told = "Deploy v2.3.1 by 2025-05-14; a setting for src/app.py was changed."
+    assert judge(told, list_tokens=0).lost == 1
+    with pytest.raises(InvalidSummaryError, match="too little of the messages"):
+        judge("How can I help you today, dear friend of mine?", list_tokens=0)
 
 
 def test_a_summary_without_headings_loses_lines_that_are_made_up_or_orders():

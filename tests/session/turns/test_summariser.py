@@ -41,7 +41,7 @@ async def test_after_a_turn_that_needs_one_a_summary_is_made_in_the_background(m
     made = [each for each in told if isinstance(each, SummaryFinished)]
     assert len(made) == len(await attempts(memory)) == len(requests(summariser)) == 2
     assert isinstance(told[told.index(made[0]) - 1], TurnFinished)
-    assert turn_event_to_json(made[0])["outcome"] == "patched"
+    assert turn_event_to_json(made[0])["outcome"] == "made"
     assert session.window.summary is not None
     assert session.window.visible_messages <= 15
     assert session.options.summaries == "manual"

@@ -9,6 +9,7 @@ from typing import Any
 from trimtab.engine.policy.budget import bytes_to_tokens
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.presets import compute_compact_trigger_bytes
+from trimtab.session.events import ContextEdited
 from trimtab.session.model_summaries import summarise_oversized_results, summarise_session_if_due
 from trimtab.session.session import Session
 from trimtab.session.summariser import Summariser
@@ -53,7 +54,6 @@ async def summarise_then_build_request(
             instead_of_placeholder=True,
             on_event=turn_call_settings.on_event,
         )
-        _warn_of_placeholder_summary(session)
     before, last = session.window.bytes, session.window.last_call
     unsent = [
         (result.entry, result.part, result.size.bytes) for result in session.window.unsent_results()
@@ -72,6 +72,8 @@ async def summarise_then_build_request(
         extra={"session": session.id, "messages": messages, "bytes": now, "tokens": tokens},
     )
     for edited in await total_edits_by_kind_since(session, position, "policy"):
+        if turn_call_settings.summariser is not None and edited.op == "summarise":
+            _warn_of_placeholder_summary(session, edited)
         turn_call_settings.on_event(edited)
     turn_call_settings.on_event(
         build_call_started(
@@ -82,22 +84,21 @@ async def summarise_then_build_request(
     return request
 
 
-def _warn_of_placeholder_summary(session: Session) -> None:
-    """Warn that an extract replaces messages although a model should have summarised them."""
-    meter = session.window.accounting.summary_stats
-    if not meter.in_a_row or (wanted := session.pending_summary(forced=True)) is None:
-        return
-    log.warning(
-        "%d summaries in a row were rejected or failed: an extract replaces %d messages "
-        "(~%d tokens)",
-        *(meter.in_a_row, len(wanted.messages), wanted.replaced_tokens),
-        extra={
-            "session": session.id,
-            "consecutive_failures": meter.in_a_row,
-            "messages": len(wanted.messages),
-            "tokens": wanted.replaced_tokens,
-        },
-    )
+def _warn_of_placeholder_summary(session: Session, edited: ContextEdited) -> None:
+    """Warn that an extract has replaced messages although a model should have summarised them."""
+    failures = session.window.accounting.summary_stats.in_a_row
+    if failures:
+        log.warning(
+            "%d summaries in a row were rejected or failed: an extract replaces %d messages "
+            "(~%d tokens)",
+            *(failures, edited.count, edited.tokens),
+            extra={
+                "session": session.id,
+                "consecutive_failures": failures,
+                "messages": edited.count,
+                "tokens": edited.tokens,
+            },
+        )
 
 
 def _log_compaction(session: Session, bytes_before: int, bytes_now: int, limit_bytes: int) -> None:

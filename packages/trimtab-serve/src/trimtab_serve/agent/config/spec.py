@@ -337,8 +337,9 @@ class SummarySpec(ConfigBlock):
     names that it lists are added to that."""
     list_tokens: NonNegativeInt | None = None
     """Maximum number of tokens for the list of names, figures and open questions next to a summary.
-    0 means no list. The default is 8 % of the replaced content, from 500 to 4,000, and at most 500
-    if `max_tokens` is set. In `auto`, it is the same number as for names in its other summaries."""
+    0 means no list, and is the default in `rolling`. In `thresholds` the default is 8 % of the
+    replaced content, from 500 to 4,000, and at most 500 if `max_tokens` is set. In `auto`, it is
+    the same number as for names in its other summaries."""
 
     def policy_settings(self) -> dict[str, Any]:
         """Return the settings of this block that a policy knows."""

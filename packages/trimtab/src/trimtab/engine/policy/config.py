@@ -57,8 +57,9 @@ class SummaryConfig:
     """Maximum tokens of a summary, in every preset; None is the preset's own limit."""
     list_tokens: int | None = None
     """Maximum tokens of the summary's list of names, in addition to `max_tokens`; 0 means no list.
-    None depends on the size of the replaced messages, from 500 to 4,000. If `max_tokens` is set,
-    None means at most 500 and at most `max_tokens`."""
+    None means no list in `rolling`. In other presets it depends on the size of the replaced
+    messages, from 500 to 4,000. If `max_tokens` is set, it is at most 500 and at most
+    `max_tokens`."""
     price: float = 0.0
     """Price of an input token of the summarising model, relative to the main model's; 0 if no model
     is used. `auto` takes it into account."""
@@ -81,12 +82,11 @@ class SummaryConfig:
                 "summary.forced must be at least as large"
             )
 
-    @property
-    def effective_list_tokens(self) -> int | None:
-        """Return the maximum tokens of the list; None if it depends on the size of the replaced
-        messages."""
-        if self.list_tokens is not None:
-            return self.list_tokens
+    def list_tokens_under(self, policy: str | None) -> int | None:
+        """Return the maximum tokens of the list under a preset; None if it depends on the size of
+        what is replaced. The summary of a single result is the same under all presets: None."""
+        if self.list_tokens is not None or policy == "rolling":
+            return self.list_tokens or 0
         return None if self.max_tokens is None else min(DEFAULT_LIST_TOKENS, self.max_tokens)
 
 

@@ -33,7 +33,14 @@ def decide_on_demand_compaction(
         for group in list_older_groups(plan, KEPT_MESSAGES_ON_DEMAND)
         if not plan.holds_keep_last_result(group)
     ]:
-        replace_groups_by_extractive_summary(plan, older, ON_DEMAND_REASON)
+        summary = config.summary
+        replace_groups_by_extractive_summary(
+            plan,
+            older,
+            ON_DEMAND_REASON,
+            summary.max_tokens,
+            summary.list_tokens_under(window.settings.policy),
+        )
     shrink_older_results_to_first_lines(
         plan, config, KEPT_RESULTS_ON_DEMAND, ON_DEMAND_REASON, lambda: True
     )

@@ -46,6 +46,7 @@ from trimtab.engine.policy.summary_requests import (
     append_missing_groups,
     build_span_to_summarise,
     compute_plan_tokens_to_reach,
+    hide_groups_of_short_messages,
     summarise_extractively_to_target,
 )
 from trimtab.engine.summaries.extract import MAX_EXTRACT_TOKENS
@@ -167,7 +168,7 @@ ROLLING_TARGET_SHARE = 0.7
 
 def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extractive") -> Policy:
     summary = config.summary
-    cap, listed = summary.max_tokens or MAX_EXTRACT_TOKENS, summary.effective_list_tokens
+    cap, listed = summary.max_tokens or MAX_EXTRACT_TOKENS, summary.list_tokens_under("rolling")
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
@@ -188,17 +189,21 @@ def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extr
             # Where the newest messages alone are over the room, the oldest of them are summarised,
             # too: what is not would be dropped.
             may_go = append_missing_groups(older, list_older_groups(plan, 0)) if over else older
-            summarise_extractively_to_target(
-                plan,
-                may_go,
-                compute_plan_tokens_to_reach(
-                    plan, may_go, int(ROLLING_TARGET_SHARE * budget.room), budget.room
-                ),
-                why,
-                min_groups=len(older),
-                max_tokens=cap,
-                list_tokens=listed,
-            )
+            before = plan.bound()
+            with plan.undo_unless(lambda: not forced or plan.bound() < before):
+                summarise_extractively_to_target(
+                    plan,
+                    may_go,
+                    compute_plan_tokens_to_reach(
+                        plan, may_go, int(ROLLING_TARGET_SHARE * budget.room), budget.room
+                    ),
+                    why,
+                    min_groups=len(older),
+                    max_tokens=cap,
+                    list_tokens=listed,
+                )
+            if forced and plan.visible_messages >= summary.forced:
+                hide_groups_of_short_messages(plan, older, why, max_tokens=cap, list_tokens=listed)
             older = []
             apply_history_cap(plan, config)  # a summary of what was found since counts as history
         return plan.to_decision(
@@ -219,7 +224,7 @@ def build_thresholds_policy(
     at, cap, listed = (
         config.thresholds,
         config.summary.max_tokens,
-        config.summary.effective_list_tokens,
+        config.summary.list_tokens_under("thresholds"),
     )
 
     def decide(window: Window, budget: Budget) -> Decision:

@@ -72,6 +72,27 @@ def replace_groups_by_extractive_summary(
     return plan.summarise(groups, text, f"{reason}; extractive")
 
 
+def hide_groups_of_short_messages(
+    plan: Plan, groups: list[Group], reason: str, *, max_tokens: int, list_tokens: int | None
+) -> None:
+    """Hide groups of messages that are so short that an extract of all of them is not smaller.
+
+    The summary grows by at most a quarter of their size. If that is too little for an extract, they
+    are dropped with a notice.
+    """
+    before, prior = plan.bound(), plan.summary
+    most = sum(map(plan.group_tokens, groups)) // 4
+    if prior is not None:
+        most += plan.window.counter.count(split_summary(prior.text)[0])
+    with plan.undo_unless(lambda: plan.bound() < before):
+        replace_groups_by_extractive_summary(
+            plan, groups, reason, min(most, max_tokens), list_tokens
+        )
+    with plan.undo_unless(lambda: plan.bound() < before):
+        for group in groups:
+            plan.drop(group, reason)
+
+
 def summarise_extractively_to_target(
     plan: Plan,
     groups: list[Group],
@@ -418,6 +439,7 @@ def list_result_summary_requests(
         given = _text_only_result(result)
         if given is not None:
             tokens, own = result.size.tokens, config.summary
+            listed = own.list_tokens_under(None)
             wanted.append(
                 ResultSummaryRequest(
                     seq=result.seq,
@@ -427,9 +449,7 @@ def list_result_summary_requests(
                     tokens=tokens,
                     max_total_tokens=edit.size.tokens,
                     max_tokens=own.max_tokens or MAX_SECTIONS_TOKENS,
-                    list_tokens=compute_list_cap(tokens)
-                    if own.effective_list_tokens is None
-                    else own.effective_list_tokens,
+                    list_tokens=compute_list_cap(tokens) if listed is None else listed,
                 )
             )
     return tuple(sorted(wanted, key=lambda each: (each.seq, each.part)))

@@ -99,6 +99,7 @@ def validate_summary(
     """
     if not text.strip():
         raise InvalidSummaryError("it is empty")
+    has_list = list_tokens > 0
     body = split_summary(text)[0]
     sections = parse_sections(body)
     headed = len(sections) >= MIN_SECTIONS
@@ -128,7 +129,7 @@ def validate_summary(
     verdict = _build_validated_summary(
         made, messages, visible_text, removed=len(wrong), shortened=body != whole
     )
-    if verdict.lost and not headed:
+    if verdict.lost and has_list and not headed:
         raise InvalidSummaryError(
             f"it has {len(sections)} of the sections, and {verdict.lost} names, figures or "
             "dates are missing in its text and in its list"
