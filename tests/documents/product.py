@@ -109,9 +109,17 @@ def summary_knobs(
     keep: int | None = None,
     most: int | None = None,
     names: int | None = None,
+    shown: int | None = None,
 ) -> dict[str, Any]:
-    """Settings of `rolling`: messages in the window, messages kept, tokens of text and of names."""
-    given = {"window": window, "keep": keep, "max_tokens": most, "list_tokens": names}
+    """Settings of summaries: messages in the window, messages kept, tokens of text and of names,
+    characters of one message that the model gets."""
+    given = {
+        "window": window,
+        "keep": keep,
+        "max_tokens": most,
+        "list_tokens": names,
+        "max_message_chars": shown,
+    }
     return {"summary": {name: value for name, value in given.items() if value is not None}}
 
 

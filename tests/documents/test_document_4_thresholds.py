@@ -20,6 +20,7 @@ from tests.documents.product import (
     definition,
     limit_of,
     script,
+    summary_knobs,
     threshold_knobs,
 )
 from tests.documents.reading import dumped, omitted, results, text_of, texts
@@ -169,10 +170,25 @@ def test_a_tool_output_takes_8000_characters_at_most():
     assert indicator == "[truncated: kept first ~2000 of ~5000 tokens (head)]"
 
 
+def test_the_characters_of_a_tool_output_may_be_set():
+    talk = Talk(preset=THRESHOLDS, tools=[definition()], knobs={"max_tool_result_chars": 3_000})
+    talk.user("go")
+    whole, cut = results(talk.rounds("é" * 3_000, "é" * 20_000))
+    assert whole == "é" * 3_000
+    assert 2_800 <= len(cut) <= 3_000
+    assert cut.endswith("\n[truncated: kept first ~750 of ~5000 tokens (head)]")
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("preset", [ROLLING, THRESHOLDS])
-async def test_of_one_message_1000_characters_are_shown_to_the_model_that_summarises(preset):
-    life = await Life.begin(preset, model="gpt-4o", wire=ANTHROPIC, window=WINDOW, output=500)
+@pytest.mark.parametrize("limit", [None, 400])
+async def test_of_one_message_1000_characters_or_what_is_set_are_shown_to_the_model_that_summarises(
+    preset, limit
+):
+    options: dict[str, Any] = {} if limit is None else {"knobs": summary_knobs(shown=limit)}
+    life = await Life.begin(
+        preset, model="gpt-4o", wire=ANTHROPIC, window=WINDOW, output=500, **options
+    )
     small, turns = script(*[SUMMARY] * 9), 0
     while not small.requests:
         turns += 1
@@ -184,4 +200,4 @@ async def test_of_one_message_1000_characters_are_shown_to_the_model_that_summar
     parts = re.split(r"(?:user|assistant):", history)[1:]
     assert len(parts) >= 6
     for part in parts:
-        assert 900 <= max(part.count("A"), part.count("B")) <= 1_000
+        assert 0.9 * (limit or 1_000) <= max(part.count("A"), part.count("B")) <= (limit or 1_000)

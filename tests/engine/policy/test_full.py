@@ -52,6 +52,12 @@ def test_an_unknown_goal_is_refused_with_the_choices():
     ("given", "said"),
     [
         ({"max_tool_result_tokens": 0}, "max_tool_result_tokens is 0; it must be more than 0"),
+        (
+            {"max_tool_result_tokens": 9, "max_tool_result_chars": 9},
+            "max_tool_result_tokens is 9 and max_tool_result_chars is 9; set only one of them",
+        ),
+        ({"max_tool_result_chars": 0}, "max_tool_result_chars is 0; it must be more than 0"),
+        ({"summary": {"max_message_chars": 0}}, "summary.max_message_chars is 0; it must be more"),
         ({"max_tool_result_tokens": -1}, "max_tool_result_tokens is -1; it must be more than 0"),
         ({"max_history_tokens": -1}, "max_history_tokens is -1; it must be 0 or more"),
         ({"tool_result_keep_first": -1}, "tool_result_keep_first is -1; it must be 0 or more"),

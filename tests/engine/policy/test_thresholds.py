@@ -4,7 +4,20 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import chat, claude, contents, prose, results, said, talk, texts, use, user
+from tests.conversations import (
+    calls,
+    chat,
+    claude,
+    contents,
+    prose,
+    result,
+    results,
+    said,
+    talk,
+    texts,
+    use,
+    user,
+)
 from trimtab import Context
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.policy.config import DEFAULT_KEPT_MESSAGES, SUMMARISE_AT_SHARE, TRIM_AT_SHARE
@@ -161,6 +174,19 @@ def test_an_explicit_result_cap_binds_in_every_preset(policy):
     context.add(user("go"))
     [shown] = results(use(context, "c1", prose(4_000)))
     assert "kept first ~50 of ~" in shown
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
+def test_an_explicit_result_cap_in_characters_binds_in_every_preset(policy):
+    own = {"max_tool_result_chars": 200, "tools": {"look": {"max_tool_result_tokens": 500}}}
+    context = chat(policy, limits=own)
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", "é" * 400))
+    assert len(shown) <= 200
+    assert shown.startswith("é" * 130)
+    context.add(calls("c2", tool="look"))
+    context.add(result("c2", prose(900)))
+    assert results(context.request())[-1] == prose(900)
 
 
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])

@@ -271,6 +271,13 @@ WRONG = {
             "it must be a whole number, 1 or more"
         ),
     ),
+    "a limit in two units": (
+        SESSION + "  context: {max_tool_result_tokens: 9, max_tool_result_chars: 36}\n",
+        snapshot(
+            "agent.yaml, line 4, column 3: session.context.max_tool_result_tokens is 9 and "
+            "max_tool_result_chars is 36; set only one of them"
+        ),
+    ),
     "a percentage": (
         SESSION + "  thresholds:\n    trim: 90%\n",
         snapshot(

@@ -21,6 +21,7 @@ WRONG = {**WRONG_FILES, **WRONG_TOOLS}
 CHECK = jsonschema.Draft202012Validator(build_editor_schema())
 READING_ALONE = {
     "a cost ceiling for a model without a price",
+    "a limit in two units",
     "a pattern that is none",
     "more kept than the window holds",
     "a summary before the trim",

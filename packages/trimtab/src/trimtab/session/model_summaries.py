@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any, cast
 
 from trimtab.engine.log.event import SummaryAttempt
-from trimtab.engine.policy.config import PolicyLimits
+from trimtab.engine.policy.config import PolicyLimits, parse_policy_config
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest
 from trimtab.engine.summaries.transcript import cut_middle
 from trimtab.engine.summaries.validation import ValidatedSummary, validate_result_summary
@@ -83,6 +83,7 @@ async def summarise_session_if_due(
             list_tokens=wanted.list_tokens,
             replaced_tokens=wanted.replaced_tokens,
             visible_text=wanted.visible_text,
+            max_message_chars=parse_policy_config(session.options.limits).summary.max_message_chars,
         )
         seconds = perf_counter() - since
         span = wanted.span

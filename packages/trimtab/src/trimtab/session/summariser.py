@@ -22,7 +22,11 @@ from trimtab.engine.summaries.format import (
     cut_sections,
     split_summary,
 )
-from trimtab.engine.summaries.transcript import join_into_chunks, transcribe_messages
+from trimtab.engine.summaries.transcript import (
+    MAX_MESSAGE_CHARS,
+    join_into_chunks,
+    transcribe_messages,
+)
 from trimtab.engine.summaries.validation import (
     InvalidSummaryError,
     ValidatedSummary,
@@ -150,6 +154,7 @@ async def make_summary(
     list_tokens: int = DEFAULT_LIST_TOKENS,
     replaced_tokens: int | None = None,
     visible_text: str = "",
+    max_message_chars: int = MAX_MESSAGE_CHARS,
 ) -> SummaryResult:
     """Summarise messages and the previous summary, and check the result.
 
@@ -165,6 +170,7 @@ async def make_summary(
         replaced_tokens: Tokens that the messages and the previous summary use now, if the new
             summary has to be smaller.
         visible_text: Text after the messages that stays visible. The list need not repeat it.
+        max_message_chars: Characters of each message that the model gets, head and tail together.
 
     Returns:
         The summary and its outcome.
@@ -185,7 +191,7 @@ async def make_summary(
 
     return await summarise_texts(
         summariser,
-        transcribe_messages(messages),
+        transcribe_messages(messages, max_message_chars=max_message_chars),
         judge,
         prior_summary=prior_summary,
         max_tokens=max_tokens,

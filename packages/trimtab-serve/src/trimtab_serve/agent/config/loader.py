@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from trimtab.engine.log.redaction import REDACTION_PATTERNS
-from trimtab.engine.policy.config import SummaryConfig, ThresholdsPresetConfig
+from trimtab.engine.policy.config import parse_policy_config
 from trimtab.models.catalog import parse_model_info, resolve_model_info
 from trimtab.options import RESERVED_PARAMS
 from trimtab.session.spending import explain_unknown_price
@@ -214,14 +214,16 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
     yield from _check_model_info_and_prices(spec, document)
     if (wrong := explain_invalid_store(session.store)) is not None:
         yield _problem_at(wrong, ("session", "store"), document)
-    for name, kind, block in (
-        ("summary", SummaryConfig, session.summary),
-        ("thresholds", ThresholdsPresetConfig, session.thresholds),
+    context = session.context.model_dump(exclude_unset=True)
+    for name, prefix, limits in (
+        ("context", "session.context.", context),
+        ("summary", "session.", {"summary": session.summary.policy_settings()}),
+        ("thresholds", "session.", {"thresholds": session.thresholds.policy_settings()}),
     ):
         try:
-            kind(**block.policy_settings())
+            parse_policy_config(limits)
         except ValueError as error:
-            yield _problem_at(f"session.{error}", ("session", name), document)
+            yield _problem_at(f"{prefix}{error}", ("session", name), document)
     for at, pattern in enumerate(session.redact_patterns):
         try:
             re.compile(pattern)
@@ -308,7 +310,11 @@ def _warn_about_unused_settings(document: YamlDocument) -> Iterator[str]:
     context = {*ContextLimitsSpec.model_fields} - {"max_context_bytes"}
     for block, owner, everywhere in (
         ("context", "compact", context),
-        ("summary", "rolling", ("by", "model", "prompt", "max_tokens", "list_tokens")),
+        (
+            "summary",
+            "rolling",
+            ("by", "model", "prompt", "max_tokens", "list_tokens", "max_message_chars"),
+        ),
         ("thresholds", "thresholds", ("display",)),
     ):
         given = session.get(block)

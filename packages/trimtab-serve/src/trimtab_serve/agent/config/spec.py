@@ -19,6 +19,7 @@ from trimtab.engine.policy.config import (
     ResultTruncation,
 )
 from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
+from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
 from trimtab.models.catalog import CacheMarks, parse_model_info
 from trimtab.providers.factory import ProviderName
 from trimtab.session.tools import OnInterrupt
@@ -283,10 +284,12 @@ class ContextLimitsSpec(ConfigBlock):
     """Maximum number of tokens of the history before the newest user message. 0 means no limit. The
     default is 20,000 in `layered` and no limit in other policies."""
     max_tool_result_tokens: PositiveInt | None = None
-    """Maximum number of tokens for one tool result. The default is 8,000 in `layered` and
-    `rolling`. In `auto` it falls from 32,000 to 8,000 as the window fills, and for `cost` from
-    6,000 to 4,000; in a small window it is less. `compact` cuts at 4,000 bytes, `thresholds` at
-    8,000 characters."""
+    """Maximum number of tokens for one tool result. A token is four bytes in `layered` and
+    `compact`. The default is 8,000 in `layered` and `rolling`. In `auto` it falls from 32,000 to
+    8,000 as the window fills, and for `cost` from 6,000 to 4,000; in a small window it is less.
+    `compact` cuts at 4,000 bytes, `thresholds` at 8,000 characters."""
+    max_tool_result_chars: PositiveInt | None = None
+    """The same maximum in characters, in every policy. Set only one of the two."""
     tool_result_truncation: ResultTruncation | None = None
     """Which part of a long result is kept: its `head` (the default), its `tail`, `both`, or a
     `summary`. The model of `session.summary` writes that summary before the result is first sent.
@@ -340,6 +343,9 @@ class SummarySpec(ConfigBlock):
     0 means no list, and is the default in `rolling`. In `thresholds` the default is 8 % of the
     replaced content, from 500 to 4,000, and at most 500 if `max_tokens` is set. In `auto`, it is
     the same number as for names in its other summaries."""
+    max_message_chars: PositiveInt = MAX_MESSAGE_CHARS
+    """Maximum number of characters of one message that the summarising model gets, from its
+    beginning and its end."""
 
     def policy_settings(self) -> dict[str, Any]:
         """Return the settings of this block that a policy knows."""

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from trimtab.engine.summaries.format import DEFAULT_LIST_TOKENS
+from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
 
 Goal = Literal["cost", "balanced", "quality"]
 GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
@@ -60,12 +61,14 @@ class SummaryConfig:
     None means no list in `rolling`. In other presets it depends on the size of the replaced
     messages, from 500 to 4,000. If `max_tokens` is set, it is at most 500 and at most
     `max_tokens`."""
+    max_message_chars: int = MAX_MESSAGE_CHARS
+    """Maximum characters of one message that a summarising model gets, head and tail together."""
     price: float = 0.0
     """Price of an input token of the summarising model, relative to the main model's; 0 if no model
     is used. `auto` takes it into account."""
 
     def __post_init__(self) -> None:
-        for name in ("window", "keep", "forced", "max_tokens"):
+        for name in ("window", "keep", "forced", "max_tokens", "max_message_chars"):
             _check_count(f"summary.{name}", getattr(self, name))
         _check_count("summary.list_tokens", self.list_tokens, least=0)
         _check_type("summary.price", self.price, int | float, "a number")
@@ -123,6 +126,8 @@ class PolicyConfig:
     own."""
     max_tool_result_tokens: int | None = None
     """Maximum tokens of one tool result, more than 0; None is the preset's own."""
+    max_tool_result_chars: int | None = None
+    """The same maximum in characters. Set only one of the two."""
     tool_result_truncation: ResultTruncation | None = None
     """`head`, `tail`, `both` or `summary`; None is `head`."""
     tool_result_keep_first: int | None = None
@@ -146,7 +151,13 @@ class PolicyConfig:
     """When the preset `thresholds` acts."""
 
     def __post_init__(self) -> None:
+        if self.max_tool_result_tokens is not None and self.max_tool_result_chars is not None:
+            raise ValueError(
+                f"max_tool_result_tokens is {self.max_tool_result_tokens} and "
+                f"max_tool_result_chars is {self.max_tool_result_chars}; set only one of them"
+            )
         _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
+        _check_count("max_tool_result_chars", self.max_tool_result_chars)
         for name in ("max_context_bytes", "max_request_bytes", "max_pictures"):
             _check_count(name, getattr(self, name))
         _check_strategy(self.tool_result_truncation)
@@ -185,6 +196,7 @@ class SummaryLimits(TypedDict, total=False):
     forced: int
     max_tokens: int | None
     list_tokens: int | None
+    max_message_chars: int
     price: float
 
 
@@ -202,6 +214,7 @@ class PolicyLimits(TypedDict, total=False):
 
     max_history_tokens: int | None
     max_tool_result_tokens: int | None
+    max_tool_result_chars: int | None
     tool_result_truncation: ResultTruncation | None
     tool_result_keep_first: int | None
     tool_result_keep_last: int | None

@@ -48,16 +48,19 @@ def _cap_for_result(
     truncation: ResultTruncation,
 ) -> TextCap | None:
     tokens = tool_config.max_tool_result_tokens or config.max_tool_result_tokens
+    chars = None if tool_config.max_tool_result_tokens else config.max_tool_result_chars
     cap = preset_cap
-    if tokens is not None:
-        # A cap that the user gave in tokens replaces a preset's bytes or characters, words and all.
-        unit = (
-            preset_cap.unit if preset_cap is not None and preset_cap.unit == "bytes/4" else "tokens"
-        )
-        cap = TextCap(
-            amount=tokens,
-            unit=unit,
-            strategy=preset_cap.strategy if preset_cap is not None else "head",
+    if tokens is not None or chars is not None:
+        # The user's own cap replaces the preset's amount and words. A preset that counts in bytes
+        # also counts the user's tokens in bytes, four for each.
+        strategy = preset_cap.strategy if preset_cap is not None else "head"
+        in_bytes = preset_cap is not None and preset_cap.unit in ("bytes", "bytes/4")
+        cap = (
+            TextCap(amount=chars, unit="chars", strategy=strategy)
+            if chars is not None
+            else TextCap(
+                amount=tokens or 0, unit="bytes/4" if in_bytes else "tokens", strategy=strategy
+            )
         )
     said = tool_config.tool_result_truncation or config.tool_result_truncation
     if cap is None or (said is None and cap.strategy == "lines"):
