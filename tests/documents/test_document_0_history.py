@@ -194,6 +194,17 @@ async def test_memory_and_state_stay_bounded_while_the_log_keeps_every_message(t
 
 
 @pytest.mark.anyio
+async def test_memory_stays_bounded_while_nothing_is_asked_of_the_model():
+    life = await Life.begin(limit=10_000)
+    with counting_messages() as in_memory:
+        for number in range(200):
+            await life.user(prose(120, f"question {number}"))
+            await life.reply(prose(120, f"answer {number}"))
+        assert in_memory() <= 2 * 120
+    assert life.messages <= 110
+
+
+@pytest.mark.anyio
 @pytest.mark.soak
 async def test_memory_and_state_stay_bounded_over_thousands_of_messages(tmp_path):
     await grown(tmp_path, 2_000, looks=10)

@@ -64,6 +64,23 @@ async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, t
     await store.close()
 
 
+@pytest.mark.parametrize("size", [0, 100])
+async def test_memory_is_bounded_while_messages_are_added_and_nothing_is_requested(size):
+    store, limit = MemoryStore(), 100
+    given: dict[str, Any] = {"max_input_tokens": 10_000, "policy": "layered", "clock": Clock()}
+    session = await Session.create(store, "s", model="gpt-4o", dialect="openai_chat", **given)
+    for number in range(300):
+        await session.add(user(f"q{number}{'x' * size}"))
+        await session.add(said(f"a{number}{'y' * size}"))
+        assert len(session.window.entries) <= limit + limit // 5 + 1
+    assert session.window.conversation.total_messages == 600
+    assert len(await edits(store, "s")) <= 600 // (limit // 10)
+    assert (await session.recall("m2.0")).startswith("q0")
+    reopened = await Session.open(store, "s")
+    assert await reopened.request() == await session.request()
+    assert session.window.visible_messages <= limit
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["full", "thresholds"])
 async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory(policy):

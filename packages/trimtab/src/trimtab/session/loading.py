@@ -111,11 +111,24 @@ def is_checkpoint_due(window: Window) -> bool:
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True
-    limit = compute_max_messages_in_memory(
-        resolve_token_limit_and_source(window.settings, window.accounting.learned_limit)[0]
-    )
+    limit = _resolve_message_limit(window)
     hidden = len(window.entries) - window.visible_messages
     return len(window.entries) > limit and hidden >= limit // 10
+
+
+def exceeds_message_limit(window: Window) -> bool:
+    """Whether `layered` shows so many messages above its limit that hiding them is worth an
+    event."""
+    if window.settings.policy != "layered":
+        return False
+    limit = _resolve_message_limit(window)
+    return window.visible_messages > limit + limit // 10
+
+
+def _resolve_message_limit(window: Window) -> int:
+    return compute_max_messages_in_memory(
+        resolve_token_limit_and_source(window.settings, window.accounting.learned_limit)[0]
+    )
 
 
 async def _chunk_events(

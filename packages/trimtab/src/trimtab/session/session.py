@@ -54,7 +54,7 @@ from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.overflow import choose_policy_after_error
 from trimtab.engine.policy.planning.plan import MessageSpan, Policy
-from trimtab.engine.policy.presets import PolicyName
+from trimtab.engine.policy.presets import PolicyName, decide_message_limit
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest, SummaryRequest
 from trimtab.engine.prompt.report import ContextReport, RequestPreview
 from trimtab.engine.recall.tools import parse_recall_arguments
@@ -80,7 +80,12 @@ from trimtab.options import (
 )
 from trimtab.session import history, store_recall
 from trimtab.session.history import HiddenTotals
-from trimtab.session.loading import is_checkpoint_due, load_context, load_context_to_read
+from trimtab.session.loading import (
+    exceeds_message_limit,
+    is_checkpoint_due,
+    load_context,
+    load_context_to_read,
+)
 from trimtab.session.stepwise import StepwiseContext
 from trimtab.stores.base import Store
 
@@ -313,13 +318,16 @@ class Session:
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
         try:
-            return await self._draft_and_store(
+            handle = await self._draft_and_store(
                 lambda: self._context.add(item, key=key), check_epoch=in_turn
             )
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
             return f"m{known.position}"
+        if in_turn and exceeds_message_limit(self.window):
+            await self._hide_messages_over_limit()
+        return handle
 
     async def add_reply(
         self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
@@ -922,6 +930,19 @@ class Session:
         fast."""
         async with self._lock:
             await self._checkpoint()
+
+    async def _hide_messages_over_limit(self) -> None:
+        """Hide the oldest messages, so that memory stays bounded although no request is made."""
+
+        def draft() -> None:
+            for edit in decide_message_limit(self.window, self._context.budget()):
+                self._context.append(edit)
+
+        try:
+            await self._draft_and_store(draft)
+        except (StaleOwner, StoreError) as error:
+            # The message itself is stored, and the next request hides what is above the limit.
+            log.warning("session %s: hiding old messages failed: %s", self.id, error)
 
     async def _append_body(self, body: EventBody) -> None:
         await self._draft_and_store(lambda: self._context.append(body))

@@ -26,10 +26,11 @@ from trimtab.engine.log.edits import (
     format_byte_truncation_indicator,
     format_truncation_indicator,
 )
+from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.auto import build_auto_policy
 from trimtab.engine.policy.budget import Budget, bytes_to_tokens, compute_max_messages_in_memory
 from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
-from trimtab.engine.policy.guard import cut_oversized_newest_texts
+from trimtab.engine.policy.guard import cut_oversized_newest_texts, keep_edits_only_if_smaller
 from trimtab.engine.policy.planning.plan import Decision, Plan, Policy, TextCap
 from trimtab.engine.policy.preset_steps import (
     apply_history_cap,
@@ -77,6 +78,13 @@ def build_layered_caps_policy(config: PolicyConfig) -> Policy:
         )
 
     return decide
+
+
+def decide_message_limit(window: Window, budget: Budget) -> tuple[Edit, ...]:
+    """Return the edits that hide the messages above the limit of `layered`."""
+    plan = Plan(window, budget)
+    drop_messages_over_limit(plan, compute_max_messages_in_memory(budget.limit))
+    return keep_edits_only_if_smaller(window, budget, plan.to_decision().edits)
 
 
 def drop_oldest_turn_rounds(plan: Plan) -> None:
