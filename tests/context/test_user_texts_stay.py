@@ -5,7 +5,7 @@ import random
 import re
 import time
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 
@@ -219,6 +219,24 @@ def test_words_within_the_allowance_are_all_there_after_many_summaries(goal):
     assert SUMMARY in told(request)
     words = outside(request)
     assert [text for text in said if words.count(text) != 1] == []
+
+
+@pytest.mark.parametrize("recall", [True, False])
+def test_above_the_allowance_the_rules_of_the_newest_messages_are_there_and_none_is_cut(recall):
+    context, planted = talking(16_000, tools=[], recall=recall), rules(80)
+    said = [f"Part {n}: {filler(40, n)} {rule} {filler(40, -n)}" for n, rule in enumerate(planted)]
+    for text in said:
+        context.add(person(text))
+        context.request()
+        context.add(reply(filler(100, text)))
+    context.add(person("What did I forbid?"))
+    text = outside(context.request())
+    # The list is cut to four fifths of its allowance, so that it can grow again.
+    sizes = accumulate(tokens(message) + 10 for message in reversed(said))
+    newest = sum(size <= 0.8 * allowance(context) for size in sizes)
+    assert 10 < newest < len(said)
+    assert sum(message in text for message in said) >= newest
+    assert "cut:" not in text
 
 
 def test_the_words_stand_in_the_order_in_which_they_were_said():

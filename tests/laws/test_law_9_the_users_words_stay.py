@@ -38,8 +38,8 @@ from trimtab.engine.policy import overflow
 from trimtab.engine.policy.rejections import REJECTED_REASON as REJECTED
 from trimtab.engine.tokens.counter import TokenCounter
 
-LONG, SHORT = 400, 40
-"""Tokens down to which the longest are cut, and then the oldest."""
+LEAST = 400
+"""Tokens that are left of a message that is cut, with the sign of the cut."""
 AROUND = 60
 """Tokens of what stands around a text in the list, its name and the sign of a cut, at most."""
 CRUMBS = 300
@@ -406,7 +406,7 @@ def within(after: Told, room: int, now: Settings, counter: TokenCounter) -> bool
 
 
 def in_order(before: Told, after: Told, counter: TokenCounter) -> None:
-    """The longest are cut first, then the oldest, then the oldest are left out."""
+    """The longest are cut first, then the oldest are left out."""
     listed, earlier = places_of(after), places_of(before)
     gone_before = {place for place in hidden_sayings(before) if place not in earlier}
     every = [place for place in hidden_sayings(after) if place not in gone_before]
@@ -416,30 +416,20 @@ def in_order(before: Told, after: Told, counter: TokenCounter) -> None:
         gone = [place for place in own if place not in listed]
         # What only refers to another takes no room that could be had.
         kept = [place for place in kept if not place.same_seq and text_of(after, place[:2])]
-        stages(after, kept, gone, counter)
+        the_newest_stay(after, kept, gone, counter)
 
 
-def stages(
+def the_newest_stay(
     told: Told, kept: list[UserPartReference], gone: list[Place], counter: TokenCounter
 ) -> None:
     sizes = [kept_size(told, place, counter) for place in kept]
-    short = [index for index, place in enumerate(kept) if not is_whole(told, place)]
-    cut = [sizes[index] for index in short]
+    cut = [size for size, place in zip(sizes, kept, strict=True) if not is_whole(told, place)]
     if gone:
         first = min((place[:2] for place in kept), default=None)
         assert first is None or max(gone) < first, f"{max(gone)} is left out before {first}"
-        assert max(sizes, default=0) <= SHORT + AROUND, f"{gone} are left out, {sizes} stay"
-    if not cut:
-        return
-    most = max(sizes)
-    low = [index for index in short if sizes[index] < LONG // 2]
-    if low:
-        assert most <= LONG + AROUND, f"one is cut to {min(cut)} tokens, another has {most}"
-        older = sizes[: max(low)]
-        assert max(older, default=0) <= SHORT + AROUND, f"not the oldest is cut: {sizes}"
-    level = min((size for size in cut if size >= LONG // 2), default=None)
-    if level is not None:
-        assert most <= level * 1.3 + AROUND, f"not the longest is cut: {sizes}"
+    if cut:
+        assert min(cut) >= LEAST // 1.3 - AROUND, f"little is left of one: {sizes}"
+        assert max(sizes) <= min(cut) * 1.3 + AROUND, f"not the longest is cut: {sizes}"
 
 
 def kept_size(told: Told, place: UserPartReference, counter: TokenCounter) -> int:

@@ -15,16 +15,15 @@ from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
 from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan, TextCap
 from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS
 from trimtab.engine.window.structure import Entry, Group, has_signed_thinking
-from trimtab.engine.window.user_words import (
-    CUT_LEVELS_TOKENS,
-    USER_WORDS_ROOM_DIVISOR,
-    has_user_words,
-)
+from trimtab.engine.window.user_words import USER_WORDS_ROOM_DIVISOR, has_user_words
 
 LONG_ARGUMENT_CHARS = 200
 """Minimum characters of an argument of an older call that may be left out."""
-KEPT_REPLY_TOKENS = 200
-"""Tokens that are kept of an older reply if it cannot be hidden with its round."""
+KEPT_REPLY_TOKENS = (200, 40)
+"""Tokens that are kept of an older reply if it cannot be hidden with its round; the second number
+if the first is not enough."""
+KEPT_INSTRUCTION_TOKENS = (400, 40)
+"""The same of a system or developer message."""
 
 CUT_INDICATOR_TOKENS = 32
 """Maximum tokens of the indicator that says how much of a text was cut."""
@@ -213,7 +212,7 @@ def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
         if not _holds_user_words(g) and g.index not in apart
     ]
     drop_groups(plan, quiet, is_enough, reason)
-    for most in (KEPT_REPLY_TOKENS, CUT_LEVELS_TOKENS[-1]):
+    for most in KEPT_REPLY_TOKENS:
         for entry in [] if is_enough() else list(_older_entries(plan)):
             for part in range(len(entry.message.parts)):
                 _cut_reply(plan, (entry, part), most, reason)
@@ -299,7 +298,7 @@ def _cut_instructions(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
         if entry.message.role == "system" and not entry.pinned
         for part in range(len(entry.message.parts))
     ]
-    for most in CUT_LEVELS_TOKENS:
+    for most in KEPT_INSTRUCTION_TOKENS:
         for entry, part in texts:
             if is_enough():
                 return

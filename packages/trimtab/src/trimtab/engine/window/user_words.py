@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import NamedTuple
 
 from trimtab.engine.log.edits import ERASED_PLACEHOLDER, add_recall_handle
@@ -26,11 +27,11 @@ from trimtab.engine.window.structure import Entry
 USER_WORDS_ROOM_DIVISOR = 4
 """The user's words get at most one part in this number of the room for messages, and instructions
 the same."""
-CUT_LEVELS_TOKENS = (400, 40)
-"""Tokens to which the longest messages are cut; and then the oldest, if that is not enough."""
-MIN_LENGTH_FACTOR_TO_CUT = 2
-"""A message is cut only if it is this many times as long as the level. Otherwise little except the
-truncation marker would be left of it."""
+MIN_CUT_TOKENS = 400
+"""A message is cut to no fewer tokens than this. It would say too little beside the mark of the
+cut."""
+MIN_CUT_DIVISOR = 10
+"""A message is cut to no less than one part in this number of the list."""
 REFILL_SHARE = 0.8
 """Share of the allowance to fill after it was exceeded, so that the list can grow again."""
 USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
@@ -403,14 +404,14 @@ def shorten_items_to_allowance(
 ) -> tuple[list[UserWordsItem], OmittedUserMessages | None]:
     """Shorten the items of the list if they exceed the allowance.
 
-    The longest are cut to both ends, then the oldest are cut further, then the oldest become one
-    line. `seqs_already_counted` are messages that this line already counts.
+    The longest are cut to both ends. If that is not enough, the newest messages stay, and one line
+    stands for the others. `seqs_already_counted` are messages that this line already counts.
     """
     kept: list[UserWordsItem] = []
     for client, most in ((False, allowance.user_tokens), (True, allowance.client_tokens)):
         own = [saying for saying in items if saying.is_from_client is client]
         over = sum(saying.said_tokens for saying in own) > most
-        kept += _cut_items_down(own, int(REFILL_SHARE * most), counter) if over else own
+        kept += _keep_newest(own, int(REFILL_SHARE * most), counter) if over else own
     kept.sort(key=lambda saying: saying.listed_part[:2])
     return kept, _merge_omitted(items, kept, earlier_omitted, seqs_already_counted)
 
@@ -458,31 +459,21 @@ def compute_user_words_update(
     )
 
 
-def _cut_items_down(
+def _keep_newest(
     items: Sequence[UserWordsItem], max_tokens: int, counter: TokenCounter
 ) -> list[UserWordsItem]:
-    kept = list(items)
-    long, short = CUT_LEVELS_TOKENS
-    total = sum(saying.listed_tokens for saying in kept)
-    if total > max_tokens:
-        level = _find_cut_level([saying.listed_tokens for saying in kept], max_tokens, long)
-        kept = [_shorten_item(saying, level, counter) for saying in kept]
-        total = sum(saying.listed_tokens for saying in kept)
-    for index, saying in enumerate(kept):
-        if total <= max_tokens:
+    """Cut the longest items to a common size, then leave out the oldest messages."""
+    least = max(MIN_CUT_TOKENS, max_tokens // MIN_CUT_DIVISOR)
+    level = _find_cut_level([item.listed_tokens for item in items], max_tokens, least)
+    kept: list[UserWordsItem] = []
+    left = max_tokens
+    for _, parts in groupby(reversed(items), key=lambda item: item.listed_part.seq):
+        message = [_shorten_item(item, level, counter) for item in parts]
+        left -= sum(item.listed_tokens for item in message)
+        if left < 0:
             break
-        if saying.listed_tokens <= MIN_LENGTH_FACTOR_TO_CUT * short:
-            continue
-        kept[index] = _shorten_item(saying, short, counter)
-        total -= saying.listed_tokens - kept[index].listed_tokens
-    gone = 0
-    while gone < len(kept) and (
-        total > max_tokens
-        or (gone and kept[gone].listed_part.seq == kept[gone - 1].listed_part.seq)
-    ):
-        total -= kept[gone].listed_tokens
-        gone += 1
-    return kept[gone:]
+        kept += message
+    return kept
 
 
 def _find_cut_level(sizes: Sequence[int], most: int, least: int) -> int:
