@@ -8,7 +8,7 @@ the room always stays for them, first of all for the newest message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
@@ -160,21 +160,26 @@ def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
     return 0
 
 
-def _groups_oldest_first(plan: Plan) -> Iterator[Group]:
-    """Yield visible groups, oldest first. Revealed groups that the model has not read come last."""
-    groups = list(plan.visible_groups())
-    yield from (group for group in groups if not plan.is_unread(group))
-    yield from (group for group in groups if plan.is_unread(group))
+def _groups_oldest_first(plan: Plan) -> list[Group]:
+    """Return visible groups, oldest first. Revealed groups that the model has not read come last."""
+    return sorted(plan.visible_groups(), key=plan.is_unread)
 
 
-def _older_entries(plan: Plan) -> Iterator[Entry]:
+def _older_entries(plan: Plan) -> list[Entry]:
     active = {entry.seq for entry in list_active_round_entries(plan)}
-    for group in _groups_oldest_first(plan):
-        yield from (e for e in group.entries() if e.seq not in active and not e.pinned)
+    return [
+        entry
+        for group in _groups_oldest_first(plan)
+        for round in group.rounds
+        for entry in round.entries
+        if entry.seq not in active and not entry.pinned
+    ]
 
 
 def _mask_older_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    for entry in list(_older_entries(plan)):
+    if not plan.window.conversation.visible_media:
+        return
+    for entry in _older_entries(plan):
         for part, content in enumerate(entry.message.parts):
             holds = isinstance(content, ToolResult) and any(
                 isinstance(inner, Media) for inner in content.content
@@ -205,59 +210,48 @@ def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
 def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
     """Hide rounds without a user message, the oldest first. In rounds that must stay, cut long
     replies and arguments, and then all replies."""
-    apart = _separating_groups(plan)
-    quiet = [
-        g
-        for g in _groups_in_hiding_order(plan)
-        if not _holds_user_words(g) and g.index not in apart
-    ]
+    groups = plan.visible_groups()
+    said = {g.index for g in groups if any(map(has_user_words, g.entries()))}
+    stay = said | _separating_groups(groups, said)
+    quiet = [group for group in _groups_in_hiding_order(plan) if group.index not in stay]
     drop_groups(plan, quiet, is_enough, reason)
     for most in KEPT_REPLY_TOKENS:
-        for entry in [] if is_enough() else list(_older_entries(plan)):
+        for entry in [] if is_enough() else _older_entries(plan):
             for part in range(len(entry.message.parts)):
-                _cut_reply(plan, (entry, part), most, reason)
-                if is_enough():
+                if _cut_reply(plan, (entry, part), most, reason) and is_enough():
                     return
 
 
-def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> None:
+def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> bool:
+    """Cut a reply or the arguments of a call. Return False if nothing changed."""
     entry, part = part_ref
     content = entry.message.parts[part]
     if entry.seq == plan.window.conversation.last_assistant_seq and (
         entry.message.calls or has_signed_thinking(entry.message)
     ):
-        return  # what the model is in the middle of stays as it is, or goes whole
+        return False  # what the model is in the middle of stays as it is, or goes whole
     if isinstance(content, ToolCall):
-        plan.cut_arguments(entry, part, LONG_ARGUMENT_CHARS, reason)
-    elif entry.message.role != "assistant" or not isinstance(content, Text):
-        return
-    elif (
-        plan.part_size(entry, part).tokens > max_tokens + MESSAGE_OVERHEAD_TOKENS
-    ):  # others need not be counted
-        plan.truncate(entry, part, TextCap(amount=max_tokens, strategy="both"), reason)
+        return plan.cut_arguments(entry, part, LONG_ARGUMENT_CHARS, reason)
+    if entry.message.role != "assistant" or not isinstance(content, Text):
+        return False
+    if plan.part_size(entry, part).tokens <= max_tokens + MESSAGE_OVERHEAD_TOKENS:
+        return False  # it need not be counted
+    return plan.truncate(entry, part, TextCap(amount=max_tokens, strategy="both"), reason)
 
 
-def _separating_groups(plan: Plan) -> set[int]:
-    """Return the last group between each two groups with user messages.
+def _separating_groups(groups: Iterable[Group], said: set[int]) -> set[int]:
+    """Return the last group between each two groups with user messages, whose indexes are `said`.
 
     Without it two user messages would follow each other, and many servers refuse that. A group with
     signed thinking cannot be cut, so it is not among them.
     """
     apart: set[int] = set()
     heard = False
-    for before, after in pairwise(plan.visible_groups()):
-        heard = heard or _holds_user_words(before)
-        if (
-            heard
-            and _holds_user_words(after)
-            and not (_holds_user_words(before) or before.has_thinking)
-        ):
+    for before, after in pairwise(groups):
+        heard = heard or before.index in said
+        if heard and after.index in said and not (before.index in said or before.has_thinking):
             apart.add(before.index)
     return apart
-
-
-def _holds_user_words(group: Group) -> bool:
-    return any(map(has_user_words, group.entries()))
 
 
 def _shorten_summary(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
@@ -282,7 +276,7 @@ def _drop_older_user_words(plan: Plan, is_enough: EnoughCheck, reason: str) -> N
     before = plan.tokens
     with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
         drop_groups(
-            plan, list(_groups_in_hiding_order(plan)), is_enough, reason, even_if_not_smaller=True
+            plan, _groups_in_hiding_order(plan), is_enough, reason, even_if_not_smaller=True
         )
         while not is_enough() and plan.halve_user_words():
             plan.settle_user_words()
@@ -358,13 +352,13 @@ def drop_groups(
             plan.drop(group, reason, include_instructions=include_instructions)
 
 
-def _groups_in_hiding_order(plan: Plan) -> Iterator[Group]:
-    """Yield groups in hiding order. Under `layered`, rounds of the active turn come first."""
+def _groups_in_hiding_order(plan: Plan) -> list[Group]:
+    """Return groups in hiding order. Under `layered`, rounds of the active turn come first."""
     groups = plan.order_keep_last_groups(_groups_oldest_first(plan))
     if plan.window.settings.policy == "layered":
         start = plan.window.turn_start_group
         groups.sort(key=lambda group: group.index < start)
-    return iter(groups)
+    return groups
 
 
 def _removed_media_text(content: object) -> str | None:

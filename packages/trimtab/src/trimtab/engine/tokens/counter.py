@@ -263,8 +263,12 @@ def measure_part(part: Part, counter: TokenCounter) -> Size:
 
 
 def get_text_tokens(part: Part, size: Size, counter: TokenCounter) -> int:
-    """Return the tokens of a part's text. A result of one text is not counted again if its size is
-    known."""
+    """Return the tokens of a part's text. A text, and a result of one text, is not counted again.
+
+    `size` is the size of the part without keys of its message.
+    """
+    if isinstance(part, Text) and part.extra is None:
+        return size.tokens - MESSAGE_OVERHEAD_TOKENS
     if isinstance(part, ToolResult) and part.extra is None and len(part.content) == 1:
         (said,) = part.content
         if isinstance(said, Text) and said.extra is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from trimtab.engine.log.edits import (
     TruncateStrategy,
@@ -51,8 +51,8 @@ from trimtab.engine.window.window import Window
 PLACEHOLDER_TOKENS = 60
 """Maximum tokens of a result that is about as small as the placeholder that would replace it."""
 
-MAX_REMEMBERED_SIZES = 2_048
-"""Maximum number of sizes of edited parts to remember between the plans of one decision."""
+MAX_REMEMBERED = 2_048
+"""Maximum number of cuts, and of sizes of edited parts, to remember between plans."""
 
 _LONGEST_LINES_NOTE = (
     "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
@@ -60,6 +60,7 @@ _LONGEST_LINES_NOTE = (
 """About the longest description of what is shown of a long text."""
 
 CapUnit = Literal["tokens", "bytes/4", "bytes", "chars"]
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,9 +309,12 @@ class Plan:
         self.tokens += self._listed.tokens - before.tokens
         self.breaks_prefix = self.breaks_prefix or self._words.will_change
 
-    def visible_groups(self) -> Iterable[Group]:
+    def visible_groups(self) -> list[Group]:
         """Return the visible groups that the plan has not hidden, oldest first."""
-        return [g for g in self.window.visible_groups.values() if not self.hides(g)]
+        groups = self.window.visible_groups.values()
+        if not (self._dropped or self._summarised):
+            return list(groups)
+        return [group for group in groups if not self.hides(group)]
 
     def hides(self, group: Group) -> bool:
         return group.index in self._dropped or group.index in self._summarised
@@ -339,6 +343,10 @@ class Plan:
         end = max(others, default=-1) + 1
         first = [group for group in ordered[:end] if group.index not in kept]
         return [*first, *(g for g in ordered[:end] if g.index in kept), *ordered[end:]]
+
+    def _current_edit(self, entry: Entry, part: int) -> Edit | None:
+        """Return the edit of a part after the plan."""
+        return self._parts.get((entry.seq, part)) or entry.edits.get(part)
 
     def part_size(self, entry: Entry, part: int) -> Size:
         """Return the size of a part after the plan."""
@@ -430,14 +438,22 @@ class Plan:
         Returns:
             False if the text fits, or if cutting would not make it smaller.
         """
-        text = extract_editable_text(entry.message.parts[part])
-        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part, why=reason)
-        if cap.strategy == "lines":
-            cut = self._cut_in_lines(entry, edit, text, cap)
-            return cut is not None and self._put_part_edit(entry, part, cut)
-        total = self._measure(text, cap.unit)
-        if total <= cap.amount:
+        # A text that cannot become shorter is asked for at every call, so the answer is kept.
+        key = (self.window.counter.name, self.window.settings.recall, entry.seq, part, cap)
+        cut = self._remembered("cuts", key, lambda: self._build_cut(entry, part, cap))
+        if cut is None or _shows_the_same(cut, self._current_edit(entry, part)):
             return False
+        return self._put_part_edit(entry, part, replace(cut, why=reason))
+
+    def _build_cut(self, entry: Entry, part: int, cap: TextCap) -> Edit | None:
+        """Return the edit that cuts a text to a cap, without a reason; None if the text fits."""
+        text = extract_editable_text(entry.message.parts[part])
+        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part)
+        total = self._measure_text_of(entry, part, text, cap)
+        if total <= cap.amount:
+            return None
+        if cap.strategy == "lines":
+            return self._cut_in_lines(entry, edit, text, total, cap)
         unit = 4 if cap.unit == "chars" else 1
         words = cap.format_indicator(cap.strategy, -(-cap.amount // unit), -(-total // unit))
         told = self._measure(self._with_handle(words, edit.handle), cap.unit)
@@ -458,22 +474,23 @@ class Plan:
         words = self._with_handle(words, edit.handle)
         if not words.startswith("..."):
             words = ("\n" if head else "") + words + ("\n" if tail else "")
-        return self._put_part_edit(entry, part, replace(edit, text=words, head=head, tail=tail))
+        return replace(edit, text=words, head=head, tail=tail)
 
-    def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, cap: TextCap) -> Edit | None:
+    def _measure_text_of(self, entry: Entry, part: int, text: str, cap: TextCap) -> int:
+        """Return the size of a part's text, in the unit of a cap. A known size is not measured
+        again."""
+        content = entry.message.parts[part]
+        known = isinstance(content, Text) or cap.strategy == "lines"
+        if cap.unit == "tokens" and known and entry.message.extra is None:
+            return get_text_tokens(content, entry.sizes[part], self.window.counter)
+        return self._measure(text, cap.unit)
+
+    def _cut_in_lines(
+        self, entry: Entry, edit: Edit, text: str, total: int, cap: TextCap
+    ) -> Edit:
         """Return the edit that keeps both ends of a text and the lines between them that look like
-        errors.
-
-        Return None if the whole text fits.
-        """
+        errors."""
         part = edit.part or 0
-        total = (
-            get_text_tokens(entry.message.parts[part], entry.sizes[part], self.window.counter)
-            if cap.unit == "tokens"
-            else self._measure(text, cap.unit)
-        )
-        if total <= cap.amount:
-            return None
         told = self._measure(
             self._with_handle(
                 format_shortened_header(total, total, _LONGEST_LINES_NOTE), edit.handle
@@ -690,7 +707,7 @@ class Plan:
             return False  # something of what was asked stays
         if entry.round.group.hidden is not None or self.hides(entry.round.group):
             return False
-        current = self._parts.get((entry.seq, part)) or entry.edits.get(part)
+        current = self._current_edit(entry, part)
         if current is not None and current.op == "mask":
             return False  # a placeholder stays as it is
         before = self.part_size(entry, part)
@@ -719,13 +736,22 @@ class Plan:
     def _measure_edited_part(self, entry: Entry, part: int, edit: Edit) -> Size:
         """Return the size of a part after an edit. It is remembered, because plans of one decision
         share it."""
-        counter, cache = self.window.counter, self.window.conversation.derived_cache
-        known = cast("dict[Any, Size]", cache.setdefault("edited_sizes", {}))
+        counter = self.window.counter
         key = (counter.name, entry.seq, part, edit.op, edit.text, edit.head, edit.tail, edit.pieces)
+        return self._remembered(
+            "edited_sizes",
+            key,
+            lambda: measure_part(apply_edit_to_part(entry.message.parts[part], edit), counter),
+        )
+
+    def _remembered(self, kind: str, key: tuple[Any, ...], make: Callable[[], ValueT]) -> ValueT:
+        """Return what `make` returns. It is called once for a key, whichever plan asks."""
+        cache = self.window.conversation.derived_cache
+        known = cast("dict[Any, ValueT]", cache.setdefault(kind, {}))
         if key not in known:
-            if len(known) >= MAX_REMEMBERED_SIZES:
+            if len(known) >= MAX_REMEMBERED:
                 known.clear()
-            known[key] = measure_part(apply_edit_to_part(entry.message.parts[part], edit), counter)
+            known[key] = make()
         return known[key]
 
     def _may_cut_calls(self, entry: Entry) -> bool:
@@ -735,7 +761,7 @@ class Plan:
 
     def is_unread(self, group: Group) -> bool:
         """Whether a group was revealed and the model has not replied to a call since then."""
-        return group.revealed > self.window.read_through_seq
+        return group.revealed > 0 and group.revealed > self.window.read_through_seq
 
     def may_hide(self, group: Group, *, include_instructions: bool = False) -> bool:
         """Whether a group is neither hidden nor one that must stay."""
@@ -858,14 +884,32 @@ class Plan:
                 if end
                 else count_chars_within_bytes(text, limit)
             )
-        count = self.window.counter.count
-        low, high = 0, len(text)
+        count, whole = self.window.counter.count, len(text)
+
+        def take(chars: int) -> str:
+            return text[whole - chars :] if end else text[:chars]
+
+        # Of a text that is much longer than the room, only about as much as the room is counted.
+        too_long = 2 * room + 1
+        while too_long < whole and 4 * count(take(too_long)) <= 5 * room:
+            too_long *= 2
+        low, high = 0, whole
         # A twentieth of the room is precise enough; each step counts the text once more.
         while high - low > max(1, room // 20):
             middle = (low + high + 1) // 2
-            piece = text[-middle:] if end else text[:middle]
-            low, high = (middle, high) if count(piece) <= room else (low, middle - 1)
+            fits = middle < too_long and count(take(middle)) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
         return low
+
+
+def _shows_the_same(cut: Edit, current: Edit | None) -> bool:
+    """Whether a text is already shown as a cut would show it."""
+    return current is not None and (cut.text, cut.head, cut.tail, cut.pieces) == (
+        current.text,
+        current.head,
+        current.tail,
+        current.pieces,
+    )
 
 
 def _describe_cut(lines_cut: KeptPieces) -> str:
