@@ -15,7 +15,7 @@ from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
 from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan, TextCap
 from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS
 from trimtab.engine.window.structure import Entry, Group, has_signed_thinking
-from trimtab.engine.window.user_words import USER_WORDS_ROOM_DIVISOR, has_user_words
+from trimtab.engine.window.user_words import USER_WORDS_ROOM_DIVISOR
 
 LONG_ARGUMENT_CHARS = 200
 """Minimum characters of an argument of an older call that may be left out."""
@@ -161,7 +161,7 @@ def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
 
 
 def _groups_oldest_first(plan: Plan) -> list[Group]:
-    """Return visible groups, oldest first. Revealed groups that the model has not read come last."""
+    """Return visible groups, oldest first. Revealed groups that were not read come last."""
     return sorted(plan.visible_groups(), key=plan.is_unread)
 
 
@@ -210,10 +210,12 @@ def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
 def _hide_older_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
     """Hide rounds without a user message, the oldest first. In rounds that must stay, cut long
     replies and arguments, and then all replies."""
-    groups = plan.visible_groups()
-    said = {g.index for g in groups if any(map(has_user_words, g.entries()))}
-    stay = said | _separating_groups(groups, said)
-    quiet = [group for group in _groups_in_hiding_order(plan) if group.index not in stay]
+    apart = _separating_groups(plan)
+    quiet = [
+        group
+        for group in _groups_in_hiding_order(plan)
+        if not group.has_user_words and group.index not in apart
+    ]
     drop_groups(plan, quiet, is_enough, reason)
     for most in KEPT_REPLY_TOKENS:
         for entry in [] if is_enough() else _older_entries(plan):
@@ -239,17 +241,17 @@ def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> b
     return plan.truncate(entry, part, TextCap(amount=max_tokens, strategy="both"), reason)
 
 
-def _separating_groups(groups: Iterable[Group], said: set[int]) -> set[int]:
-    """Return the last group between each two groups with user messages, whose indexes are `said`.
+def _separating_groups(plan: Plan) -> set[int]:
+    """Return the last group between each two groups with user messages.
 
     Without it two user messages would follow each other, and many servers refuse that. A group with
     signed thinking cannot be cut, so it is not among them.
     """
     apart: set[int] = set()
     heard = False
-    for before, after in pairwise(groups):
-        heard = heard or before.index in said
-        if heard and after.index in said and not (before.index in said or before.has_thinking):
+    for before, after in pairwise(plan.visible_groups()):
+        heard = heard or before.has_user_words
+        if heard and after.has_user_words and not (before.has_user_words or before.has_thinking):
             apart.add(before.index)
     return apart
 

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
-from operator import itemgetter
+from operator import itemgetter, mul
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, NamedTuple
 from zlib import adler32
@@ -154,13 +154,27 @@ def sum_bytes(byte_values: bytes) -> int:
     return sum((adler32(byte_values[at : at + 256]) & 0xFFFF) - 1 for at in range(0, size, 256))
 
 
+class BlockCost(NamedTuple):
+    """Cost of one character of a block of 64 characters."""
+
+    tokens: int
+    """Tokens of the character alone; 0 for ASCII."""
+    has_words: bool
+    """Whether the family has words with such characters."""
+    bytes: int
+    """Bytes of the character in UTF-8."""
+
+
+_UNKNOWN_BLOCK_COST = BlockCost(4, False, 4)
+
+
 class TokenizerProfile(NamedTuple):
     """Costs of a family of tokenizers."""
 
-    block_costs: str
-    """Tokens of single characters, see `BLOCK_COSTS_BY_FAMILY`."""
-    unknown_blocks: frozenset[int]
-    """Numbers of the character blocks for which the family has no words."""
+    cost_by_block: dict[int, BlockCost]
+    """Costs of single characters, by the number of their block."""
+    known_blocks: frozenset[int]
+    """Numbers of the character blocks for which the family has words."""
     wordless_weights: bytes
     """Weights of text without words."""
     run_costs: str
@@ -172,21 +186,22 @@ class TokenizerProfile(NamedTuple):
 @cache
 def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
     """Return the family's profile, or the most expensive of all families."""
-    characters = BLOCK_COSTS_BY_FAMILY[
+    told = BLOCK_COSTS_BY_FAMILY[
         tokenizer_family if tokenizer_family in BLOCK_COSTS_BY_FAMILY else "max"
     ]
-    known = {
-        number for number, told in zip(CHARACTER_BLOCKS, characters, strict=True) if told.isalpha()
-    }
-    strange = frozenset(range(2, 0x110000 >> 6)) - known
+    costs = {block: BlockCost(0, True, 1) for block in (0, 1)}
+    for block, each in zip(CHARACTER_BLOCKS, told, strict=True):
+        tokens = int(each) if each.isdigit() else "-abcd".index(each)
+        size = 2 if block < 32 else 3 if block < 1024 else 4
+        costs[block] = BlockCost(tokens, each.isalpha(), size)
     measured = tokenizer_family in RUN_COSTS_BY_FAMILY and tokenizer_family != "max"
     rows, doubt = (
         RUN_COSTS_BY_FAMILY[tokenizer_family if measured else "max"],
         1.0 if measured else _UNMEASURED_RUN_FACTOR,
     )
     return TokenizerProfile(
-        characters,
-        strange,
+        costs,
+        frozenset(block for block, cost in costs.items() if cost.has_words),
         raise_weights_for_wordless_text(WEIGHTS_BY_FAMILY[tokenizer_family]),
         rows,
         doubt,
@@ -194,12 +209,16 @@ def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
 
 
 @cache
-def _make_spread_getter(size: int, number: int) -> Callable[[bytes], tuple[bytes, ...]]:
-    """Return a function that samples trigrams, spread evenly but not in step with a pattern in the
-    text."""
+def _spread_positions(size: int, number: int) -> list[int]:
+    """Return positions of trigrams, spread evenly but not in step with a pattern in the text."""
     step = (size - 2) / number
-    at = [int(step * n + n * n * 0.618 % 1 * step) for n in range(number)]
-    return _make_trigram_getter(at)
+    return [int(step * n + n * n * 0.618 % 1 * step) for n in range(number)]
+
+
+@cache
+def _make_spread_getter(size: int, number: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function that samples trigrams."""
+    return _make_trigram_getter(_spread_positions(size, number))
 
 
 def _make_trigram_getter(places: Iterable[int]) -> Callable[[bytes], tuple[bytes, ...]]:
@@ -208,14 +227,52 @@ def _make_trigram_getter(places: Iterable[int]) -> Callable[[bytes], tuple[bytes
     return taken
 
 
-def _sample_trigrams(piece: bytes, number: int) -> bytes:
-    """Return this number of trigrams of a slice, joined.
+@cache
+def _make_number_getter(size: int, number: int) -> Callable[[memoryview], tuple[int, ...]]:
+    """Return a function that samples the numbers of trigrams, see `_number_trigrams`."""
+    taken: Any = itemgetter(*_spread_positions(size, number))
+    return taken
 
-    For a shorter slice the last eighth may be left out, so that positions are computed only for a
-    few lengths.
-    """
-    unit = len(piece).bit_length() - 4
-    return b"".join(_make_spread_getter(len(piece) >> unit << unit, number)(piece))
+
+def _floor_to_common_size(size: int) -> int:
+    """Return the length of a slice without the last eighth at most, so that positions are computed
+    only for a few lengths."""
+    unit = size.bit_length() - 4
+    return size >> unit << unit
+
+
+def _sample_trigrams(piece: bytes, number: int) -> bytes:
+    """Return this number of trigrams of a slice, joined."""
+    return b"".join(_make_spread_getter(_floor_to_common_size(len(piece)), number)(piece))
+
+
+_FOLDED_BYTES = _LETTERS + _SPACE + _LINE + _SIGN + _CONTROL + _BEYOND
+_FOLDED_TO_NUMBER = bytes(max(0, _FOLDED_BYTES.find(each)) for each in range(256))
+"""Maps the 31 bytes of folded text to their numbers, which take five bits."""
+
+
+def _number_trigrams(folded: bytes) -> memoryview:
+    """Return a number for each trigram of a folded text. All are computed in one step."""
+    numbers = folded.translate(_FOLDED_TO_NUMBER).decode("latin-1").encode("utf-16-le")
+    lanes = int.from_bytes(numbers, "little")
+    trigrams = lanes | lanes >> 11 | lanes >> 22
+    return memoryview(trigrams.to_bytes(len(numbers), "little")).cast("H")
+
+
+_USUAL, _WORD, _ODD = 0, 1, 2
+
+
+@cache
+def _load_trigram_kinds() -> bytes:
+    """Return a table by a trigram's number: its kind."""
+    kinds = bytearray([_ODD]) * (1 << 15)
+    for kind, trigrams in (
+        (_USUAL, _load_usual_trigrams()),
+        (_WORD, _load_word_trigrams()),
+    ):
+        for number in _number_trigrams(b"".join(trigrams))[::3]:
+            kinds[number] = kind
+    return bytes(kinds)
 
 
 def raise_estimate_for_odd_text(
@@ -284,11 +341,8 @@ def _count_run_tokens(piece: bytes, estimate: float, kind: TokenizerProfile) -> 
     return min(row, estimate) if eighths == 1 and not chr(middle).isalnum() else row
 
 
-_SAMPLE_SPLITTERS = {
-    number: _make_trigram_getter(range(0, 3 * number, 3))
-    for number in (_FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS)
-}
-"""Functions that split a sample into its trigrams."""
+_split_first_sample = _make_trigram_getter(range(0, 3 * _FIRST_SAMPLE_TRIGRAMS, 3))
+"""Splits the first sample into its trigrams."""
 
 
 def _looks_usual(piece: bytes, codes: bytes) -> bool:
@@ -297,7 +351,7 @@ def _looks_usual(piece: bytes, codes: bytes) -> bool:
     if piece.count(b" ") > 0.2 * size and codes.translate(_WORD_START_PAIRS).count(1) > 0.2 * size:
         return False  # words of two or three letters are short for any usual text
     sample = _sample_trigrams(piece, _FIRST_SAMPLE_TRIGRAMS).translate(FOLD_TABLE)
-    looked = set(_SAMPLE_SPLITTERS[_FIRST_SAMPLE_TRIGRAMS](sample))
+    looked = set(_split_first_sample(sample))
     odd = len(looked - _load_usual_trigrams())
     if odd >= _MIN_ODD_TRIGRAMS or 10 * odd > len(looked & _load_word_trigrams()):
         return False
@@ -323,9 +377,7 @@ def _count_missing_ascii_tokens(
     starts = codes.translate(_WORD_START_PAIRS).count(1)
     # Short words, and letters that do not belong together: two weak signs are a strong one.
     short = max(12 * (starts / size - 0.22), 12 * (starts / max(letters, 0.4 * size) - 0.38))
-    odd = max(0.0, short) + max(
-        0.0, _rate_odd_letters(_sample_trigrams(folded, _CLOSE_SAMPLE_TRIGRAMS), size)
-    )
+    odd = max(0.0, short) + max(0.0, _rate_odd_letters(folded, size))
     odd = max(
         odd,
         3 * signs / size - 1.2,
@@ -338,14 +390,7 @@ def _count_missing_ascii_tokens(
     most = sum_bytes(codes.translate(kind.wordless_weights)) / WEIGHT_UNITS_PER_TOKEN
     if (
         letters > _MAX_USUAL_LETTER_SHARE * size
-        and len(
-            set(
-                _SAMPLE_SPLITTERS[_FIRST_SAMPLE_TRIGRAMS](
-                    _sample_trigrams(folded, _FIRST_SAMPLE_TRIGRAMS)
-                )
-            )
-        )
-        <= 8
+        and len(set(_split_first_sample(_sample_trigrams(folded, _FIRST_SAMPLE_TRIGRAMS)))) <= 8
     ):
         most = size  # some patterns of two letters are a token for each
     least = estimate + min(1.0, odd) * max(0.0, most - estimate)
@@ -355,18 +400,24 @@ def _count_missing_ascii_tokens(
     return missing + least - estimate
 
 
-def _rate_odd_letters(sample: bytes, size: int) -> float:
-    """Rate how far a folded sample is from words: 0 for usual text, 1 or more for no words at
+def _rate_odd_letters(folded: bytes, size: int) -> float:
+    """Rate how far a folded text is from words: 0 for usual text, 1 or more for no words at
     all."""
-    looked = _SAMPLE_SPLITTERS[_CLOSE_SAMPLE_TRIGRAMS](sample)
+    kinds = _load_trigram_kinds()
+    sample = _make_number_getter(_floor_to_common_size(len(folded)), _CLOSE_SAMPLE_TRIGRAMS)
+    looked = sample(_number_trigrams(folded))
     few = set(looked)
     if len(few) <= _MAX_PATTERN_TRIGRAMS:
         # A sentence that repeats may have odd words in it.
-        return 16 * (len(few - _load_usual_trigrams()) / len(few) - 0.004 * len(few))
-    odd = len(looked) - sum(map(_load_usual_trigrams().__contains__, looked))
-    words = odd + sum(map(_load_word_trigrams().__contains__, looked))
-    # Accents are not looked at, and what is left of a word between two of them says less.
-    most = 0.17 + sample.count(_BEYOND) / len(sample)
+        return 16 * (sum(kinds[each] == _ODD for each in few) / len(few) - 0.004 * len(few))
+    found = bytes(map(kinds.__getitem__, looked))
+    odd = found.count(_ODD)
+    words = odd + found.count(_WORD)
+    most = 0.17
+    if _BEYOND in folded:
+        # Accents are not looked at, and what is left of a word between two of them says less.
+        sampled = _sample_trigrams(folded, _CLOSE_SAMPLE_TRIGRAMS)
+        most += sampled.count(_BEYOND) / len(sampled)
     return 12 * max(odd / len(looked) - 0.13, odd / max(40, words) - most) - 48 / size
 
 
@@ -396,7 +447,7 @@ def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerPr
     for zeros in (8, 4, 2, 2):
         runs = runs.replace(bytes(zeros), b"\0")
     beyond = runs.decode("utf-8", "ignore")
-    known = kind.unknown_blocks.isdisjoint(
+    known = kind.known_blocks.issuperset(
         [ord(each) >> 6 for each in {*_pick_spread_characters(beyond)} - _ONE_TOKEN_SIGN_SET]
     )
     if known and _looks_ordered(beyond):
@@ -407,11 +458,21 @@ def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerPr
     if known and not shuffled:
         return 0.0
     alone, odd = 0.0, 0
+    signs = single.keys() & _ONE_TOKEN_SIGN_SET
+    if shuffled:
+        for sign in signs:
+            alone += single[sign] * max(0.0, 1 - rate * len(sign.encode()))
+    # Characters of a block cost the same, and a text has fewer blocks than characters.
+    blocks: dict[int, int] = {}
     for character, times in single.items():
-        tokens, known = _count_character_tokens(character, kind)
+        if character not in signs:
+            block = ord(character) >> 6
+            blocks[block] = blocks.get(block, 0) + times
+    for block, times in blocks.items():
+        tokens, known, size = kind.cost_by_block.get(block, _UNKNOWN_BLOCK_COST)
         if tokens and (shuffled or not known):
-            odd += times if character not in _ONE_TOKEN_SIGN_SET else 0
-            alone += times * max(0.0, tokens - rate * len(character.encode("utf-8", "ignore")))
+            odd += times
+            alone += times * max(0.0, tokens - rate * size)
     scale = len(beyond) / len(looked)
     # A sign beside an odd character is a token of its own more often than not.
     breaks = len(piece.translate(None, _NON_BREAKING_BYTES))
@@ -462,24 +523,6 @@ def _join_spread_parts(text: str) -> str:
     return "".join([text[at : at + _PART_CHARS] for at in range(0, step * _PARTS_PER_SLICE, step)])
 
 
-def _count_character_tokens(character: str, kind: TokenizerProfile) -> tuple[int, bool]:
-    """Return the tokens of a single character, and whether the family has words with such
-    characters."""
-    number = ord(character) >> 6
-    if number < 2:
-        return 0, True
-    if character in _ONE_TOKEN_SIGN_SET:
-        return 1, True
-    if 2 <= number < 1024:
-        place = number - 2
-    elif 0x1F000 <= ord(character) < 0x1FC00:
-        place = 1022 + number - (0x1F000 >> 6)
-    else:
-        return 4, False
-    told = kind.block_costs[place]
-    return (int(told), False) if told.isdigit() else ("-abcd".index(told), True)
-
-
 def _pairs_show_order(text: str, single: Counter[str]) -> bool:
     """Whether two pairs of neighbours are equal more often than by chance.
 
@@ -497,8 +540,8 @@ def _pairs_show_order(text: str, single: Counter[str]) -> bool:
     number, total = sum(pairs.values()), len(text) - apart
     if number < _MIN_JUDGED_PAIRS:
         return True
-    same = sum(times * times for times in pairs.values()) - number
-    alike = sum(times * times for times in single.values()) - apart * apart - total
+    same = sum(map(mul, pairs.values(), pairs.values())) - number
+    alike = sum(map(mul, single.values(), single.values())) - apart * apart - total
     by_chance = (alike / (total * (total - 1))) ** 2
     return same > (1.3 * by_chance + 0.0003) * number * number + 4
 

@@ -58,6 +58,7 @@ from trimtab.engine.window.structure import (
 from trimtab.engine.window.user_words import (
     CompactionUserWords,
     UserWordsList,
+    has_user_words,
     may_be_written_by_person,
 )
 
@@ -531,6 +532,7 @@ class Conversation:
         self._resize_group(group, sum(s.bytes for s in sizes), sum(s.tokens for s in sizes))
         group.message_count += 1
         group.has_instructions = group.has_instructions or message.role == "system"
+        group.has_user_words = group.has_user_words or has_user_words(entry)
         if group.hidden is None:
             self.visible_messages += 1
         spoken, answers = pair_calls_with_results(entry, self._unique_wire_id)

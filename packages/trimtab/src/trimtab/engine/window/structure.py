@@ -157,6 +157,8 @@ class Group:
     """True if it contains signed thinking, so that its rounds stay together."""
     has_instructions: bool = False
     """True if it contains a system or developer message, which no policy hides."""
+    has_user_words: bool = False
+    """True if it contains words of a user."""
     pinned: int = 0
     """Number of pinned messages."""
     revealed: int = 0

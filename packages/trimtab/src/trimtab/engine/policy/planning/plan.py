@@ -485,9 +485,7 @@ class Plan:
             return get_text_tokens(content, entry.sizes[part], self.window.counter)
         return self._measure(text, cap.unit)
 
-    def _cut_in_lines(
-        self, entry: Entry, edit: Edit, text: str, total: int, cap: TextCap
-    ) -> Edit:
+    def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, total: int, cap: TextCap) -> Edit:
         """Return the edit that keeps both ends of a text and the lines between them that look like
         errors."""
         part = edit.part or 0
