@@ -452,7 +452,7 @@ def summarise_to_target(
 
 def list_summarisable_groups(plan: Plan) -> list[Group]:
     """List the oldest groups that a summary may replace, in the order in which they are hidden."""
-    return plan.order_keep_last_groups(iterate_summarisable_groups(plan))
+    return plan.order_for_hiding(iterate_summarisable_groups(plan))
 
 
 def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:

@@ -191,7 +191,7 @@ def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
     for group in [group for group in plan.visible_groups() if plan.is_unread(group)]:
         possible = False
         with plan.undo_unless(lambda: False):  # only to see
-            for other in plan.visible_groups():
+            for other in plan.order_for_hiding(plan.visible_groups()):
                 if not plan.is_unread(other):
                     plan.drop(other, OVER_LIMIT_REASON)
             possible = fits()
@@ -298,7 +298,10 @@ def _groups_that_must_stay(plan: Plan) -> Iterable[Group]:
     return [
         group
         for group in plan.visible_groups()
-        if plan.window.is_protected(group) or group.pinned or group.has_instructions
+        if plan.window.is_protected(group)
+        or group.pinned
+        or group.has_instructions
+        or plan.is_needed(group)
     ]
 
 

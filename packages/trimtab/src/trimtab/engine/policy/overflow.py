@@ -101,7 +101,7 @@ def drop_oldest_half(plan: Plan) -> None:
     group."""
     kept, before = plan.visible_messages // 2, plan.tokens
     with plan.undo_unless(lambda: plan.tokens < before):
-        for group in plan.order_keep_last_groups(plan.visible_groups()):
+        for group in plan.order_for_hiding(plan.visible_groups()):
             if plan.visible_messages - group.message_count < kept:
                 return
             plan.drop(group, OVERFLOW_REASON)

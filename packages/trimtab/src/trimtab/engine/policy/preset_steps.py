@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from trimtab.engine.log.deferred_tools import loads_tools
 from trimtab.engine.log.edits import (
     TruncateStrategy,
     format_first_line_placeholder,
@@ -170,6 +171,7 @@ def list_maskable_results(plan: Plan, config: PolicyConfig) -> list[ToolResultVi
         and not result.entry.pinned
         and not plan.hides(result.entry.round.group)
         and not config.tools.get(result.tool, _DEFAULT_TOOL_CONFIG).exempt
+        and not loads_tools(result.entry.message.parts[result.part])
     ]
 
 
@@ -190,7 +192,7 @@ def get_result_text(result: ToolResultView) -> str:
 def list_older_groups(plan: Plan, keep_messages: int) -> list[Group]:
     """Return the groups that a summary may replace, in hiding order: all except those with the
     newest messages."""
-    return plan.order_keep_last_groups(iterate_older_groups(plan, keep_messages))
+    return plan.order_for_hiding(iterate_older_groups(plan, keep_messages))
 
 
 def iterate_older_groups(plan: Plan, keep_messages: int) -> Iterator[Group]:
@@ -207,7 +209,9 @@ def iterate_older_groups(plan: Plan, keep_messages: int) -> Iterator[Group]:
     for group in visible.values():
         if newest_older is None or group.index > newest_older:
             return
-        if plan.may_hide(group) and not plan.is_unread(group):
+        if not plan.may_hide(group) or plan.is_unread(group):
+            continue
+        if not plan.is_needed(group, range(newest_older + 1)):
             yield group
 
 

@@ -77,9 +77,13 @@ class EditsInForce:
                 moved[seq] = window.seq
         hidden = {entry.seq for entry, earlier in pairs if earlier.hidden}
         plan = Plan(window, budget)
-        for group in [*plan.visible_groups()]:
-            if all(entry.seq in hidden or entry.is_repair for entry in group.entries()):
-                plan.drop(group, _RESTORED_REASON)
+        again = [
+            group
+            for group in plan.visible_groups()
+            if all(entry.seq in hidden or entry.is_repair for entry in group.entries())
+        ]
+        for group in plan.order_for_hiding(again):
+            plan.drop(group, _RESTORED_REASON)
         yield from plan.to_decision().edits
 
     def _pair(self, window: Window) -> Iterator[tuple[Entry, _EarlierEntry]]:

@@ -273,7 +273,9 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
     taken = {group.index for group in groups}
     between = plan.window.conversation.visible_groups_between(first, last)
     spares = tuple(
-        g.first for g in between if g.index not in taken and plan.holds_keep_last_result(g)
+        g.first
+        for g in between
+        if g.index not in taken and (plan.holds_keep_last_result(g) or plan.is_needed(g, taken))
     )
     return MessageSpan(first=first, last=last, spares=spares)
 

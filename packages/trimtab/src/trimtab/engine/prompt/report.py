@@ -14,9 +14,9 @@ from trimtab.engine.policy.planning.user_words import compute_user_words_allowan
 from trimtab.engine.policy.request_limits import format_megabytes
 from trimtab.engine.tokens.cost import compute_cost_usd as compute_cost_usd
 from trimtab.engine.tokens.counter import (
-    measure_json,
     measure_message_parts,
     measure_schema_params,
+    measure_tool_definition,
     tools_overhead_tokens,
 )
 from trimtab.engine.window.accounting import UNEXPLAINED_MISS, describe_silent_truncation
@@ -376,10 +376,10 @@ def _head_sections(window: Window) -> list[ReportSection]:
     for tool in settings.tools:
         named: Mapping[str, Any] = tool.get("function") or tool
         name = str(named.get("name", tool.get("type", "")))
-        tokens = measure_json(tool, counter).tokens
-        sections.append(
-            ReportSection(name=f"tool definition: {name}", kind="system", tokens=tokens)
-        )
+        if tokens := measure_tool_definition(tool, counter).tokens:
+            sections.append(
+                ReportSection(name=f"tool definition: {name}", kind="system", tokens=tokens)
+            )
     if settings.tools:
         added = tools_overhead_tokens(counter)
         sections.append(ReportSection(name="tool use", kind="system", tokens=added))

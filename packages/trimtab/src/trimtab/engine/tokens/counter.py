@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trimtab.engine.log.deferred_tools import get_definition_in_prompt
 from trimtab.engine.log.edits import apply_edit_to_part, extract_editable_text
 from trimtab.engine.log.event import Edit, Size
 from trimtab.engine.log.message import (
@@ -373,6 +374,13 @@ def measure_schema_params(extra_request_params: Mapping[str, Any], counter: Toke
     return size
 
 
+def measure_tool_definition(tool: Mapping[str, Any], counter: TokenCounter) -> Size:
+    """Return the size of what the prompt shows of a tool; zero for a deferred tool of which it
+    shows nothing."""
+    shown = get_definition_in_prompt(tool)
+    return Size(bytes=0, tokens=0) if shown is None else measure_json(shown, counter)
+
+
 def tools_overhead_tokens(counter: TokenCounter) -> int:
     """Return the tokens that the provider adds if a request has tools."""
     is_openai = counter.name.startswith(_OPENAI_COUNTERS)
@@ -386,14 +394,14 @@ def measure_request_head(
     params: Mapping[str, Any] | None = None,
 ) -> Size:
     """Return the size of everything before the messages, including what a provider adds for
-    tools."""
+    tools, without deferred tools."""
     # The 3 tokens that prime the reply belong to every request, so they are in its head.
     size = Size(bytes=0, tokens=3 + (tools_overhead_tokens(counter) if tools else 0))
     for message in system:
         for each in measure_message_parts(message, counter):
             size = add_sizes(size, each)
     for tool in tools:
-        size = add_sizes(size, measure_json(tool, counter))
+        size = add_sizes(size, measure_tool_definition(tool, counter))
     return add_sizes(size, measure_schema_params(params or {}, counter))
 
 

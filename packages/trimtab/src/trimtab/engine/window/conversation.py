@@ -6,11 +6,16 @@ from the window's base whenever one of these is undone or erased.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+from trimtab.engine.log.deferred_tools import (
+    find_deferred_definitions,
+    list_loaded_tools,
+    list_tools_loaded_by_name,
+)
 from trimtab.engine.log.edits import (
     ERASED_PLACEHOLDER,
     add_recall_handle,
@@ -36,6 +41,7 @@ from trimtab.engine.tokens.counter import (
     add_sizes,
     estimate_request_bytes,
     list_media,
+    measure_json,
     measure_media,
     measure_message_parts,
     measure_text_message,
@@ -156,6 +162,8 @@ class Conversation:
         """Bytes of all visible pictures and files as they are sent."""
         self.visible_wire_ids: set[str] = set()
         """Ids of the visible calls as they are sent."""
+        self.loading_groups: dict[str, list[Group]] = {}
+        """By the name of a tool: the groups that loaded it, oldest first."""
 
     # Reading
 
@@ -251,6 +259,10 @@ class Conversation:
         twin.dropped_groups = self.dropped_groups.copy(twin.groups)
         twin.visible_media = dict(self.visible_media)
         twin.visible_wire_ids = set(self.visible_wire_ids)
+        twin.loading_groups = {
+            tool: [twin.groups[group.index] for group in groups]
+            for tool, groups in self.loading_groups.items()
+        }
         return twin
 
     def fold(self, event: Event) -> None:
@@ -345,7 +357,9 @@ class Conversation:
         Return the position of the message of each part that was requested in full.
         """
         shown: list[int] = []
-        groups = find_groups_overlapping(self.groups, edit.first, edit.last)
+        groups = self._with_loading_groups(
+            find_groups_overlapping(self.groups, edit.first, edit.last)
+        )
         for entry in (entry for group in groups for entry in group.entries()):
             if not edit.first <= entry.seq <= edit.last:
                 continue
@@ -383,8 +397,11 @@ class Conversation:
                 entry.round.group.pinned += 1 if body.pinned else -1
 
     def use_settings(self, settings: Settings, counter: TokenCounter) -> None:
-        """Use settings that change neither sizes nor grouping."""
+        """Use settings that change neither grouping nor sizes, except those of loaded tools."""
+        tools_changed = settings.tools != self.settings.tools
         self.settings, self.counter = settings, counter
+        if tools_changed:
+            self._recount_loaded_tools()
         self.user_words.clear_rendered()
         self.recount_front()
 
@@ -521,6 +538,9 @@ class Conversation:
         counter = body.counter if isinstance(body, MessageAdded) else ""
         fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
         sizes = body.sizes if fits else measure_message_parts(message, self.counter)
+        loaded = list_loaded_tools(message)
+        if loaded:
+            sizes = self._with_loaded_definitions(message, sizes)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round, at=at)
         entry.is_repair = isinstance(body, ToolResultRepair)
         entry.paused = isinstance(body, MessageAdded) and body.paused
@@ -535,6 +555,10 @@ class Conversation:
         group.has_user_words = group.has_user_words or has_user_words(entry)
         if group.hidden is None:
             self.visible_messages += 1
+        for name in loaded:
+            self.loading_groups.setdefault(name, []).append(group)
+        if self.loading_groups and message.role == "assistant":
+            self._record_loaded_calls(entry)
         spoken, answers = pair_calls_with_results(entry, self._unique_wire_id)
         for result in answers:
             self.turn_results.append(result.key)
@@ -543,6 +567,49 @@ class Conversation:
         if message.role == "user" and spoken and self._begins_turn(message):
             self._begin_turn(entry)
         return entry
+
+    def _record_loaded_calls(self, entry: Entry) -> None:
+        """Record for each call which visible group loaded its tool last."""
+        group = entry.round.group
+        for call in entry.message.calls:
+            loading = reversed(self.loading_groups.get(call.name, ()))
+            loader = next((each for each in loading if each.hidden is None), group)
+            if loader is not group and group.index not in loader.calling_groups[-1:]:
+                loader.calling_groups.append(group.index)
+
+    def _with_loading_groups(self, groups: Iterable[Group]) -> list[Group]:
+        """Return the groups, and those that loaded the tools that they call."""
+        found = {group.index: group for group in groups}
+        for group in reversed(self.groups):
+            if any(index in found for index in group.calling_groups):
+                found[group.index] = group
+        return [found[index] for index in sorted(found)]
+
+    def _with_loaded_definitions(
+        self, message: Message, sizes: tuple[Size, ...]
+    ) -> tuple[Size, ...]:
+        """Return the sizes of a message's parts with the definitions that they load by name."""
+        deferred = find_deferred_definitions(self.settings.tools)
+        out = list(sizes)
+        for index, part in enumerate(message.parts):
+            for name in list_tools_loaded_by_name(part):
+                if name in deferred:
+                    size = measure_json(deferred[name], self.counter)
+                    out[index] = add_sizes(out[index], size)
+        return tuple(out)
+
+    def _recount_loaded_tools(self) -> None:
+        """Measure the messages again that load tools, because the definitions have changed."""
+        loading = {g.index: g for groups in self.loading_groups.values() for g in groups}
+        for entry in (entry for group in loading.values() for entry in group.entries()):
+            if list_loaded_tools(entry.message):
+                before = entry.bytes, entry.tokens
+                entry.sizes = self._with_loaded_definitions(
+                    entry.message, measure_message_parts(entry.message, self.counter)
+                )
+                self._resize_group(
+                    entry.round.group, entry.bytes - before[0], entry.tokens - before[1]
+                )
 
     def _begins_turn(self, message: Message) -> bool:
         """Whether a message begins a turn. Messages that a client program adds by itself do not."""

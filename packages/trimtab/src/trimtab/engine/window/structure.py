@@ -3,7 +3,8 @@
 An *entry* is one message of the log. A *round* is a single message, or an assistant's calls with
 all their results and all messages that arrived while they were open. A *group* is the unit that is
 hidden as a whole. It is one round, or a round with signed thinking and the following rounds without
-thinking of their own, or a reply that its provider paused and its continuation.
+thinking of their own, or a reply that its provider paused and its continuation. A group that loaded
+a tool stays as long as a group that calls this tool.
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ class Group:
     """Number of pinned messages."""
     revealed: int = 0
     """Position at which one of them was last revealed."""
+    calling_groups: list[int] = field(default_factory=list[int])
+    """Indexes of later groups that call tools that it loaded."""
     hidden: Edit | None = None
     """The drop or summary that hides it."""
     hidden_by: int = 0
@@ -207,7 +210,7 @@ class Group:
 
 def copy_group(group: Group) -> Group:
     """Return a copy of the group that can change independently. Messages and edits are shared."""
-    twin = replace(group, rounds=[])
+    twin = replace(group, rounds=[], calling_groups=[*group.calling_groups])
     for round in group.rounds:
         made = replace(round, group=twin, entries=[], calls=[])
         twin.rounds.append(made)

@@ -7,11 +7,12 @@ longer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
+from trimtab.engine.log.deferred_tools import loads_tools
 from trimtab.engine.log.edits import (
     TruncateStrategy,
     add_quoted_identifiers,
@@ -172,6 +173,7 @@ class Plan:
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
         """Add edits that a policy has decided, by the same rules as the methods of the plan."""
         dropped: dict[int, tuple[Group, str]] = {}
+        summaries: list[Edit] = []
         conversation = self.window.conversation
         for edit in edits:
             match edit.op:
@@ -180,9 +182,7 @@ class Plan:
                     if entry is not None and 0 <= edit.part < len(entry.message.parts):
                         self._put_part_edit(entry, edit.part, edit)
                 case "summarise":
-                    groups = conversation.visible_groups_between(edit.first, edit.last)
-                    told = [group for group in groups if group.first not in edit.spares]
-                    self.summarise(told, edit.text, edit.why)
+                    summaries.append(edit)
                 case "drop":
                     groups = conversation.visible_groups_between(edit.first, edit.last)
                     # Instructions go only if they alone are named.
@@ -190,21 +190,26 @@ class Plan:
                     dropped |= {group.index: (group, edit.why) for group in named}
                 case _:
                     pass
+        for edit in summaries:
+            groups = conversation.visible_groups_between(edit.first, edit.last)
+            told = [group for group in groups if group.first not in edit.spares]
+            self.summarise(told, edit.text, edit.why, also_hidden=dropped)
         # A summary, whichever was named first, has taken some of them.
-        dropped = {
-            index: each
-            for index, each in dropped.items()
-            if self.may_hide(each[0], include_instructions=True)
-        }
-        if not dropped:
+        may_go = [
+            group
+            for group, _ in dropped.values()
+            if self.may_hide(group, include_instructions=True)
+        ]
+        may_go = self.order_for_hiding(may_go)
+        if not may_go:
             return
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
         notice = self.window.conversation.measure_summary_and_notice(
             "", self._longest_notice()
         ).tokens
-        if sum(self._group_size(group)[1] for group, _ in dropped.values()) > notice:
-            for group, why in dropped.values():
-                self.drop(group, why, include_instructions=True)
+        if sum(self._group_size(group)[1] for group in may_go) > notice:
+            for group in may_go:
+                self.drop(group, dropped[group.index][1], include_instructions=True)
 
     @property
     def summary(self) -> Edit | None:
@@ -332,9 +337,42 @@ class Plan:
             r.key in self.keep_last_results and self.shows(r) for r in group.results()
         )
 
-    def order_keep_last_groups(self, groups: Iterable[Group]) -> list[Group]:
-        """Move groups that hold a result to be hidden last after all groups that hold other
-        results."""
+    def order_for_hiding(self, groups: Iterable[Group]) -> list[Group]:
+        """Return groups in the order in which to hide them.
+
+        Groups that hold a result to be hidden last come after all groups that hold other results. A
+        group that loaded a tool comes after the last group that calls it. It is left out if such a
+        group would stay.
+        """
+        ordered = self._without_needed(self._order_keep_last_groups(groups))
+        if not any(group.calling_groups for group in ordered):
+            return ordered
+        place = {group.index: number for number, group in enumerate(ordered)}
+        for group in sorted(ordered, key=lambda group: -group.index):
+            after = (place.get(index, 0) for index in group.calling_groups)
+            place[group.index] = max(place[group.index], *after, 0)
+        return sorted(ordered, key=lambda group: (place[group.index], -group.index))
+
+    def is_needed(self, group: Group, also_hidden: Container[int] = ()) -> bool:
+        """Whether a group loaded a tool that a shown call uses. The model must see both or none."""
+        groups = self.window.conversation.groups
+        return any(
+            groups[index].hidden is None
+            and not self.hides(groups[index])
+            and index not in also_hidden
+            for index in reversed(group.calling_groups)
+        )
+
+    def _without_needed(self, groups: list[Group], also_hidden: Iterable[int] = ()) -> list[Group]:
+        """Leave out groups that loaded tools for calls that would stay."""
+        hidden = {*also_hidden, *(group.index for group in groups)}
+        loading = [group for group in groups if group.calling_groups]
+        for group in sorted(loading, key=lambda group: -group.index):
+            if self.is_needed(group, hidden):
+                hidden.discard(group.index)
+        return [group for group in groups if group.index in hidden]
+
+    def _order_keep_last_groups(self, groups: Iterable[Group]) -> list[Group]:
         ordered = list(groups)
         if not self.keep_last_results:
             return ordered
@@ -544,7 +582,9 @@ class Plan:
         Returns:
             False if the group must stay or is already hidden.
         """
-        if not self.may_hide(group, include_instructions=include_instructions):
+        if not self.may_hide(group, include_instructions=include_instructions) or self.is_needed(
+            group
+        ):
             return False
         if not self._dropped:
             self._set_front(self._summary_text(), notice=True)
@@ -579,7 +619,7 @@ class Plan:
             and (after_group is None or group.index > after_group)
             and (include_unread or not self.is_unread(group))
         ]
-        for group in self.order_keep_last_groups(among):
+        for group in self.order_for_hiding(among):
             if self.drop(group, reason) and is_enough():
                 return
 
@@ -595,10 +635,13 @@ class Plan:
         names = ("_parts", "_groups", "_dropped", "_summarised", "_words")
         return {**vars(self), **{name: vars(self)[name].copy() for name in names}}
 
-    def summarise(self, groups: list[Group], text: str, reason: str) -> bool:
+    def summarise(
+        self, groups: list[Group], text: str, reason: str, *, also_hidden: Iterable[int] = ()
+    ) -> bool:
         """Replace groups and the previous summary by a new summary. Return False if that saves
-        nothing."""
+        nothing. `also_hidden` are the indexes of groups that will be dropped."""
         groups = [group for group in groups if self.may_hide(group) and not self.is_unread(group)]
+        groups = self._without_needed(groups, also_hidden)
         if not groups or not text.strip():
             return False
         tokens = self.tokens
@@ -699,6 +742,8 @@ class Plan:
             isinstance(told, ToolCall) and not self._may_cut_calls(entry)
         ):
             return False  # a provider's own block belongs to its whole
+        if loads_tools(told):
+            return False
         if entry.pinned:
             return False
         if edit.op == "mask" and entry is self.window.newest_user_entry and isinstance(told, Text):
