@@ -8,7 +8,7 @@ import pytest
 
 from tests.combinations import in_pairs
 from tests.context.contexts import start
-from trimtab import Context
+from trimtab import Context, check
 
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")
 WORDS = "Find the open tickets of one customer by their state, owner and date. " * 12
@@ -264,3 +264,35 @@ def test_a_result_that_loads_tools_is_never_cut_or_masked():
         add_all(context, called("openai_chat", "tool_3", number, "A ticket. " * 200))
         request = context.request()
     assert [text, found] in [message["content"] for message in request["messages"]]
+
+
+def test_no_deferred_tool_carries_a_cache_mark():
+    tools = toolbox("anthropic", 3)
+    context = start("anthropic", tools=tools[:2], context_window=200_000)
+    context.configure(turn_tools=tools[2:])
+    context.add({"role": "user", "content": "Go. " * 4_000})
+    request = context.request()
+    marked = [tool["name"] for tool in request["tools"] if "cache_control" in tool]
+    assert marked == ["tool_search_tool_bm25"]
+    assert check(request, dialect_name="anthropic") == []
+
+
+def test_a_search_that_the_caller_runs_stays_with_its_answer():
+    given = {"call_id": "call_s", "execution": "client", "status": "completed"}
+    ask = {"type": "tool_search_call", "id": "tsc_1", "arguments": {"goal": "tickets"}, **given}
+    tools = [definition("openai_responses", "tool_3")]
+    done = {"type": "tool_search_output", "tools": tools, **given}
+    search = {"type": "tool_search", "execution": "client", "parameters": SEARCH_SCHEMA}
+    context = start("openai_responses", tools=[search], policy="rolling", context_window=9_000)
+    context.add({"role": "user", "content": "Go."})
+    context.add({"id": "resp_1", "object": "response", "output": [ask]})
+    assert [call.id for call in context.window.conversation.open_calls()] == ["call_s"]
+    context.add(done)
+    for number in range(15):
+        add_all(context, called("openai_responses", "tool_3", number, "A ticket. " * 200))
+        request = context.request()
+        assert calls_without_their_tool(request) == []
+        assert check(request, dialect_name="openai_responses") == []
+        context.add(said("openai_responses", "Done."))
+        context.add({"role": "user", "content": "Go on."})
+    assert [item for item in request["input"] if "search" in item.get("type", "")] == [ask, done]

@@ -38,6 +38,16 @@ HOUR_MARK = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
+DEFERRED = TOOL | {"defer_loading": True}
+REFERENCE = {"type": "tool_reference", "tool_name": "f"}
+FOUND = (
+    SEARCH | {"name": "tool_search_tool_regex"},
+    {
+        "type": "tool_search_tool_result",
+        "tool_use_id": "srv_1",
+        "content": {"type": "tool_search_tool_search_result", "tool_references": [REFERENCE]},
+    },
+)
 
 CASES = {
     "a limit of output is missing": (
@@ -241,6 +251,36 @@ CASES = {
         "tools.1.name",
         request(user(), tools=[TOOL, TOOL]),
         request(user(), tools=[TOOL, TOOL | {"name": "g"}]),
+    ),
+    "all tools are deferred": (
+        "At least one tool must have defer_loading=false",
+        request(user(), tools=[DEFERRED]),
+        request(user(), tools=[DEFERRED, TOOL | {"name": "g"}]),
+    ),
+    "a deferred tool has a cache mark": (
+        "cannot have both defer_loading=true and cache_control",
+        request(user(), tools=[TOOL | {"name": "g"}, DEFERRED | MARK]),
+        request(user(), tools=[TOOL | {"name": "g"} | MARK, DEFERRED]),
+    ),
+    "a search found a tool that is gone": (
+        "Tool reference 'f' not found in available tools",
+        request(user(), assistant(*FOUND), user(), tools=[TOOL | {"name": "g"}]),
+        request(user(), assistant(*FOUND), user(), tools=[TOOL | {"name": "g"}, DEFERRED]),
+    ),
+    "a result refers to a tool that is gone": (
+        "Tool reference 'f' not found in available tools",
+        request(user(), assistant(use()), user(result() | {"content": [REFERENCE]})),
+        request(user(), assistant(use()), user(result() | {"content": [REFERENCE]}), tools=[TOOL]),
+    ),
+    "a result has words beside a reference": (
+        "cannot be mixed",
+        request(
+            user(),
+            assistant(use()),
+            user(result() | {"content": [REFERENCE, text()]}),
+            tools=[TOOL],
+        ),
+        request(user(), assistant(use()), user(result() | {"content": [REFERENCE]}), tools=[TOOL]),
     ),
     "a tool's name is too long": (
         "tools.0.name",

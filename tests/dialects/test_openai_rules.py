@@ -212,6 +212,10 @@ def responses(*items, **keys):
 
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
 SAID = {"role": "assistant", "content": "so"}
+DEFERRED = {"type": "function", "name": "f", "defer_loading": True}
+SEARCH = {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {}}
+HOSTED = SEARCH | {"call_id": None, "execution": "server"}
+HOSTED_FOUND = HOSTED | {"type": "tool_search_output", "tools": [DEFERRED]}
 
 RESPONSES = {
     "there is no input": ("at least one item", responses(), {"input": "hi"}),
@@ -307,6 +311,21 @@ RESPONSES = {
         "Missing required parameter: 'tools[0].type'.",
         {"input": "hi", "tools": [{"name": "f"}]},
         {"input": "hi", "tools": [{"type": "function", "name": "f"}]},
+    ),
+    "tools are deferred and nothing searches them": (
+        "Deferred tools require tools.tool_search.",
+        responses(USER, tools=[{"type": "namespace", "name": "n", "tools": [DEFERRED]}]),
+        responses(USER, tools=[{"type": "tool_search"}, DEFERRED]),
+    ),
+    "a search of the caller's has no output": (
+        "No tool output found for tool search call c1.",
+        responses(USER, SEARCH),
+        responses(USER, SEARCH, SEARCH | {"type": "tool_search_output", "tools": []}),
+    ),
+    "two searches of the provider's have no ids": (
+        "No tool output found for function call c1.",
+        responses(USER, HOSTED, HOSTED_FOUND, HOSTED, HOSTED_FOUND, item()),
+        responses(USER, HOSTED, HOSTED_FOUND, HOSTED, HOSTED_FOUND),
     ),
     "thinking is asked of OpenAI": (
         "Unknown parameter: 'thinking'.",

@@ -84,6 +84,10 @@ class Told:
     edits: dict[tuple[int, int], Edit] = field(default_factory=dict[tuple[int, int], Edit])
     hidden: dict[int, Edit] = field(default_factory=dict[int, Edit])
     """By group: the drop or summary that hides it."""
+    loading: list[tuple[int, set[str]]] = field(default_factory=list[tuple[int, set[str]]])
+    """The groups that loaded tools, and which."""
+    loaded: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """A group that loaded a tool, and one that calls this tool."""
     pinned: set[int] = field(default_factory=set[int])
     revealed: dict[int, int] = field(default_factory=dict[int, int])
     """By message: the position at which it was last asked for."""
@@ -115,6 +119,10 @@ class Told:
     def fixed(self, group: int) -> bool:
         """Whether nothing may hide the group."""
         return self.protected(group) or any(seq in self.pinned for seq in self.groups[group])
+
+    def needed(self, group: int) -> bool:
+        """Whether it loaded a tool that a visible call uses."""
+        return any(loads == group and calls not in self.hidden for loads, calls in self.loaded)
 
     def unread(self, group: int) -> bool:
         """Whether it was revealed and the model has not spoken since."""
@@ -346,6 +354,12 @@ def _say(told: Told, seq: int, message: Message) -> None:
         last = _new_round(told, message, last)
     last.seqs.append(seq)
     told.groups[last.group].append(seq)
+    if found := tools_loaded_by(message):
+        told.loading.append((last.group, found))
+    for call in message.calls if message.role == "assistant" else ():
+        loads = [g for g, names in told.loading if call.name in names and g not in told.hidden]
+        if loads and loads[-1] != last.group:
+            told.loaded.add((loads[-1], last.group))
     spoken = not message.parts
     for index, part in enumerate(message.parts):
         if isinstance(part, ToolResult):
@@ -357,6 +371,16 @@ def _say(told: Told, seq: int, message: Message) -> None:
             last.answers.append(None)
     if message.role == "user" and spoken and (told.newest_user is None or speaks(message)):
         told.newest_user = seq
+
+
+def tools_loaded_by(message: Message) -> set[str]:
+    """The names in what a tool search of the lives left in a reply."""
+    text = json.dumps([part.data for part in message.parts if isinstance(part, OpaqueBlock)])
+    if '"tool_search_output"' not in text and '"tool_search_tool_result"' not in text:
+        return set()
+    return {
+        name for pair in re.findall(r'"tool_name": "(\w+)"|"name": "(\w+)"', text) for name in pair
+    }
 
 
 def _answer(told: Told, round: Round, seq: int, index: int, part: ToolResult) -> None:
@@ -413,9 +437,13 @@ def _edit_groups(told: Told, at: int, edit: Edit) -> None:
 
 
 def _unhide(told: Told, seq: int) -> None:
-    """The group is seen in its own place again, and no longer in the list."""
+    """The group is seen in its own place again, and no longer in the list; with it what loaded its
+    tools."""
     group = told.group_of(seq)
     told.hidden.pop(group, None)
+    for loads, calls in sorted(told.loaded):
+        if calls == group and loads in told.hidden:
+            _unhide(told, told.groups[loads][0])
     back = told.groups[group]
     blocks = [([p for p in places if p.seq not in back], left) for places, left in told.words]
     told.words = [(places, left) for places, left in blocks if places or left]

@@ -56,6 +56,19 @@ def pairs_are_whole(life: Life, request: dict[str, Any]) -> None:
     assert [result.text.strip() for _, result in found] == [text.strip() for _, text in expected]
 
 
+def tools_are_there(life: Life, request: dict[str, Any]) -> None:
+    told = tell(life.events)
+    missing = [
+        pair for pair in told.loaded if pair[0] in told.hidden and pair[1] not in told.hidden
+    ]
+    assert missing == [], "a call is sent without what loaded its tool"
+
+
 @law(stories)
 def test_calls_are_followed_by_their_own_results_in_call_order(story: Story) -> Hooks:
     return Hooks(asked=pairs_are_whole)
+
+
+@law(stories)
+def test_what_loaded_a_tool_is_sent_with_each_call_of_it(story: Story) -> Hooks:
+    return Hooks(asked=tools_are_there)

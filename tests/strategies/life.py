@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
 from tests.strategies.logs import (
+    BEDROCK_MODELS,
     MODELS,
     Back,
     Chat,
@@ -309,6 +310,8 @@ class Life:
         parts: list[Part] = []
         if step.opaque or self.context.window.settings.params:
             parts.append(self._thought())
+        if step.loads:
+            parts += self._load()
         if step.words is not None:
             parts.append(Text(text=self.text(step.words)))
         parts += (self._call(call_id, step.arguments) for call_id in step.calls)
@@ -326,6 +329,29 @@ class Life:
                 data = {"type": "reasoning", "id": f"rs_{self.count}", "summary": []}
                 data["encrypted_content"] = thought
         return OpaqueBlock(data=data, thinking=True)
+
+    def _load(self) -> list[Part]:
+        """What a provider's own tool search leaves in a reply. Chat Completions and Bedrock have
+        none."""
+        self.count += 1
+        if self.context.window.settings.model in BEDROCK_MODELS:
+            return []
+        match self.dialect:
+            case "anthropic":
+                found = [{"type": "tool_reference", "tool_name": name} for name in TOOLS]
+                content = {"type": "tool_search_tool_search_result", "tool_references": found}
+                search = f"srvtoolu_{self.count}"
+                done = {"type": "tool_search_tool_result", "tool_use_id": search}
+                ask = {"type": "server_tool_use", "id": search, "name": "tool_search", "input": {}}
+                return [OpaqueBlock(data=ask), OpaqueBlock(data={**done, "content": content})]
+            case "openai_responses":
+                tools = [{"type": "function", "name": name, "parameters": {}} for name in TOOLS]
+                given = {"call_id": None, "execution": "server", "status": "completed"}
+                ask = {"type": "tool_search_call", "id": f"tsc_{self.count}", "arguments": {}}
+                done = {"type": "tool_search_output", "id": f"tso_{self.count}", "tools": tools}
+                return [OpaqueBlock(data={**ask, **given}), OpaqueBlock(data={**done, **given})]
+            case _:
+                return []
 
     def _call(self, call_id: str, given: Words | None) -> ToolCall:
         self.count += 1
@@ -381,7 +407,8 @@ class Life:
     def _loop(self, step: Loop) -> None:
         for number in range(step.rounds):
             calls = tuple(f"call_{number}_{n}" for n in range(step.width))
-            self._turn(Turn(calls=calls, opaque=step.opaque))
+            loads = step.loads and number == 0
+            self._turn(Turn(calls=calls, opaque=step.opaque, loads=loads))
             if self.context.window.conversation.open_calls():
                 self._results(Results(words=step.words, form=1))
 

@@ -69,6 +69,8 @@ class Turn:
     arguments: Words | None = None
     """What each call is given beside its number."""
     opaque: bool = False
+    loads: bool = False
+    """Whether a tool search in the reply loads all tools."""
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
     something was changed), `paused` (to be gone on with), `refused` for its length, `unsaid` (the
@@ -108,6 +110,8 @@ class Loop:
     width: int = 1
     words: Words = field(default_factory=Words)
     opaque: bool = False
+    loads: bool = False
+    """Whether a tool search in the first reply loads all tools."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,6 +384,7 @@ loops = st.builds(
     width=st.sampled_from([1, 1, 2, 3]),
     words=medium,
     opaque=st.booleans(),
+    loads=st.sampled_from([False, False, True]),
 )
 chats = st.builds(Chat, rounds=st.integers(1, 9), words=medium)
 others = st.one_of(

@@ -131,3 +131,24 @@ def test_what_is_passed_on_is_what_the_sdks_take(claude, gpt):
 
 def _names(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters) - SPARED
+
+
+def test_a_deferred_tool_counts_only_after_something_has_loaded_it(claude):
+    read = TOOLS["anthropic"][0]
+    deferred = [{**read, "name": f"tool_{n}", "defer_loading": True} for n in range(100)]
+    found = [{"type": "tool_reference", "tool_name": "tool_3"}]
+    ask = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    done = {"type": "tool_result", "tool_use_id": "toolu_1"}
+
+    def tokens(tools, content):
+        said = [user("Go."), {"role": "assistant", "content": [ask]}]
+        messages: Any = [*said, user([{**done, "content": content}])]
+        return claude.messages.count_tokens(
+            model=CLAUDE, messages=messages, tools=[read, *tools]
+        ).input_tokens
+
+    without = tokens([], "none")
+    assert tokens(deferred, "none") == without
+    assert tokens(deferred, found) - without > 40
+    with pytest.raises(anthropic.BadRequestError, match="'tool_3' not found"):
+        tokens(deferred[:3], found)

@@ -280,3 +280,39 @@ def test_a_preview_says_what_its_input_would_cost():
     unknown = chat(model="somebody/unknown")
     unknown.add(user("go"))
     assert unknown.preview().cost is None
+
+
+def worked_with_tools(rounds, **options):
+    """A context with four tools, one of them deferred, of which one is called in each round."""
+    schema = {"type": "object", "properties": {"q": {"type": "string", "description": "x " * 200}}}
+    names = ("read", "write", "deploy", "later")
+    tools = [{"name": name, "description": name, "input_schema": schema} for name in names]
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    deferred = {**tools.pop(), "defer_loading": True}
+    context = claude(tools=[hosted, *tools, deferred], **options)
+    context.add(user("Go."))
+    for number in range(rounds):
+        use(context, f"t{number}", "Done.")
+    return context
+
+
+def test_tools_that_were_never_called_are_named_with_their_tokens():
+    report = worked_with_tools(10, recall=True).report()
+    assert report.tool_count == 3
+    assert sorted(report.unused_tools) == ["deploy", "write"]
+    assert 200 < report.unused_tools["write"] < 400
+    told = f"2 of 3 tools were never called: {sum(report.unused_tools.values())} tokens a call"
+    assert told in report.breakdown()
+    assert told not in worked_with_tools(9).report().breakdown()
+
+
+def test_a_call_that_left_memory_is_not_forgotten():
+    context = worked_with_tools(10, policy="rolling", context_window=4_000)
+    for number in range(30):
+        context.add(user(f"Question {number}. {'Say more. ' * 30}"))
+        context.request()
+        context.add({"role": "assistant", "content": "No."})
+    context.window.checkpoint()
+    called = [call.name for e in context.window.entries.values() for call in e.message.calls]
+    assert called == []
+    assert sorted(context.report().unused_tools) == ["deploy", "write"]

@@ -73,7 +73,9 @@ def _chat_pairs(request: JsonObject) -> Iterator[PairEvent]:
 def _responses_pairs(request: JsonObject) -> Iterator[PairEvent]:
     for item in list_array_objects(request.get("input")):
         kind, call_id = str(item.get("type")), str(item.get("call_id"))
-        if kind.endswith("_call_output"):
+        if kind.startswith("tool_search_") and item.get("execution") != "client":
+            continue
+        if kind.endswith("_call_output") or kind == "tool_search_output":
             yield "result", (call_id,)
-        elif kind in ("function_call", "custom_tool_call"):
+        elif kind in ("function_call", "custom_tool_call", "tool_search_call"):
             yield "call", (call_id,)

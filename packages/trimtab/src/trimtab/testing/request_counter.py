@@ -8,6 +8,9 @@ call ids, arguments, the system prompt, and tool definitions as compact JSON. Th
 - 8 for a tool call and 6 for a result
 - once if the request has tools: 346 in Anthropic's format and 12 in OpenAI's
 
+A deferred tool counts from the block on that loads it. Before that, Responses shows its name and
+description, and the others show nothing.
+
 Messages, names and OpenAI's tools are counted as in OpenAI's cookbook. Calls and results are
 counted with the framing of the published harmony format. 346 is the largest number that Anthropic
 lists for a current model. No number is larger than what `trimtab.engine.tokens.counter` assumes,
@@ -19,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 JsonObject = Mapping[str, Any]
@@ -82,14 +85,19 @@ class RequestCounter:
     def split_blocks(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
         """Return the blocks of the request in the order in which a cache reads them."""
         found = self._tools(request, dialect)
+        deferred = _deferred_definitions(request)
+        messages = list_array_objects(request.get("messages"))
         match dialect:
             case "anthropic":
                 found += self._system(request.get("system"))
-                for message in list_array_objects(request.get("messages")):
-                    found += self._anthropic_message(message)
+                for message in messages:
+                    made = [*self._anthropic_message(message)]
+                    found += self._with_loaded_definitions(made, message, deferred)
                 return _mark_last_block(found, request.get("cache_control"))
             case "openai_chat":
-                return found + [self._chat(m) for m in list_array_objects(request.get("messages"))]
+                for message in messages:
+                    found += self._with_loaded_definitions([self._chat(message)], message, deferred)
+                return found
             case _:
                 if instructions := request.get("instructions"):
                     found += self._system(instructions)
@@ -100,17 +108,28 @@ class RequestCounter:
     def _tools(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
         found: list[RequestBlock] = []
         for index, tool in enumerate(list_array_objects(request.get("tools"))):
+            shown = _definition_in_prompt(tool, dialect)
             text = dump_compact_json(
-                {key: value for key, value in tool.items() if key not in _CACHE_MARK_KEYS}
+                {key: value for key, value in shown.items() if key not in _CACHE_MARK_KEYS}
             )
             frame = TOOLS_TOKENS[dialect] if index == 0 else 0
-            tokens = frame + self.count_text(text)
+            tokens = frame + (self.count_text(text) if shown else 0)
             found.append(
                 RequestBlock(
                     section="tools", text=text, tokens=tokens, cache_ttl=read_cache_ttl(tool)
                 )
             )
         return found
+
+    def _with_loaded_definitions(
+        self, blocks: list[RequestBlock], message: JsonObject, deferred: JsonObject
+    ) -> list[RequestBlock]:
+        """Add the definitions that the message loads by name to its last block."""
+        loaded = [deferred[name] for name in _loaded_names(message) if name in deferred]
+        if not loaded or not blocks:
+            return blocks
+        tokens = sum(self.count_text(dump_compact_json(each)) for each in loaded)
+        return [*blocks[:-1], replace(blocks[-1], tokens=blocks[-1].tokens + tokens)]
 
     def _system(self, system: Any) -> list[RequestBlock]:
         blocks = (
@@ -186,7 +205,7 @@ class RequestCounter:
             said = (str(item.get("call_id")), str(item.get("name")), str(made))
             told += said
             tokens += CALL_TOKENS + sum(map(self.count_text, said))
-        elif kind == "message" or kind.endswith("_output"):
+        elif kind == "message" or (kind.endswith("_output") and "tools" not in item):
             key = "content" if kind == "message" else "output"
             text, size = self._content(item.get(key))
             told.append(text)
@@ -226,6 +245,52 @@ class RequestCounter:
         if kind in ("document", "file", "input_file", "input_audio"):
             return told, DOCUMENT_TOKENS
         return told, self.count_text(told)
+
+
+def _definition_in_prompt(tool: JsonObject, dialect: str) -> JsonObject:
+    """Return what the model sees of a tool before it is loaded; empty if that is nothing."""
+    inner = list_array_objects(tool.get("tools"))
+    if inner:
+        usual = (tool.get("default_config") or {}).get("defer_loading")
+        own: JsonObject = tool.get("configs") or {}
+        shown = [
+            each
+            for each in inner
+            if not (own.get(each.get("name")) or {}).get("defer_loading", usual)
+            and not each.get("defer_loading")
+        ]
+        return {**tool, "tools": shown}
+    body: JsonObject = tool.get("function") or tool
+    if not tool.get("defer_loading") and not body.get("defer_loading"):
+        return tool
+    if dialect != "openai_responses":
+        return {}
+    named = ("type", "name", "description", "server_label", "server_description")
+    return {key: tool[key] for key in named if key in tool}
+
+
+def _deferred_definitions(request: JsonObject) -> dict[str, JsonObject]:
+    """Return all definitions by name that are not shown as they are."""
+    found: dict[str, JsonObject] = {}
+    for tool in list_array_objects(request.get("tools")):
+        for each in (tool, *list_array_objects(tool.get("tools"))):
+            body: JsonObject = each.get("function") or each
+            if each is not tool or each.get("defer_loading") or body.get("defer_loading"):
+                found[str(body.get("name"))] = each
+    return found
+
+
+def _loaded_names(value: Any) -> Iterator[str]:
+    """Yield the name in each reference anywhere in a message."""
+    if isinstance(value, dict):
+        held = cast("dict[str, Any]", value)
+        if held.get("type") == "tool_reference":
+            yield str(held.get("tool_name") or held.get("name"))
+        for each in held.values():
+            yield from _loaded_names(each)
+    elif isinstance(value, list):
+        for each in cast("list[Any]", value):
+            yield from _loaded_names(each)
 
 
 def read_cache_ttl(block: JsonObject) -> str | None:

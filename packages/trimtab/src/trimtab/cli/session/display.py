@@ -78,6 +78,8 @@ def print_session_view(view: SessionView, console: Console, hints: Sequence[str]
         Text(f"\n{view.report}", style=BAR_LEVEL_COLOURS[view.report.level]), no_wrap=True
     )
     _print_hidden(view, console)
+    if told := view.report.describe_unused_tools():
+        console.print(Text(told))
     print_message_lines(view.lines, console)
     _print_calls(view, console)
     console.print()

@@ -33,7 +33,9 @@ def add_cache_marks(
         if _is_valid_mark(prompt, index)
     }
     standard = (
-        len(tools) - prompt.selected_tools - 1 if prompt.selected_tools and prompt.marks else -1
+        _find_mark_carrier(bodies, len(tools) - prompt.selected_tools - 1)
+        if prompt.selected_tools and prompt.marks
+        else -1
     )
     wanted.add(standard)
     carriers = sorted(
@@ -78,7 +80,8 @@ def _may_carry(body: Mapping[str, Any]) -> bool:
     kind = body.get("type")
     if kind == "text":
         return bool(body["text"])
-    return kind not in THINKING_BLOCK_TYPES
+    # A deferred tool is not in the prompt, so nothing of it can be cached.
+    return kind not in THINKING_BLOCK_TYPES and not body.get("defer_loading")
 
 
 def _count_caller_marks(body: Mapping[str, Any]) -> int:

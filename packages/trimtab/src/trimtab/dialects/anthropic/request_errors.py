@@ -53,6 +53,7 @@ def find_request_errors(request: _Wire) -> list[str]:
     if parse_claude_version(str(request.get("model"))) is not None:
         found += _check_thinking_blocks(messages, contents)
     found += _check_tools(request)
+    found += _check_deferred_tools(request, contents)
     return found + _check_cache_marks(request, contents)
 
 
@@ -396,6 +397,43 @@ def _check_thinking_blocks(
 def is_unsigned_thinking(block: _Wire) -> bool:
     """Whether it is thinking without the signature that Claude requires."""
     return block.get("type") == "thinking" and not block.get("signature")
+
+
+def _check_deferred_tools(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
+    """Check that not all tools are deferred, and that each reference names a tool."""
+    tools = dicts_in_list(request.get("tools"))
+    found = [
+        f"Tool {tool.get('name')!r} cannot have both defer_loading=true and cache_control set. "
+        "Tools with defer_loading cannot use prompt caching."
+        for tool in tools
+        if tool.get("defer_loading") and tool.get("cache_control")
+    ]
+    if tools and all(tool.get("defer_loading") for tool in tools):
+        found.append("At least one tool must have defer_loading=false")
+    if any(tool.get("type") == "mcp_toolset" for tool in tools):
+        return found  # its server may have further tools
+    names = {tool.get("name") for tool in tools}
+    for block in (block for content in contents for block in content):
+        kinds = {inner.get("type") for inner in dicts_in_list(block.get("content"))}
+        if "tool_reference" in kinds and len(kinds) > 1:
+            found.append("Tool definitions cannot be mixed with other content")
+        added = dict_or_none(block.get("tool")) or {}
+        names.add((dict_or_none(added.get("definition")) or {}).get("name"))
+        unknown = (name for name in _find_tool_references(block) if name not in names)
+        found += (f"Tool reference {name!r} not found in available tools" for name in unknown)
+    return found
+
+
+def _find_tool_references(block: _Wire) -> list[str]:
+    """Return the tools that a search, a result or a system message loads by name."""
+    content = block.get("content")
+    searched = dict_or_none(content) or {}
+    listed = [*dicts_in_list(content), *dicts_in_list(searched.get("tool_references"))]
+    names = [each.get("tool_name") for each in listed if each.get("type") == "tool_reference"]
+    change = dict_or_none(block.get("tool")) or {}
+    if change.get("type") == "tool_reference":
+        names.append(change.get("name"))
+    return [str(name) for name in names]
 
 
 def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:

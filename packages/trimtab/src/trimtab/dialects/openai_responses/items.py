@@ -43,7 +43,7 @@ _Wire = Mapping[str, Any]
 
 _TEXT_KEY_BY_CALL_TYPE = {"function_call": "arguments", "custom_tool_call": "input"}
 TEXT_RESULT_ITEM_TYPES = tuple(f"{kind}_output" for kind in _TEXT_KEY_BY_CALL_TYPE)
-_CLIENT_CALL_ITEM_TYPES = ("computer_call", "shell_call", "apply_patch_call")
+_CLIENT_CALL_ITEM_TYPES = ("computer_call", "shell_call", "apply_patch_call", "tool_search_call")
 CALL_ITEM_TYPES = (*_TEXT_KEY_BY_CALL_TYPE, *_CLIENT_CALL_ITEM_TYPES)
 RESULT_ITEM_TYPES = (
     "function_call_output",
@@ -51,6 +51,7 @@ RESULT_ITEM_TYPES = (
     "computer_call_output",
     "shell_call_output",
     "apply_patch_call_output",
+    "tool_search_output",
 )
 _USER_ITEM_TYPES = (
     "local_shell_call_output",
@@ -66,6 +67,21 @@ def is_message_item(item: _Wire) -> bool:
     return "role" in item and item.get("type", "message") == "message"
 
 
+def get_result_item_type(call_item_type: str) -> str:
+    """Return the type of the item that answers a call."""
+    return (
+        "tool_search_output" if call_item_type == "tool_search_call" else f"{call_item_type}_output"
+    )
+
+
+def is_run_by_provider(item: _Wire) -> bool:
+    """Whether it belongs to a tool search that the provider runs itself."""
+    kind = item.get("type")
+    return kind in ("tool_search_call", "tool_search_output") and (
+        item.get("execution") == "server" or not isinstance(item.get("call_id"), str)
+    )
+
+
 def find_item_role(item: _Wire) -> str:
     """Return the role of an item: `user`, `system`, `assistant` or `tool`.
 
@@ -75,7 +91,11 @@ def find_item_role(item: _Wire) -> str:
         role = item["role"]
         return "system" if role == "developer" else role
     kind = item.get("type")
-    if kind in RESULT_ITEM_TYPES and isinstance(item.get("call_id"), str):
+    if (
+        kind in RESULT_ITEM_TYPES
+        and isinstance(item.get("call_id"), str)
+        and not is_run_by_provider(item)
+    ):
         return "tool"
     return "user" if kind in _USER_ITEM_TYPES else "assistant"
 
@@ -93,6 +113,7 @@ def parse_assistant_parts(reply_items: Sequence[_Wire]) -> tuple[Part, ...]:
             kind in CALL_ITEM_TYPES
             and isinstance(item.get("call_id"), str)
             and item["call_id"] not in done
+            and not is_run_by_provider(item)
         ):
             parts.append(_parse_call_item(item))
         elif is_message_item(item):
@@ -318,6 +339,8 @@ def render_result_item(result: ToolResult, is_native: bool) -> dict[str, Any]:
     if is_native:
         out = serialize_result_item(result)
         out["call_id"] = make_valid_call_id(result.call_id, CALL_ID_PATTERN)
+        if out["type"] == "tool_search_output":
+            return out  # it has tools instead of an output
         out.setdefault("output", "")
         if out["type"] in TEXT_RESULT_ITEM_TYPES:
             out["output"] = _to_sendable_output(out["output"])
@@ -345,7 +368,9 @@ def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[st
         item["call_id"]: item["type"] for item in named if item.get("type") in RESULT_ITEM_TYPES
     }
     apart = {
-        name for name, kind in found.items() if name in calls and kind != f"{calls[name]}_output"
+        name
+        for name, kind in found.items()
+        if name in calls and kind != get_result_item_type(calls[name])
     }
     return [
         _as_text_item(item, calls)
@@ -357,8 +382,10 @@ def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[st
 
 def _is_identified_call_or_result(item: _Wire) -> bool:
     """Whether it is a call or a result with an id. Other items are the provider's own."""
-    return item.get("type") in (*CALL_ITEM_TYPES, *RESULT_ITEM_TYPES) and isinstance(
-        item.get("call_id"), str
+    return (
+        item.get("type") in (*CALL_ITEM_TYPES, *RESULT_ITEM_TYPES)
+        and isinstance(item.get("call_id"), str)
+        and not is_run_by_provider(item)
     )
 
 

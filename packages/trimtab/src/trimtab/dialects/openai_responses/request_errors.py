@@ -16,7 +16,9 @@ from trimtab.dialects.openai_responses.items import (
     RESULT_ITEM_TYPES,
     TEXT_RESULT_ITEM_TYPES,
     find_item_role,
+    get_result_item_type,
     is_message_item,
+    is_run_by_provider,
 )
 from trimtab.dialects.parameter_rules import find_responses_parameter_errors
 
@@ -114,7 +116,11 @@ def _check_call(item: _Wire, location: str) -> list[str]:
 
 
 def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
-    calls = [index for index, item in enumerate(items) if item.get("type") in CALL_ITEM_TYPES]
+    calls = [
+        index
+        for index, item in enumerate(items)
+        if item.get("type") in CALL_ITEM_TYPES and not is_run_by_provider(item)
+    ]
     told = (
         find_max_length_errors(items[i].get("call_id"), MAX_CALL_ID_CHARS, f"input[{i}].call_id")
         for i in calls
@@ -129,13 +135,16 @@ def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
     called: set[str] = set()
     for index, item in enumerate(items):
         kind, call_id = item.get("type"), str(item.get("call_id"))
+        if is_run_by_provider(item):
+            continue
         if kind in CALL_ITEM_TYPES:
             if call_id in called:
                 found.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
             called.add(call_id)
             waiting[call_id] = index
         elif kind in RESULT_ITEM_TYPES:
-            if call_id in waiting and kind == f"{items[waiting[call_id]].get('type')}_output":
+            call_type = str(items[waiting[call_id]].get("type")) if call_id in waiting else ""
+            if call_type and kind == get_result_item_type(call_type):
                 del waiting[call_id]
             elif call_id in called and call_id not in waiting:
                 found.append(f"input[{index}]: duplicate output for call_id {call_id}")
@@ -185,4 +194,12 @@ def _check_tools(request: _Wire) -> list[str]:
             else:
                 found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].name")
             seen.add(str(name))
+    tools = dicts_in_list(request.get("tools"))
+    inner = [each for tool in tools for each in (tool, *dicts_in_list(tool.get("tools")))]
+    if any(tool.get("defer_loading") for tool in inner) and not any(
+        tool.get("type") == "tool_search" for tool in tools
+    ):
+        found.append(
+            "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
+        )
     return found

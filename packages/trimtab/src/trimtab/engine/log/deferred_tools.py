@@ -18,6 +18,7 @@ from trimtab.engine.log.message import Message, OpaqueBlock, Part, ToolResult
 _Json = Mapping[str, Any]
 
 _SHOWN_KEYS_OF_DEFERRED_FUNCTION = ("type", "name", "description")
+_FUNCTION_TYPES = ("function", "custom")
 _NOT_IN_RESPONSES_FORM = ("input_schema", "function", "custom")
 """Keys of definitions in the form of another dialect."""
 
@@ -30,7 +31,7 @@ def get_definition_in_prompt(tool: _Json) -> _Json | None:
     kind = tool.get("type")
     if not _is_deferred(tool) or kind == "mcp":
         return tool
-    if kind in ("function", "custom") and not any(key in tool for key in _NOT_IN_RESPONSES_FORM):
+    if kind in _FUNCTION_TYPES and not any(key in tool for key in _NOT_IN_RESPONSES_FORM):
         return {key: tool[key] for key in _SHOWN_KEYS_OF_DEFERRED_FUNCTION if key in tool}
     return None
 
@@ -46,6 +47,20 @@ def find_deferred_definitions(tools: Iterable[_Json]) -> dict[str, _Json]:
         for each in deferred:
             named: _Json = each.get("function") or each
             found[str(named.get("name"))] = each
+    return found
+
+
+def list_callable_tools(tool: _Json) -> list[tuple[str, _Json]]:
+    """Return the name and the definition of each tool in the prompt that the caller runs.
+
+    That is the tool itself, or several tools of a namespace. A provider's own tool gives none.
+    """
+    shown = get_definition_in_prompt(tool)
+    found: list[tuple[str, _Json]] = []
+    for each in [] if shown is None else _list_objects(shown.get("tools")) or [shown]:
+        body: _Json = each.get("function") or each.get("custom") or each
+        if body is not each or "input_schema" in each or each.get("type") in _FUNCTION_TYPES:
+            found.append((str(body.get("name")), each))
     return found
 
 

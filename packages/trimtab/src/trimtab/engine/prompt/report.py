@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from trimtab.engine.log.deferred_tools import list_callable_tools
+from trimtab.engine.log.erase import RECALL_TOOL_NAMES
 from trimtab.engine.log.event import Edit, Usage
 from trimtab.engine.log.message import ToolCall, ToolResult
 from trimtab.engine.policy.budget import Budget
@@ -14,6 +16,7 @@ from trimtab.engine.policy.planning.user_words import compute_user_words_allowan
 from trimtab.engine.policy.request_limits import format_megabytes
 from trimtab.engine.tokens.cost import compute_cost_usd as compute_cost_usd
 from trimtab.engine.tokens.counter import (
+    measure_json,
     measure_message_parts,
     measure_schema_params,
     measure_tool_definition,
@@ -34,6 +37,8 @@ HIGH_ABOVE_SHARE = 0.7
 CRITICAL_ABOVE_SHARE = 0.9
 BAR_CHARS = 40
 """Width of the bar in characters."""
+MIN_CALLS_TO_JUDGE_TOOLS = 10
+"""Number of calls after which the breakdown names the tools that were never called."""
 _DISPLAY_LINE_BY_KIND = {
     "system": "System",
     "summary": "Context summary",
@@ -98,6 +103,10 @@ class ContextReport:
     server_editing: str = ""
     """What the provider is asked to edit itself, and what the policy does about it; empty if it
     edits nothing."""
+    tool_count: int = 0
+    """Tools in the prompt that you run. Deferred tools that nothing has loaded are not in it."""
+    unused_tools: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By name: the tokens in each call of those tools that the model has never called."""
     words: str = ""
     """What limits the user's earlier words, a setting or the space; empty if nothing does."""
     pictures: int = 0
@@ -196,6 +205,14 @@ class ContextReport:
             told += f" of {self.max_pictures:,}"
         return f"{told} pictures"
 
+    def describe_unused_tools(self) -> str:
+        """Describe the tools that were never called; empty if there are none, or if there were too
+        few calls."""
+        if self.calls < MIN_CALLS_TO_JUDGE_TOOLS or not self.unused_tools:
+            return ""
+        many, tokens = len(self.unused_tools), sum(self.unused_tools.values())
+        return f"{many} of {self.tool_count} tools were never called: {tokens:,} tokens a call"
+
     def line(self) -> str:
         """Return how full the window is, on one line."""
         told = (
@@ -230,7 +247,8 @@ class ContextReport:
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
         if self.has_media:
             lines.append(f"  {self.describe_request_size()}")
-        said = (self.words, self.server_editing, self.doubt, self.cache_miss)
+        tools = self.describe_unused_tools()
+        said = (tools, self.words, self.server_editing, self.doubt, self.cache_miss)
         lines += [f"  {told}" for told in said if told]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
@@ -291,6 +309,8 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     if budget.volatile:
         body.append(ReportSection(name="volatile tail", kind="messages", tokens=budget.volatile))
     used = sum(section.tokens for section in (*head, *body))
+    tools = [each for tool in window.settings.tools for each in list_callable_tools(tool)]
+    tools = [(name, definition) for name, definition in tools if name not in RECALL_TOOL_NAMES]
     return ContextReport(
         model=window.settings.model,
         limit=budget.limit,
@@ -310,6 +330,8 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         cache_miss=_cache_miss_text(window),
         cache_misses=dict(window.accounting.cache_misses.misses_by_reason),
         server_editing=describe_server_side_editing(window.settings),
+        tool_count=len(tools),
+        unused_tools=_measure_unused_tools(window, tools),
         words=_user_words_limit_text(window, budget),
         pictures=window.conversation.count_visible_pictures(),
         max_pictures=budget.request_limits.max_pictures,
@@ -317,6 +339,17 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         max_request_bytes=budget.request_limits.max_bytes,
         has_media=bool(window.conversation.visible_media),
     )
+
+
+def _measure_unused_tools(
+    window: Window, tools: Iterable[tuple[str, Mapping[str, Any]]]
+) -> dict[str, int]:
+    """Return the tokens of each of these tools that was never called."""
+    return {
+        name: measure_json(definition, window.counter).tokens
+        for name, definition in tools
+        if name not in window.conversation.called_tools
+    }
 
 
 def _usage_doubt_text(window: Window) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from trimtab.engine.log.deferred_tools import (
     find_deferred_definitions,
+    list_callable_tools,
     list_loaded_tools,
     list_tools_loaded_by_name,
 )
@@ -162,6 +163,8 @@ class Conversation:
         """Bytes of all visible pictures and files as they are sent."""
         self.visible_wire_ids: set[str] = set()
         """Ids of the visible calls as they are sent."""
+        self.called_tools: set[str] = set()
+        """Names of the tools that were called, including calls that left memory."""
         self.loading_groups: dict[str, list[Group]] = {}
         """By the name of a tool: the groups that loaded it, oldest first."""
 
@@ -259,6 +262,7 @@ class Conversation:
         twin.dropped_groups = self.dropped_groups.copy(twin.groups)
         twin.visible_media = dict(self.visible_media)
         twin.visible_wire_ids = set(self.visible_wire_ids)
+        twin.called_tools = set(self.called_tools)
         twin.loading_groups = {
             tool: [twin.groups[group.index] for group in groups]
             for tool, groups in self.loading_groups.items()
@@ -471,6 +475,8 @@ class Conversation:
             "turn": [self.turn_results.first, [*self.turn_results.last], self.turn_results.count],
             "dropped": self.dropped_groups.totals_after_eviction(drops),
             "words": [[block.listed_parts, block.left_out] for block in self.user_words.blocks],
+            "loads": [[g.first, self._first_seqs_of_callers(g)] for g in kept if g.calling_groups],
+            "called": self._called_tools_of_settings(),
         }
 
     def restore(self, state: Mapping[str, Any], events: Mapping[int, Event]) -> None:
@@ -485,6 +491,11 @@ class Conversation:
             if edit.part is not None:
                 self.edit_part(seq, edit, edit.part)
         first = {group.first: group for group in self.groups}
+        callers = dict(state["loads"])
+        for group in self.groups:
+            # A tool may have been loaded again since, by a group that was hidden at that time.
+            group.calling_groups = [first[seq].index for seq in callers.get(group.first, ())]
+        self.called_tools.update(state["called"])
         messages, start, end = state["dropped"]
         self.dropped_groups = DroppedGroups(messages, start, end)
         for seq, by in state["hidden"]:
@@ -508,6 +519,16 @@ class Conversation:
         self.evicted_message_count = sum(count for count, _ in state["gone"].values())
         self.user_words = _restore_user_words(state["words"], events)
         self.recount_front()
+
+    def _first_seqs_of_callers(self, group: Group) -> list[int]:
+        """Return the positions of the groups in memory that call tools that a group loaded."""
+        calling = (self.groups[index] for index in group.calling_groups)
+        return [each.first for each in calling if self._is_kept(each)]
+
+    def _called_tools_of_settings(self) -> list[str]:
+        """Return the called tools that the settings define. A snapshot contains no other text."""
+        names = {name for tool in self.settings.tools for name, _ in list_callable_tools(tool)}
+        return sorted(self.called_tools & names)
 
     def _restore_group(self, shape: list[list[int]], events: Mapping[int, Event]) -> None:
         group = self._new_group()
@@ -560,6 +581,7 @@ class Conversation:
         if self.loading_groups and message.role == "assistant":
             self._record_loaded_calls(entry)
         spoken, answers = pair_calls_with_results(entry, self._unique_wire_id)
+        self.called_tools.update(call.name for call in message.calls)
         for result in answers:
             self.turn_results.append(result.key)
             if group.hidden is None:
