@@ -158,11 +158,22 @@ def test_arguments_that_were_left_as_text_are_the_object_that_they_are():
     assert context.request()["messages"][1]["content"][0]["input"] == {"path": "a.py"}
 
 
+KEPT = {"type": "clear_thinking_20251015", "keep": "all"}
+"""An edit by the provider that leaves messages and results as they are."""
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
+        ({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"),
+        ({"extra_body": {"thread": {"type": "create"}}}, "thread"),
+        ({"compaction": {"type": "summarize"}}, "compaction"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "policy and"),
+        ({"context_management": {"edits": [KEPT, {"type": "compact_20260112"}]}}, "policy and"),
         ({"n": 3}, "'n': 3"),
     ],
 )
@@ -175,8 +186,18 @@ def test_parameters_that_no_conversation_can_have_are_refused_in_words(params, w
     assert context.window.settings.params == {}
 
 
-def test_asking_for_one_reply_is_nothing_wrong():
-    assert Context("gpt-4o", params={"n": 1}).window.settings.params == {"n": 1}
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n": 1},
+        {"truncation": "disabled"},
+        {"thread": None},
+        {"context_management": {"edits": [KEPT]}},
+        {"betas": ["context-management-2025-06-27"]},
+    ],
+)
+def test_parameters_that_leave_the_conversation_alone_are_accepted(params):
+    assert Context("gpt-4o", params=params).window.settings.params == params
 
 
 def test_a_tokenizer_that_nobody_knows_is_refused_with_the_choices():

@@ -14,6 +14,16 @@ WRONG = {
             "cannot be set here; remove it: replies are always streamed"
         ),
     ),
+    "history at the provider": (
+        LEAST + "  params:\n    truncation: auto\n    extra_body: {thread: {type: create}}\n",
+        snapshot(
+            "agent.yaml has 2 problems:\n  line 4, column 5: model.params.truncation cannot be set "
+            "here: the provider would hide messages itself, and Trimtab would not know what the "
+            "model sees; remove it, and choose a policy and limits instead\n  line 5, column 18: "
+            "model.params.extra_body.thread cannot be set here: the provider would add its own "
+            "history, but Trimtab always sends the whole history; remove it"
+        ),
+    ),
     "an empty file": (
         "",
         snapshot("agent.yaml is empty; `trimtab init` writes one that works"),

@@ -32,6 +32,7 @@ READING_ALONE = {
     "a variable that holds no number",
     "a prompt that is not there",
     "parameters that are settings",
+    "history at the provider",
 }
 """What no schema can tell."""
 

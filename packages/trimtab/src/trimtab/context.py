@@ -117,7 +117,6 @@ from trimtab.engine.window.open_calls import (
     continues_open_assistant_reply,
     is_recall_answer,
 )
-from trimtab.engine.window.server_side_editing import describe_server_side_editing
 from trimtab.engine.window.window import Window
 from trimtab.errors import ContextInUse, HistoryNotInMemory, UnusableSummary
 from trimtab.models.catalog import CacheMarks, ModelInfoValues
@@ -271,11 +270,6 @@ def _list_ids(call_ids: Sequence[str]) -> str:
 
 def log_changed_settings(before: Settings, after: Settings) -> None:
     """Log once what the settings cause, if a request would not show it."""
-    told = describe_server_side_editing(after)
-    if told and told != describe_server_side_editing(before):
-        # Two managers of one prompt are worth a warning; that one steps back is not.
-        level = logging.INFO if after.policy == "auto" else logging.WARNING
-        _logger.log(level, "%s", told)
     left_out = list_left_out_params(after)
     if left_out and left_out != list_left_out_params(before):
         names = ", ".join(left_out)

@@ -66,13 +66,23 @@ RESERVED_PARAMS = {
 }
 """Parameters that Trimtab writes itself, and the option that sets each."""
 _SERVER_SIDE_HISTORY = (
-    "the provider would add its own history, but Trimtab always sends the whole history"
+    "the provider would add its own history, but Trimtab always sends the whole history; remove it"
 )
-FORBIDDEN_PARAMS = {
+_SERVER_SIDE_EDITS = (
+    "the provider would hide messages itself, and Trimtab would not know what the model sees; "
+    "remove it, and choose a policy and limits instead"
+)
+_FORBIDDEN_PARAMS = {
     "previous_response_id": _SERVER_SIDE_HISTORY,
     "conversation": _SERVER_SIDE_HISTORY,
+    "thread": _SERVER_SIDE_HISTORY,
+    "compaction": "the provider would reply to each request with a summary of it; remove it, "
+    "because Trimtab summarises what it hides",
 }
-"""Parameters that no request may have, and why."""
+"""Parameters that no request may have, and why, and what to do instead."""
+_HARMLESS_EDIT_PREFIX = "clear_thinking"
+"""This edit is accepted. Providers also remove old thinking by default, and messages and results
+stay."""
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,6 +264,32 @@ def _check_policy_limits(name: str, value: Any) -> None:
     parse_policy_config(value)
 
 
+def find_forbidden_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters that keep history at the provider or let it edit requests, each with
+    the reason and what to do instead.
+
+    Parameters in `extra_body` are sent like the others, so they are also checked.
+    """
+    inner: Any = params.get("extra_body")
+    found = find_forbidden_params(cast("Mapping[str, Any]", inner)) if _is_mapping(inner) else {}
+    for name, why in _FORBIDDEN_PARAMS.items():
+        if params.get(name) is not None:
+            found[name] = why
+    managed: Any = params.get("context_management")
+    edits: Any = managed.get("edits") if _is_mapping(managed) else managed
+    listed = cast("Sequence[Any]", edits) if isinstance(edits, list | tuple) else ()
+    kinds = [str(edit.get("type")) for edit in listed if _is_mapping(edit)]
+    if any(not kind.startswith(_HARMLESS_EDIT_PREFIX) for kind in kinds):
+        found["context_management"] = _SERVER_SIDE_EDITS
+    if params.get("truncation") == "auto":
+        found["truncation"] = _SERVER_SIDE_EDITS
+    return found
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
 def _check_request_params(name: str, value: Any) -> None:
     _check_mapping(name, value, example="{'temperature': 0}")
     for key in value:
@@ -263,8 +299,8 @@ def _check_request_params(name: str, value: Any) -> None:
                 f"{RESERVED_PARAMS[key]} "
                 "instead"
             )
-        if key in FORBIDDEN_PARAMS and value[key] is not None:
-            raise ValueError(f"params contains {key!r}: {FORBIDDEN_PARAMS[key]}; remove it")
+    for key, why in find_forbidden_params(value).items():
+        raise ValueError(f"params contains {key!r}: {why}")
     if value.get("n") not in (None, 1):
         raise ValueError(
             f"params contains 'n': {short(value['n'])}; a conversation continues from "

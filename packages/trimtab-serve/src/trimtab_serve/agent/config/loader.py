@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from trimtab.engine.log.redaction import REDACTION_PATTERNS
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.models.catalog import parse_model_info, resolve_model_info
-from trimtab.options import RESERVED_PARAMS
+from trimtab.options import RESERVED_PARAMS, find_forbidden_params
 from trimtab.session.spending import explain_unknown_price
 from trimtab.stores.factory import contains_database_password
 from trimtab_serve.agent.config.checks import check_channels_and_schedules
@@ -211,6 +211,10 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             yield _problem_at(
                 f"{format_config_path(path)} cannot be set here; {instead}", path, document
             )
+    for name, why in find_forbidden_params(spec.model.params).items():
+        inner = () if name in spec.model.params else ("extra_body",)
+        path = ("model", "params", *inner, name)
+        yield _problem_at(f"{format_config_path(path)} cannot be set here: {why}", path, document)
     yield from _check_model_info_and_prices(spec, document)
     if (wrong := explain_invalid_store(session.store)) is not None:
         yield _problem_at(wrong, ("session", "store"), document)

@@ -37,7 +37,6 @@ from trimtab.engine.policy.planning.relevance import (
 )
 from trimtab.engine.policy.preset_steps import (
     apply_history_cap,
-    apply_user_config,
     iterate_older_groups,
     list_maskable_results,
     list_older_groups,
@@ -51,7 +50,6 @@ from trimtab.engine.policy.summary_requests import (
 )
 from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS
 from trimtab.engine.tokens.cost import resolve_prices_at
-from trimtab.engine.window.server_side_editing import list_server_side_edits
 from trimtab.engine.window.structure import Group, ToolResultView
 from trimtab.engine.window.window import Window
 
@@ -158,10 +156,6 @@ def build_auto_policy(
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        if list_server_side_edits(window.settings):
-            # Two managers of one prompt would undo each other's cache; the guard stays.
-            apply_user_config(plan, config)
-            return plan.to_decision(summary_tokens=config.summary.max_tokens)
         truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
         cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
         apply_history_cap(plan, config)

@@ -23,10 +23,6 @@ from trimtab.engine.tokens.counter import (
     tools_overhead_tokens,
 )
 from trimtab.engine.window.accounting import UNEXPLAINED_MISS, describe_silent_truncation
-from trimtab.engine.window.server_side_editing import (
-    describe_server_side_editing,
-    list_server_side_edits,
-)
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.summary_attempts import SummaryAttemptStats
 from trimtab.engine.window.window import Window
@@ -100,9 +96,6 @@ class ContextReport:
     provider and to our log; empty if nothing was missed."""
     cache_misses: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many calls missed the provider's prompt cache, by reason."""
-    server_editing: str = ""
-    """What the provider is asked to edit itself, and what the policy does about it; empty if it
-    edits nothing."""
     tool_count: int = 0
     """Tools in the prompt that you run. Deferred tools that nothing has loaded are not in it."""
     unused_tools: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -248,7 +241,7 @@ class ContextReport:
         if self.has_media:
             lines.append(f"  {self.describe_request_size()}")
         tools = self.describe_unused_tools()
-        said = (tools, self.words, self.server_editing, self.doubt, self.cache_miss)
+        said = (tools, self.words, self.doubt, self.cache_miss)
         lines += [f"  {told}" for told in said if told]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
@@ -329,7 +322,6 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         doubt=_usage_doubt_text(window),
         cache_miss=_cache_miss_text(window),
         cache_misses=dict(window.accounting.cache_misses.misses_by_reason),
-        server_editing=describe_server_side_editing(window.settings),
         tool_count=len(tools),
         unused_tools=_measure_unused_tools(window, tools),
         words=_user_words_limit_text(window, budget),
@@ -362,11 +354,6 @@ def _usage_doubt_text(window: Window) -> str:
         return ""
     if counted == window.accounting.learned_limit:
         return f"{describe_silent_truncation(sent, counted)}; {counted:,} is now used as the limit"
-    if list_server_side_edits(window.settings):
-        return (
-            f"the provider edited the request: it reported {counted:,} input tokens, but the "
-            f"request had about {sent:,}; Trimtab uses its own estimate"
-        )
     return (
         f"the reported usage is ignored: the provider reported {counted:,} input tokens, but the "
         f"request had about {sent:,}; Trimtab uses its own estimate"

@@ -34,7 +34,6 @@ from trimtab.engine.tokens.counter import (
     tools_overhead_tokens,
 )
 from trimtab.engine.window.conversation import Conversation, FrontState
-from trimtab.engine.window.server_side_editing import list_server_side_edits, tells_all_edits
 from trimtab.engine.window.summary_attempts import SummaryAttemptStats
 
 DEFAULT_WINDOW_TOKENS = 128_000
@@ -650,15 +649,8 @@ class Accounting:
         if self.was_silently_truncated(usage.input, settings, counter):
             self.learned_limit = usage.input  # that much certainly fits
         counted = usage.input if outcome.counted is None else outcome.counted
-        known = counted > 0 and not self._may_be_edited(counted, outcome, settings)
-        self.disbelieved_input = 0 if known and self._calibrate(counted) else usage.input
-
-    def _may_be_edited(self, counted: int, outcome: CallOutcome, settings: Settings) -> bool:
-        """Whether a count may be too low because the provider edits requests and does not say how
-        much."""
-        names = list_server_side_edits(settings)
-        told = outcome.server_edits is not None and tells_all_edits(names)
-        return bool(names) and not told and counted < self.last_estimate.total_tokens
+        known = counted > 0 and self._calibrate(counted)
+        self.disbelieved_input = 0 if known else usage.input
 
     def _calibrate(self, reported_tokens: int) -> bool:
         """Learn from the count of the last call. Return False if the count cannot be true."""
