@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from trimtab import CannotFit as CannotFit
-from trimtab import Context, check, fit
+from trimtab import Context, Message, check, fit, make_summary, make_text_message
 from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.session import Session
@@ -179,6 +179,17 @@ def _options(
     return {name: value for name, value in given.items() if value is not None}
 
 
+def own_form(message: dict[str, Any]) -> Message:
+    """A message as the library's own object."""
+    return make_text_message(message["role"], message["content"])
+
+
+async def summarised(provider: Provider, message: Any, existing: str) -> str:
+    """What a small model makes of a message and of the summary before it."""
+    made = await make_summary(cheap(provider), [message], existing)
+    return made.text
+
+
 class Seen:
     """What can be looked at from outside while a conversation lasts."""
 
@@ -236,6 +247,16 @@ class Seen:
         return found
 
     @property
+    def calls(self) -> int:
+        """Calls of the model so far."""
+        return self._seen.report().calls
+
+    @property
+    def cost(self) -> float:
+        """Dollars so far."""
+        return self._seen.report().cost or 0.0
+
+    @property
     def display(self) -> str:
         return str(self._seen.report())
 
@@ -260,6 +281,10 @@ class Talk(Seen):
     def user(self, text: str) -> str:
         """Say something; returns its handle."""
         return self._held.add({"role": "user", "content": text})
+
+    def sync(self, messages: list[Any]) -> None:
+        """Take over a whole history that somebody else keeps."""
+        self._held.sync(messages)
 
     def reply(self, text: str) -> str:
         return self._held.add({"role": "assistant", "content": text})

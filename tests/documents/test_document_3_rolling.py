@@ -34,8 +34,10 @@ from tests.documents.product import (
     logged,
     metrics_page,
     outage,
+    own_form,
     script,
     served_model,
+    summarised,
     summary_knobs,
     tool,
 )
@@ -189,6 +191,23 @@ async def test_the_prompt_asks_for_300_tokens_of_facts_preferences_decisions_and
     assert [heading for heading in SECTIONS if f"{heading}:" not in prompt] == []
     assert question(0).strip() in prompt
     assert answer(0).strip() in prompt
+
+
+@pytest.mark.anyio
+async def test_messages_of_any_form_are_summarised_with_the_existing_summary():
+    said = {"role": "user", "content": "Compare the offers; the limit is 4,500 €."}
+    earlier = "- earlier: three offers came in"
+    small = script(SUMMARY, SUMMARY)
+    own, wire = [await summarised(small, form, earlier) for form in (own_form(said), said)]
+    assert own == wire
+    assert "4,500 €" in wire
+    for request in small.requests:
+        prompt = dumped(request)
+        assert earlier in prompt
+        assert "Compare the offers" in prompt
+        assert "300 tokens" in prompt
+    with pytest.raises(TypeError, match=r"messages\[0\]: expected a mapping"):
+        await summarised(small, "Compare the offers", earlier)
 
 
 def written(text: str) -> tuple[str, str]:

@@ -706,7 +706,8 @@ class Context(Generic[DialectT_co]):
         Known messages are matched and new ones are added. If the list differs from the known
         history, a rewind is recorded first. Messages that follow unchanged stay hidden as they
         were. System messages at the start of the list are added after `system`, unless they begin
-        with it.
+        with it. If the first new message is the reply to the last request and brings its usage, as
+        LangChain's messages do, the usage is recorded.
 
         Args:
             messages: The whole history, in the form of any supported dialect.
@@ -745,7 +746,7 @@ class Context(Generic[DialectT_co]):
         for message in new:
             convert_media_or_refuse(message, dialect=dialect, model=model)
         if position is None:
-            self._replay(new)
+            self._replay(new, reply=self._read_awaited_reply(messages, read.starts[matched:]))
         else:
             self._replay_from(position, new)
         listed = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
@@ -757,6 +758,19 @@ class Context(Generic[DialectT_co]):
             if given is not kept or not is_same_message(entry.message, kept)
         }
         known.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed)
+
+    def _read_awaited_reply(
+        self, items: Sequence[Any], new_starts: Sequence[int]
+    ) -> ModelReply | None:
+        """Read the first new item as the whole reply to the last request, with its usage.
+
+        None if no request is open, or if the item does not bring its usage.
+        """
+        if not new_starts or self.window.accounting.open_call_seq is None:
+            return None
+        settings = self.window.settings
+        item = items[new_starts[0]]
+        return read_message(item, dialect=settings.dialect, model=settings.rules_model)[1]
 
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
         """Use the system messages of a caller's list after the prompt that was set."""
@@ -777,12 +791,19 @@ class Context(Generic[DialectT_co]):
             self._append(body)
 
     @_in_one_thread
-    def _replay(self, messages: Sequence[Message], *, decides: bool = True) -> None:
+    def _replay(
+        self,
+        messages: Sequence[Message],
+        *,
+        decides: bool = True,
+        reply: ModelReply | None = None,
+    ) -> None:
         """Add messages from elsewhere, and before each reply the call that it answers.
 
-        The policy runs before each call. A history that would fill the window many times is decided
-        in batches: one batch for every two windows of tokens, and smaller batches near the end. So
-        the time grows only with the length of the history.
+        `reply` is the first message as a whole reply, if it answers the last request. The policy
+        runs before each call. A history that would fill the window many times is decided in
+        batches: one batch for every two windows of tokens, and smaller batches near the end. So the
+        time grows only with the length of the history.
         """
         made, limit = None, self.budget().limit
         sizes = [estimate_message_tokens(message) for message in messages]
@@ -801,8 +822,9 @@ class Context(Generic[DialectT_co]):
                 due = decides and read - decided >= pause
                 made = self._record_external_call(decides=due)
                 decided = read if due else decided
-            self._add_message(message)
-            read += size
+                reply = None  # it answers another request
+            self._add_message(message, reply=reply)
+            read, reply = read + size, None
         if made is not None:
             self._append(CallOutcome(call=made))  # its usage will never be known
 

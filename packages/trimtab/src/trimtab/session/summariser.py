@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 
 from trimtab.context import Context
 from trimtab.dialects import DialectName, get_dialect
+from trimtab.dialects.reading import read_history, require_message_list
 from trimtab.engine.log.event import SummaryAttempt, Usage, add_usage
 from trimtab.engine.log.message import Message, make_text_message
 from trimtab.engine.summaries.format import (
@@ -146,7 +147,7 @@ def read_prompt_file(name: str) -> str:
 
 async def make_summary(
     summariser: Summariser,
-    messages: Sequence[Message],
+    messages: Sequence[Any],
     prior_summary: str = "",
     *,
     counter: TokenCounter | None = None,
@@ -162,7 +163,8 @@ async def make_summary(
 
     Args:
         summariser: The model to call.
-        messages: The messages to summarise, oldest first.
+        messages: The messages to summarise, oldest first: `Message` objects, dicts in the form of
+            any supported dialect, or an SDK's messages.
         prior_summary: The previous summary, which the new one must include.
         counter: Counts the tokens of the summary. By default the counter of the summariser's model.
         max_tokens: Tokens that the sections of the summary may use.
@@ -174,14 +176,19 @@ async def make_summary(
 
     Returns:
         The summary and its outcome.
+
+    Raises:
+        TypeError: If the messages are not a list of messages.
+        ValueError: If a message is invalid.
     """
     own = counter or build_summariser_counter(summariser)
+    said = _read_messages(messages, summariser)
 
     def judge(raw: str) -> ValidatedSummary:
         return validate_summary(
             raw,
             prior_summary,
-            messages,
+            said,
             own,
             max_tokens=max_tokens,
             list_tokens=list_tokens,
@@ -191,12 +198,21 @@ async def make_summary(
 
     return await summarise_texts(
         summariser,
-        transcribe_messages(messages, max_message_chars=max_message_chars),
+        transcribe_messages(said, max_message_chars=max_message_chars),
         judge,
         prior_summary=prior_summary,
         max_tokens=max_tokens,
         system=build_summary_prompt(summariser.prompt),
     )
+
+
+def _read_messages(messages: Sequence[Any], summariser: Summariser) -> list[Message]:
+    """Return the messages as `Message` objects, whatever form they have."""
+    listed = require_message_list(messages)
+    if all(isinstance(message, Message) for message in listed):
+        return listed
+    read = read_history(listed, dialect=summariser.provider.dialect, model=summariser.model)
+    return [*read.system, *read.messages]
 
 
 async def summarise_texts(
