@@ -281,6 +281,14 @@ WRONG = {
             "it must be a whole number, 1 or more"
         ),
     ),
+    "a file in an envelope": (
+        "apiVersion: duragent/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\n"
+        "spec:\n  model:\n    name: claude-sonnet-4-5\n",
+        snapshot(
+            "agent.yaml, line 5, column 1: spec is not needed here: move everything below it to "
+            "the top of the file, and replace apiVersion, kind, metadata by `name: helper`"
+        ),
+    ),
     "a limit in two units": (
         SESSION + "  context: {max_tool_result_tokens: 9, max_tool_result_chars: 36}\n",
         snapshot(

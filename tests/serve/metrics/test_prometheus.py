@@ -65,9 +65,9 @@ async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted)
     assert counted("trimtab_model_call_duration_seconds_count", model=MODEL) == 2
     assert counted("trimtab_time_to_first_token_seconds_count", model=MODEL) == 1
     for kind, count in {"input": 1e3, "output": 10, "cache_read": 600, "cache_write": 300}.items():
-        assert counted("trimtab_tokens_total", model=MODEL, type=kind, purpose="turn") == 2 * count
+        assert counted("trimtab_tokens_total", model=MODEL, type=kind, purpose="reply") == 2 * count
     cost = (100 * 3 + 600 * 0.3 + 300 * 3.75 + 10 * 15) / 1e6
-    assert counted("trimtab_cost_dollars_total", model=MODEL, purpose="turn") == round(2 * cost, 9)
+    assert counted("trimtab_cost_dollars_total", model=MODEL, purpose="reply") == round(2 * cost, 9)
     assert counted("trimtab_tool_calls_total", tool="read", outcome="ok") == 1
     assert counted("trimtab_tool_call_duration_seconds_count", tool="read") == 1
     assert [each.usage for each in of(AssistantReplied, told)] == [used, used]

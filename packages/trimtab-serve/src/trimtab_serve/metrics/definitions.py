@@ -56,7 +56,8 @@ time_to_first_token = _histogram(
 )
 tokens = _counter(
     "tokens",
-    "Tokens as reported: input (with cache reads and writes), output, cache_read, cache_write.",
+    "Tokens as reported: input (with cache reads and writes), output, cache_read, cache_write. The "
+    "purpose is reply or summary, as in the table llm_calls.",
     *("model", "type", "purpose"),
 )
 cost = _counter("cost_dollars", "US dollars at list prices, if known.", "model", "purpose")

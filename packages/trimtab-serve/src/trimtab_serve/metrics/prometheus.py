@@ -143,7 +143,7 @@ class TurnMetrics:
         self._failed = call.outcome
         definitions.model_calls.labels(self._model, call.outcome).inc()
         definitions.model_call_duration.labels(self._model).observe(call.seconds)
-        self._count_usage(self._model, "turn", call.usage, call.cost)
+        self._count_usage(self._model, "reply", call.usage, call.cost)
 
     def _count_retry(self, call: ModelCallRetried) -> None:
         definitions.model_call_retries.labels(self._failed).inc()

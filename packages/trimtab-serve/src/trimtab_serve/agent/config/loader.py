@@ -78,6 +78,8 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
     found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         raise AgentFileError(agent_file, found.problems or [_explain_not_a_block(found.data)])
+    if wrapped := _explain_envelope(cast("dict[str, Any]", found.data), found):
+        raise AgentFileError(agent_file, [wrapped])
     data = resolve_env_references(found, environ)
     if _has_empty_setting(data):
         data = _without_empty_settings(data, build_spec_schema())
@@ -161,6 +163,25 @@ def _explain_not_a_block(data: Any) -> ConfigProblem:
     return ConfigProblem(
         text=f"is {what}; it must consist of names with values, such as `model:` with `name: …` "
         "indented below it, and a space after each `:`"
+    )
+
+
+_ENVELOPE_KEYS = ("apiVersion", "kind", "metadata")
+"""Settings around `spec` in files that follow Kubernetes."""
+
+
+def _explain_envelope(data: dict[str, Any], document: YamlDocument) -> ConfigProblem | None:
+    """Return what to change in a file whose settings are below `spec`; None for other files."""
+    around = [name for name in _ENVELOPE_KEYS if name in data]
+    if not around or not isinstance(data.get("spec"), dict):
+        return None
+    metadata = data.get("metadata")
+    name = cast("dict[str, Any]", metadata).get("name") if isinstance(metadata, dict) else None
+    return _problem_at(
+        "spec is not needed here: move everything below it to the top of the file, and replace "
+        f"{', '.join(around)} by `name: {name if isinstance(name, str) else 'NAME'}`",
+        ("spec",),
+        document,
     )
 
 
