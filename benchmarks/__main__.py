@@ -31,6 +31,7 @@ COMMANDS = (
     ("-m", "benchmarks.summary_fidelity"),
     ("-m", "benchmarks.standing_rules"),
     ("-m", "benchmarks.usage_lies"),
+    ("-m", "benchmarks.deferred_tools"),
     ("-m", "benchmarks.erase_range"),
     ("-m", "benchmarks.first_token"),
     ("-m", "benchmarks.tool_floods"),

@@ -50,7 +50,7 @@ def find_deferred_definitions(tools: Iterable[_Json]) -> dict[str, _Json]:
     return found
 
 
-def list_callable_tools(tool: _Json) -> list[tuple[str, _Json]]:
+def list_tools_in_prompt(tool: _Json) -> list[tuple[str, _Json]]:
     """Return the name and the definition of each tool in the prompt that the caller runs.
 
     That is the tool itself, or several tools of a namespace. A provider's own tool gives none.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trimtab.engine.log.deferred_tools import list_callable_tools
+from trimtab.engine.log.deferred_tools import list_tools_in_prompt
 from trimtab.engine.log.erase import RECALL_TOOL_NAMES
 from trimtab.engine.log.event import Edit, Usage
 from trimtab.engine.log.message import ToolCall, ToolResult
@@ -302,7 +302,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     if budget.volatile:
         body.append(ReportSection(name="volatile tail", kind="messages", tokens=budget.volatile))
     used = sum(section.tokens for section in (*head, *body))
-    tools = [each for tool in window.settings.tools for each in list_callable_tools(tool)]
+    tools = [each for tool in window.settings.tools for each in list_tools_in_prompt(tool)]
     tools = [(name, definition) for name, definition in tools if name not in RECALL_TOOL_NAMES]
     return ContextReport(
         model=window.settings.model,

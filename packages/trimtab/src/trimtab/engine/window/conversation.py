@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 
 from trimtab.engine.log.deferred_tools import (
     find_deferred_definitions,
-    list_callable_tools,
     list_loaded_tools,
+    list_tools_in_prompt,
     list_tools_loaded_by_name,
 )
 from trimtab.engine.log.edits import (
@@ -527,7 +527,7 @@ class Conversation:
 
     def _called_tools_of_settings(self) -> list[str]:
         """Return the called tools that the settings define. A snapshot contains no other text."""
-        names = {name for tool in self.settings.tools for name, _ in list_callable_tools(tool)}
+        names = {name for tool in self.settings.tools for name, _ in list_tools_in_prompt(tool)}
         return sorted(self.called_tools & names)
 
     def _restore_group(self, shape: list[list[int]], events: Mapping[int, Event]) -> None:
