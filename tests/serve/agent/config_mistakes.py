@@ -282,10 +282,9 @@ WRONG = {
         ),
     ),
     "a file in an envelope": (
-        "apiVersion: duragent/v1alpha1\nkind: Agent\nmetadata:\n  name: helper\n"
-        "spec:\n  model:\n    name: claude-sonnet-4-5\n",
+        "apiVersion: v1\nkind: Agent\nmetadata: {name: helper}\nspec:\n  model: {name: gpt-4o}\n",
         snapshot(
-            "agent.yaml, line 5, column 1: spec is not needed here: move everything below it to "
+            "agent.yaml, line 4, column 1: spec is not needed here: move everything below it to "
             "the top of the file, and replace apiVersion, kind, metadata by `name: helper`"
         ),
     ),
