@@ -307,6 +307,21 @@ class Talk(Seen):
         block = {"type": "tool_result", "tool_use_id": f"t{self._calls}", "content": text}
         return self._held.add({"role": "user", "content": [block]})
 
+    def parallel_round(self, *texts: str) -> None:
+        """Call a tool once for each text, all in one message, and answer the calls."""
+        ids = [f"t{self._calls + n}" for n in range(1, len(texts) + 1)]
+        self._calls += len(texts)
+        made = [
+            {"type": "tool_use", "id": each, "name": "read", "input": {"path": each}}
+            for each in ids
+        ]
+        self._held.add({"role": "assistant", "content": made})
+        blocks = [
+            {"type": "tool_result", "tool_use_id": each, "content": text}
+            for each, text in zip(ids, texts, strict=True)
+        ]
+        self._held.add({"role": "user", "content": blocks})
+
     def rounds(self, *texts: str, tool: str = "read") -> dict[str, Any]:
         """Ask, call and answer for each text, as a loop does; returns the request after it all."""
         for text in texts:
@@ -401,9 +416,11 @@ def outage() -> ProviderFailureDetails:
     return ProviderFailureDetails(kind="server", message="down")
 
 
-def cheap(provider: Provider, *, single_results: bool = False) -> Summariser:
+def cheap(
+    provider: Provider, *, single_results: bool = False, prompt: str | None = None
+) -> Summariser:
     """A small model that writes summaries, of the history or of single results."""
-    return Summariser(provider=provider, model=HAIKU, only_results=single_results)
+    return Summariser(provider=provider, model=HAIKU, only_results=single_results, prompt=prompt)
 
 
 class Never:
@@ -549,6 +566,15 @@ class Life(Seen):
         )
         notices = [each.text for each in told if type(each).__name__ == "UserNotice"]
         return Ending(why=ended.reason, calls=ended.calls, notices=notices)
+
+    async def recall(self, handle: str) -> str:
+        return await self._held.recall(handle)
+
+    def handle_of(self, text: str) -> str:
+        """The handle of a message's text, if the message is in memory."""
+        entries = self._held.window.entries.values()
+        (seq,) = (entry.seq for entry in entries if entry.message.text == text)
+        return f"m{seq}.0"
 
     async def settle(self) -> None:
         """Wait for what runs in the background."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.documents.product import (
+    ANTHROPIC,
     CHAT,
     LAYERED,
     PRESETS,
@@ -20,7 +21,15 @@ from tests.documents.product import (
     definition,
     folder_store,
 )
-from tests.documents.reading import NOTICE, dumped, messages, omitted, text_of, texts
+from tests.documents.reading import (
+    NOTICE,
+    assert_paired,
+    dumped,
+    messages,
+    omitted,
+    text_of,
+    texts,
+)
 from tests.documents.words import prose, quarter
 
 SIZE = 400
@@ -226,3 +235,46 @@ async def test_the_log_is_lines_of_json_that_are_only_appended_to(tmp_path):
     assert all(later.startswith(earlier) for earlier, later in pairwise(seen))
     assert len(seen[1]) < len(seen[-1])
     assert all(isinstance(json.loads(line), dict) for line in seen[-1].splitlines())
+
+
+@pytest.mark.parametrize("text", ["q" * 1_200, "字" * 400], ids=["ASCII", "CJK"])
+def test_a_token_of_the_history_is_four_bytes_in_every_script(text):
+    talk = Talk("gpt-4o", preset=LAYERED, knobs={"max_history_tokens": 3_000})
+    for _ in range(20):
+        talk.user(text)
+        talk.reply(text)
+    talk.user("now")
+    assert 9 <= len([each for each in texts(talk.request()) if each == text]) <= 10
+
+
+@pytest.mark.parametrize("cap", range(300, 2_400, 450))
+def test_a_history_with_tools_is_cut_between_a_result_and_the_next_call(cap):
+    talk = Talk(
+        preset=LAYERED, wire=ANTHROPIC, tools=[definition()], knobs={"max_history_tokens": cap}
+    )
+    for turn in range(3):
+        talk.user(prose(300, f"q{turn}"))
+        talk.rounds(*(prose(900, f"r{turn}{n}") for n in range(3)))
+        talk.reply(prose(300, f"a{turn}"))
+    talk.user("now")
+    request = talk.request()
+    assert_paired(request)
+    assert omitted(request)
+
+
+@pytest.mark.anyio
+async def test_a_text_above_64_kib_is_beside_the_log_and_recalled_whole(tmp_path):
+    life = await Life.begin(store=folder_store(tmp_path), limit=20_000)
+    small, large = prose(60_000, "SMALL"), prose(70_000, "LARGE")
+    for text in (small, large):
+        await life.user(text)
+        await life.request()
+        await life.reply("Fine.")
+    await life.close()
+    log = (tmp_path / "one" / "events.jsonl").read_text(encoding="utf-8")
+    assert small in log
+    assert "LARGE" not in log
+    assert list((tmp_path / "one" / "blobs").iterdir())
+    again = await Life.take_up(folder_store(tmp_path))
+    assert await again.recall(again.handle_of(large)) == large
+    await again.close()

@@ -264,3 +264,58 @@ def test_the_settings_of_the_file_also_bind_under_the_default_policy():
     indicator, _, shown = sent.partition("\n")
     assert indicator.startswith("[shortened: ~")
     assert 700 <= quarter(shown) <= 1_500
+
+
+def test_two_parallel_calls_of_52000_tokens_in_each_of_10_iterations_stay_far_below_the_window():
+    talk = looping()
+    for _ in range(10):
+        assert_paired(talk.request())
+        talk.parallel_round(HUGE, HUGE)
+    request = talk.request()
+    assert_paired(request)
+    visible = [at for at, text in enumerate(results(request)) if not MASK.fullmatch(text)]
+    assert visible == [0, 1, *range(15, 20)]
+    assert quarter(dumped(request)) < 62_000
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "visible"), [(3, 0, [0, 1, 2, 7]), (0, 3, [5, 6, 7]), (1, 1, [0, 7])]
+)
+def test_only_the_first_or_only_the_last_results_may_be_kept_and_the_newest_is_always_read(
+    first, last, visible
+):
+    talk = looping(knobs={"tool_result_keep_first": first, "tool_result_keep_last": last})
+    sent = results(talk.rounds(*(prose(2_000, f"r{n}") for n in range(8))))
+    assert [at for at, text in enumerate(sent) if not MASK.fullmatch(text)] == visible
+
+
+def test_results_are_counted_in_one_turn():
+    talk = looping()
+    talk.rounds(*(prose(2_000, f"r{n}") for n in range(5)))
+    talk.reply("ok")
+    talk.user("more")
+    sent = results(talk.rounds(*(prose(2_000, f"s{n}") for n in range(5))))
+    assert len(sent) == 10
+    assert not any(map(MASK.fullmatch, sent))
+
+
+@pytest.mark.parametrize("strategy", ["head", "tail", "both"])
+def test_a_cut_keeps_whole_characters_within_the_cap(strategy):
+    knobs = {"tool_result_truncation": strategy, "max_tool_result_tokens": 100}
+    (sent,) = results(looping(knobs=knobs).rounds("é字😀" * 2_000))
+    kept = re.sub(r"\n?\[truncated: .*]\n?", "", sent)
+    assert set(kept) == set("é字😀")
+    assert 300 <= len(sent.encode()) <= 400
+    assert f"~100 of ~4500 tokens ({strategy})]" in sent
+
+
+def test_a_mask_of_a_result_that_was_cut_states_what_was_shown_of_it():
+    masks = map(MASK.fullmatch, results(looping().rounds(*[HUGE] * 9)))
+    assert [7_900 <= int(mask[1]) <= 8_010 for mask in masks if mask] == [True, True]
+
+
+def test_where_masks_are_enough_no_round_is_dropped():
+    talk = looping("gpt-4o", limit=60_000, output=1_000)
+    request = talk.rounds(*(prose(20_000, f"r{n}") for n in range(20)))
+    assert len(paths(request)) == 20
+    assert omitted(request) == []

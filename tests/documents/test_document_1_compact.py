@@ -21,6 +21,7 @@ from tests.documents.product import (
     cheap,
     compact_threshold,
     definition,
+    fitted,
     logged,
     overflow,
     script,
@@ -302,3 +303,80 @@ async def test_usage_of_a_streamed_reply_is_known():
     assert model.requests[0]["stream"] is True
     assert life.usage["input"] > 0
     assert life.usage["output"] > 5
+
+
+def test_results_that_stay_are_counted_over_turns():
+    talk = compacting()
+    talk.rounds(*(viewed(n) for n in range(8)))
+    talk.reply("ok")
+    talk.user("more")
+    sent = results(talk.rounds(*(viewed(n) for n in range(8, 13))))
+    assert len(sent) - lines_of(sent) == 6
+
+
+def view_list(count: int) -> list[dict[str, Any]]:
+    """A list of one's own in which so many files were viewed, in OpenAI's form."""
+    history: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for n in range(count):
+        function = {"name": "read", "arguments": "{}"}
+        call = {"id": f"c{n}", "type": "function", "function": function}
+        history.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        history.append({"role": "tool", "tool_call_id": f"c{n}", "content": viewed(n)})
+    return history
+
+
+def test_a_list_of_ones_own_is_compacted_above_50000_bytes():
+    request = fitted(view_list(13), "gpt-4o", preset=COMPACT).request
+    sent = [each["content"] for each in request["messages"] if each["role"] == "tool"]
+    assert sent[:7] == [LINE.format(n) for n in range(7)]
+    assert sent[7:] == [viewed(n) for n in range(7, 13)]
+
+
+@pytest.mark.parametrize("files", [8, 20])
+def test_both_parameters_of_compaction_bind_for_a_list_of_ones_own(files):
+    knobs = {**compact_threshold(30_000), "tool_result_keep_last": 3}
+    request = fitted(view_list(files), "gpt-4o", preset=COMPACT, knobs=knobs).request
+    sent = [each["content"] for each in request["messages"] if each["role"] == "tool"]
+    assert len(sent) - lines_of(sent) >= 3
+    assert sum(len(text.encode()) for text in sent) <= 30_000
+
+
+@pytest.mark.parametrize(("files", "size", "kept"), [(12, 3_900, 30_000), (3, 30_000, 3_300)])
+def test_in_a_loop_of_ones_own_a_token_limit_error_leaves_3_results_or_1000_characters(
+    files, size, kept
+):
+    talk = compacting(knobs={"max_tool_result_tokens": 20_000})
+    talk.rounds(*(viewed(n, size) for n in range(files)))
+    body = {"error": {"message": "prompt is too long"}}
+    assert talk.refused(400, body) == "overflow"
+    sent = results(talk.request())
+    assert len(sent) - lines_of(sent) == 3
+    assert sum(len(text.encode()) for text in sent) <= kept
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 212345 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 195000 + 8192 > 200000",
+        "This model's maximum context length is 128000 tokens. However, you requested 130000.",
+        "Your input exceeds the context window of this model. Please adjust your input.",
+        "Input is too long for requested model.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "the request exceeds the available context size. try increasing the context size",
+        "This endpoint's maximum context length is 163840 tokens. However, you requested 170000",
+        "Prompt contains 9 tokens and 0 draft tokens, too large for model with 8 maximum context",
+        "This model's maximum prompt length is 131072 but the request contains 140000 tokens.",
+    ],
+)
+def test_a_token_limit_error_is_recognised_in_every_providers_words(message):
+    talk = compacting()
+    talk.rounds(*(viewed(n) for n in range(4)))
+    assert talk.refused(400, {"error": {"message": message}}) == "overflow"
+
+
+def test_a_rate_limit_is_no_token_limit():
+    talk = compacting()
+    talk.request()
+    body = {"error": {"message": "Rate limit reached for tokens per min"}}
+    assert talk.refused(429, body) == "rate_limit"

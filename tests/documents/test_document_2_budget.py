@@ -32,6 +32,7 @@ from tests.documents.product import (
     cheap,
     definition,
     fitted,
+    folder_store,
     limit_of,
     overflow,
     refusals_of,
@@ -414,3 +415,83 @@ def test_few_long_messages_above_the_budget_are_summarised_and_none_is_dropped_u
         talk, request = few_and_long(preset)
         assert talk.summary is not None, preset
         assert omitted(request) == [], preset
+
+
+def turns_before_a_summary(**options: Any) -> int:
+    talk = Talk("own", wire=ANTHROPIC, preset=THRESHOLDS, window=20_000, output=1_000, **options)
+    turns = 0
+    while talk.summary is None:
+        talk.exchange(turns, 800)
+        talk.user("and?")
+        talk.request()
+        talk.reply("so")
+        turns += 1
+        assert turns < 200
+    return turns
+
+
+def test_a_large_system_prompt_or_tool_definition_brings_the_summary_forward():
+    plain = turns_before_a_summary()
+    assert turns_before_a_summary(system=prose(16_000)) < plain
+    large = {**definition(), "description": prose(16_000)}
+    assert turns_before_a_summary(tools=[large]) < plain
+
+
+def test_a_window_of_131072_with_32768_of_output_is_summarised_above_80000_tokens():
+    talk = Talk("own", wire=ANTHROPIC, preset=THRESHOLDS, window=131_072, output=32_768)
+    used = number = 0
+    while talk.summary is None:
+        talk.user(prose(12_000, f"q{number}"))
+        used = talk.used
+        talk.request()
+        talk.reply("so")
+        number += 1
+        assert number < 60
+    assert used > 80_000
+
+
+def use(*ids: str) -> dict[str, Any]:
+    blocks = [{"type": "tool_use", "id": each, "name": "read", "input": {}} for each in ids]
+    return {"role": "assistant", "content": blocks}
+
+
+def result(*ids: str) -> dict[str, Any]:
+    blocks = [{"type": "tool_result", "tool_use_id": each, "content": each} for each in ids]
+    return {"role": "user", "content": blocks}
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        [use("a", "b"), result("b", "a"), {"role": "assistant", "content": "x"}],
+        [use("a"), result("a"), result("a")],
+        [use("a", "b"), result("a"), {"role": "assistant", "content": "x"}],
+        [result("z")],
+    ],
+    ids=["out of order", "twice", "one for two", "without a call"],
+)
+def test_results_that_a_provider_would_refuse_are_made_right(middle):
+    history = [{"role": "user", "content": "go"}, *middle, {"role": "user", "content": "now"}]
+    request = fitted(history, CLAUDE, tools=[definition()]).request
+    assert refusals_of(request) == []
+    assert texts(request)[-1] == "now"
+
+
+@pytest.mark.anyio
+async def test_a_history_keeps_its_pairs_after_summaries_and_a_restart(tmp_path):
+    life = await Life.begin(
+        ROLLING, store=folder_store(tmp_path), wire=ANTHROPIC, window=8_000, output=500
+    )
+    read = tool(lambda _: prose(1_500))
+    for number in range(6):
+        await life.turn(script(*asks(2), prose(300)), prose(300, f"q{number}"), [read])
+    assert life.summary is not None
+    await life.close()
+    again = await Life.take_up(folder_store(tmp_path))
+    await again.user("now")
+    request = await again.request()
+    assert_paired(request)
+    assert texts(request)[-1] == "now"
+    await again.close()
+    log = (tmp_path / "one" / "events.jsonl").read_text(encoding="utf-8")
+    assert log.count('"call":"') == log.count('"result":"') == 12

@@ -66,11 +66,12 @@ class Conversation:
         self._name, self._options = model, options
         self.life: Life
 
-    async def run(self, turns: int, **how: Any) -> Life:
+    async def run(self, turns: int, *, prompt: str | None = None, **how: Any) -> Life:
+        small = cheap(self.small, prompt=prompt)
         self.life = await Life.begin(ROLLING, model=self._name, **self._options)
         for number in range(turns):
             self.model.add_replies(answer(number))
-            await self.life.turn(self.model, question(number), summariser=cheap(self.small), **how)
+            await self.life.turn(self.model, question(number), summariser=small, **how)
             await self.life.settle()
         return self.life
 
@@ -450,3 +451,25 @@ async def test_a_refusal_for_length_in_bedrocks_words_is_recovered_from():
                 sent = served.requests()[-2:]
                 assert len(messages(sent[1])) < len(messages(sent[0]))
                 assert "now" in dumped(messages(sent[1])[-1])
+
+
+@pytest.mark.anyio
+async def test_the_documents_own_words_may_be_the_prompt():
+    words = "Generate a concise summary that captures: key facts mentioned, decisions made"
+    chat = Conversation(*[SUMMARY] * 3)
+    await chat.run(9, prompt=words)
+    prompt = dumped(chat.small.requests[0])
+    assert words in prompt
+    assert "300 tokens" in prompt
+
+
+@pytest.mark.anyio
+async def test_a_plain_paragraph_is_taken_as_a_summary():
+    told = (
+        "Question after question was: what of this offer, in some detail? The answer: each offer "
+        "has its points, so far. No decision was made."
+    )
+    chat = Conversation(*[told] * 5)
+    life = await chat.run(10)
+    assert life.summary is not None
+    assert "No decision was made" in life.summary

@@ -23,7 +23,7 @@ from tests.documents.product import (
     summary_knobs,
     threshold_knobs,
 )
-from tests.documents.reading import dumped, omitted, results, text_of, texts
+from tests.documents.reading import assert_paired, dumped, omitted, results, text_of, texts
 from tests.documents.words import prose
 
 WINDOW = 15_000
@@ -201,3 +201,28 @@ async def test_of_one_message_1000_characters_or_what_is_set_are_shown_to_the_mo
     assert len(parts) >= 6
     for part in parts:
         assert 0.9 * (limit or 1_000) <= max(part.count("A"), part.count("B")) <= (limit or 1_000)
+
+
+def test_the_recent_10_are_kept_whole_around_tool_calls():
+    talk = Talk(
+        "gpt-4o",
+        preset=THRESHOLDS,
+        wire=ANTHROPIC,
+        window=12_000,
+        output=500,
+        tools=[definition()],
+    )
+    seen: list[int] = []
+    summary = None
+    for turn in range(14):
+        talk.user(prose(300, f"q{turn}"))
+        for number in range(3):
+            assert_paired(talk.request())
+            if talk.summary != summary:
+                summary = talk.summary
+                seen.append(talk.messages)
+            talk.call()
+            talk.result(prose(1_500, f"r{turn}{number}"))
+        talk.reply(prose(300, f"a{turn}"))
+    assert len(seen) >= 2
+    assert all(10 <= count <= 12 for count in seen)
