@@ -1,8 +1,8 @@
 """All benchmarks, one after the other: `python -m benchmarks --quick`.
 
-Stops at the first that fails, which is one that raised, or in which something that must hold did
-not. Those that need the recorded conversations say so where there are none, and are passed over;
-so is the real model, where its server is not built.
+Runs all of them, and names at the end those that failed: one that raised, or in which something that
+must hold did not. Those that need the recorded conversations say so where there are none, and are
+passed over; so is the real model, where its server is not built.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smaller sample of each")
     asked = ["--quick"] if parser.parse_args().quick else []
+    failed: list[str] = []
     for command in COMMANDS:
         print(f"\n== python {' '.join((*command, *asked))}", flush=True)
         begun = time.monotonic()
@@ -67,8 +68,9 @@ def main() -> int:
         status = subprocess.run(whole, cwd=ROOT, check=False).returncode  # noqa: S603 - our own
         print(f"-- {time.monotonic() - begun:.0f} s", flush=True)
         if status:
-            return status
-    return 0
+            failed.append(command[1].removeprefix("benchmarks."))
+    print(f"\nbroken: {', '.join(failed)}" if failed else f"\nall {len(COMMANDS)} hold")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

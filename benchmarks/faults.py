@@ -13,7 +13,8 @@ lost               user messages, replies that came whole and results of tools t
 sent_twice         user messages that are twice in the log or in a request, replies or results that
                    are twice in the log, tools that ran twice for one call
 wrongly_compacted  requests after an error that is no overflow that are not, byte for byte, the
-                   request before
+                   request before; where the provider rejected content, that do not begin with what
+                   that request shares with the last that it accepted
 unanswered         turns that had no reply although the provider had stopped failing
 impatient          waits that were shorter than the provider had asked for
 
@@ -29,8 +30,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, takewhile
+from typing import Any, cast
 
 from benchmarks import simulated
 from benchmarks.harness import Report, finish, head, parser, progress
@@ -172,12 +173,20 @@ class Conversation:
         replies = [body.reply_id for body in said if body.reply_id]
         self._compare(logged, replies)
         records = self.served.simulator.records.requests
+        accepted: list[Any] = []
         for one, after in pairwise(records):
             trouble = self.deck.made.get(one.number)
             if trouble is None or trouble.overflow or _id_of(one) in replies:
                 # A connection that breaks behind the last word has cost nothing.
+                accepted = _messages(one) if trouble is None else []
                 continue
-            if one.raw != after.raw:
+            if trouble.rejects:
+                # What is new may be what it rejected, and is masked.
+                kept = _shared(accepted, _messages(one))
+                changed = _messages(after)[: len(kept)] != kept
+            else:
+                changed = one.raw != after.raw
+            if changed:
                 self.found["wrongly_compacted"] += 1
                 self._say(f"request {after.number} is another one after {trouble}")
         for record in records:
@@ -242,12 +251,30 @@ def _in_order(items: Iterable[Item]) -> list[Item]:
     return out + sorted(results)
 
 
+def _shared(before: list[Any], after: list[Any]) -> list[Any]:
+    """The messages with which both begin."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False))
+    return [message for message, _ in pairs]
+
+
+def _messages(record: RecordedRequest) -> list[Any]:
+    """The messages of a request without cache marks, which move."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, list):
+            return [bare(each) for each in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            pairs = cast("dict[str, Any]", value).items()
+            return {key: bare(each) for key, each in pairs if key != "cache_control"}
+        return value
+
+    return bare(record.body.get("messages") or record.body.get("input") or [])
+
+
 def _tickets(record: RecordedRequest) -> Counter[str]:
     """How often each user message stands in a request, as a message."""
     found = Counter[str]()
-    body: dict[str, Any] = record.body
-    messages: list[Any] = body.get("messages") or body.get("input") or []
-    for message in messages:
+    for message in _messages(record):
         if message.get("role") == "user":
             content = message.get("content")
             parts = [{"text": content}] if isinstance(content, str) else content

@@ -23,7 +23,11 @@ SHOWN = 200
 """Characters of an error that a report keeps."""
 PLACEHOLDER = "[result masked — ~1000 tokens removed]"
 """As short as a text that is hidden can get."""
-FRONTS = ("[Summary of the earlier conversation", "[conversation truncated")
+FRONTS = (
+    "[Summary of the earlier conversation",
+    "[conversation truncated",
+    "[The user's earlier messages",
+)
 """What may stand before a user's message, in one with it."""
 STAND_INS = ("[truncated: kept", "[result masked")
 

@@ -42,6 +42,11 @@ class Trouble:
         return self.form in ("stop", "truncated") or self.name in OVERFLOW_FAULTS
 
     @property
+    def rejects(self) -> bool:
+        """Whether the provider does not take what is said."""
+        return self.name in PROVIDER_FAULTS and PROVIDER_FAULTS[self.name].kind == "rejected"
+
+    @property
     def least(self) -> int:
         """Tokens of the smallest request that it befalls."""
         if self.form == "truncated":
