@@ -396,13 +396,13 @@ FAULTS = (
         file="engine/policy/planning/user_words.py",
         old="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out",
         new="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out, "
-        'why="; ".join(saying.text for saying in self._new_items)',
+        'why="; ".join(item.text for item in self._new_items)',
     ),
     Fault(
         law=9,
         what="a new block is put into the one before",
         file="engine/window/user_words.py",
-        old="self.blocks.append(CompactionUserWords(listed_parts=places, left_out=edit.left_out))",
+        old="self.blocks.append(block)",
         new="before = [place for block in self.blocks for place in block.listed_parts]\n"
         "            self.blocks = ["
         "CompactionUserWords(listed_parts=before + places, left_out=edit.left_out)]",
@@ -410,17 +410,17 @@ FAULTS = (
     ),
     Fault(
         law=9,
-        what="the oldest are cut, not the longest",
+        what="hardly anything is left of a message that is cut",
         file="engine/window/user_words.py",
-        old="kept = [_shorten_item(saying, level, counter) for saying in kept]",
-        new="kept = list(items)",
+        old="least = max(MIN_CUT_TOKENS, max_tokens // MIN_CUT_DIVISOR)",
+        new="least = 40",
     ),
     Fault(
         law=9,
         what="the newest are left out, not the oldest",
         file="engine/window/user_words.py",
-        old="    return kept[gone:]\n",
-        new="    return kept[: len(kept) - gone]\n",
+        old="in groupby(reversed(items), key=",
+        new="in groupby(items, key=",
     ),
     Fault(
         law=9,
@@ -442,7 +442,7 @@ FAULTS = (
         law=9,
         what="the list is lost at a checkpoint",
         file="engine/window/conversation.py",
-        old='self.user_words = _restore_user_words(state["words"], events)',
+        old='self.user_words = _restore_user_words(state["words"], events, self.counter)',
         new="self.user_words = UserWordsList()",
     ),
     Fault(
@@ -490,15 +490,15 @@ FAULTS = (
         law=9,
         what="what is said again and again is listed each time",
         file="engine/window/user_words.py",
-        old="return item if place == item.listed_part[:2] else make_reference_item(",
+        old="return item if place == _position(item) else make_reference_item(",
         new="return item if place else make_reference_item(",
     ),
     Fault(
         law=9,
         what="what only refers to another is taken for the first",
         file="engine/window/user_words.py",
-        old="if saying is not None and place.same_seq:",
-        new="if saying is not None and place.same_seq < 0:",
+        old="if item is not None and place.same_seq:",
+        new="if item is not None and place.same_seq < 0:",
     ),
     Fault(
         law=9,
@@ -519,16 +519,15 @@ FAULTS = (
         law=9,
         what="a part is left out and nothing tells of it",
         file="engine/window/user_words.py",
-        old="if saying.listed_part[:2] not in shown "
-        "and saying.listed_part.seq not in already_omitted",
-        new="if saying.listed_part.seq not in {seq for seq, _ in shown}",
+        old="if _position(item) not in shown and item.listed_part.seq not in already_omitted",
+        new="if item.listed_part.seq not in {seq for seq, _ in shown}",
     ),
     Fault(
         law=9,
         what="a picture that was masked is not listed",
         file="engine/window/user_words.py",
-        old="            masked and isinstance(entry.message.parts[part], Text)\n",
-        new="            masked\n",
+        old='edit.op == "mask" and isinstance(content, Text)',
+        new='edit.op == "mask"',
     ),
     Fault(
         law=9,

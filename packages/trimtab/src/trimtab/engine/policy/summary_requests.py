@@ -225,9 +225,9 @@ def _user_messages_to_retell(plan: Plan, groups: list[Group]) -> list[Message]:
     first = min([group.first for group in groups] + ([prior.first] if prior else []))
     listed = sorted(plan.window.conversation.user_words.messages.items())
     return [
-        said
-        for seq, (said, _) in listed
-        if seq >= first and not summary_has_message_lines(text, said)
+        said.message
+        for seq, said in listed
+        if seq >= first and not summary_has_message_lines(text, said.message)
     ]
 
 

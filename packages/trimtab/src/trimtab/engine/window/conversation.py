@@ -64,6 +64,7 @@ from trimtab.engine.window.structure import (
 )
 from trimtab.engine.window.user_words import (
     CompactionUserWords,
+    SaidMessage,
     UserWordsList,
     has_user_words,
     may_be_written_by_person,
@@ -517,7 +518,7 @@ class Conversation:
         self.last_reply_id, self.last_reply_seq = state["last_reply"]
         self.last_assistant_seq = state["replied"]
         self.evicted_message_count = sum(count for count, _ in state["gone"].values())
-        self.user_words = _restore_user_words(state["words"], events)
+        self.user_words = _restore_user_words(state["words"], events, self.counter)
         self.recount_front()
 
     def _first_seqs_of_callers(self, group: Group) -> list[int]:
@@ -556,9 +557,7 @@ class Conversation:
     ) -> Entry:
         """Add a message to a round, count it and pair its calls and results."""
         message = body.message
-        counter = body.counter if isinstance(body, MessageAdded) else ""
-        fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
-        sizes = body.sizes if fits else measure_message_parts(message, self.counter)
+        sizes = _message_sizes(body, self.counter)
         loaded = list_loaded_tools(message)
         if loaded:
             sizes = self._with_loaded_definitions(message, sizes)
@@ -729,14 +728,27 @@ def _changed_wire_ids(groups: list[Group]) -> list[list[Any]]:
     ]
 
 
-def _restore_user_words(blocks: list[Any], events: Mapping[int, Event]) -> UserWordsList:
+def _message_sizes(
+    body: MessageAdded | ToolResultRepair, counter: TokenCounter
+) -> tuple[Size, ...]:
+    """Return the recorded sizes of a message's parts, or measure them for another counter."""
+    name = body.counter if isinstance(body, MessageAdded) else ""
+    if name == counter.name and len(body.sizes) == max(1, len(body.message.parts)):
+        return body.sizes
+    return measure_message_parts(body.message, counter)
+
+
+def _restore_user_words(
+    blocks: list[Any], events: Mapping[int, Event], counter: TokenCounter
+) -> UserWordsList:
     """Restore the list of the user's words from its blocks: references, and what is left out."""
     words = UserWordsList()
     for places, left_out in blocks:
         listed = [UserPartReference(*place) for place in places]
         for place in listed:
-            event = events[place.seq]
-            words.messages[place.seq] = (_message_body(event).message, event.at)
+            body = _message_body(events[place.seq])
+            sizes = _message_sizes(body, counter)
+            words.messages[place.seq] = SaidMessage(body.message, sizes, events[place.seq].at)
         words.blocks.append(
             CompactionUserWords(
                 listed_parts=listed,

@@ -7,7 +7,7 @@ how much of it is kept. The text itself is never copied, so an erasure finds it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
@@ -36,6 +36,10 @@ REFILL_SHARE = 0.8
 """Share of the allowance to fill after it was exceeded, so that the list can grow again."""
 USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
 """The header of each block."""
+LABEL_TOKENS = 8
+"""Tokens of the label and the line end of an item, about."""
+SHORT_ITEM_SIZE = Size(bytes=40, tokens=16)
+"""Size of an item without text, about: the handle of a picture, or a reference to another item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,17 @@ class UserAndClientAllowance(NamedTuple):
     """The setting that makes the allowance smaller than its default."""
 
 
+class SaidMessage(NamedTuple):
+    """A message of the list."""
+
+    message: Message
+    """The complete message."""
+    sizes: tuple[Size, ...]
+    """Size of each part in full."""
+    at: float
+    """Time of the message, in seconds since the epoch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserWordsItem:
     """One part of a user's message, as an item of the list."""
@@ -71,18 +86,14 @@ class UserWordsItem:
     """The position of the part in the log, and how much of it is kept."""
     text: str = ""
     """The whole text; empty for a picture and for a reference to another item."""
-    media: str = ""
-    """The kind of a picture or file."""
     is_from_client: bool = False
     """True for a text that a client program put there."""
-    said_tokens: int = 0
-    """Tokens of the original text."""
-    label_tokens: int = 0
-    """Tokens of the label before it in the list."""
-    listed_tokens: int = 0
-    """Maximum tokens of the item in the list, including the label."""
-    listed_bytes: int = 0
-    """Maximum bytes of the item in the list."""
+    tokens: int
+    """Tokens of the text as a message of its own. They count towards the allowance."""
+    listed_tokens: int
+    """Tokens of the item in the list, including its label, about."""
+    listed_bytes: int
+    """Bytes of the item in the list, about."""
     said_at: float = 0.0
     """Time of the message, in seconds since the epoch."""
 
@@ -95,16 +106,24 @@ class WordTotals(NamedTuple):
     client_tokens: int = 0
     """Tokens of the texts of client programs."""
     user_listed_tokens: int = 0
-    """Maximum tokens of the words of users in the list."""
+    """Tokens of the words of users in the list."""
     client_listed_tokens: int = 0
-    """Maximum tokens of the texts of client programs in the list."""
+    """Tokens of the texts of client programs in the list."""
     listed_bytes: int = 0
-    """Maximum bytes of all items in the list."""
+    """Bytes of all items in the list."""
 
-    def __add__(self, other: object) -> WordTotals:
-        """Return the sum of two totals."""
-        assert isinstance(other, WordTotals)  # noqa: S101 - nothing else is added to one
-        return WordTotals(*(one + more for one, more in zip(self, other, strict=True)))
+    def with_item(self, item: UserWordsItem) -> WordTotals:
+        """Return the totals with one more item."""
+        user, client, user_listed, client_listed, listed_bytes = self
+        if item.is_from_client:
+            client += item.tokens
+            client_listed += item.listed_tokens
+        else:
+            user += item.tokens
+            user_listed += item.listed_tokens
+        return WordTotals(
+            user, client, user_listed, client_listed, listed_bytes + item.listed_bytes
+        )
 
     def fits(self, allowance: UserAndClientAllowance) -> bool:
         """Whether all texts may stay in full."""
@@ -114,15 +133,15 @@ class WordTotals(NamedTuple):
         )
 
     def estimate_capped_size(self, allowance: UserAndClientAllowance) -> Size:
-        """Return the maximum size of a list of these items after it is cut to the allowance."""
-        most = 0
-        for said, cost, limit in (
+        """Return the size of a list of these items after it is cut to the allowance, about."""
+        tokens = 0
+        for said, listed, limit in (
             (self.user_tokens, self.user_listed_tokens, allowance.user_tokens),
             (self.client_tokens, self.client_listed_tokens, allowance.client_tokens),
         ):
-            most += cost if said <= limit else min(cost, int(REFILL_SHARE * limit))
+            tokens += listed if said <= limit else int(listed * REFILL_SHARE * limit / said)
         whole = self.user_listed_tokens + self.client_listed_tokens
-        return Size(bytes=self.listed_bytes * most // max(1, whole), tokens=most)
+        return Size(bytes=self.listed_bytes * tokens // max(1, whole), tokens=tokens)
 
 
 @dataclass(slots=True)
@@ -145,17 +164,30 @@ class UserWordsList:
 
     blocks: list[CompactionUserWords] = field(default_factory=list[CompactionUserWords])
     """The blocks, oldest first."""
-    messages: dict[int, tuple[Message, float]] = field(
-        default_factory=dict[int, tuple[Message, float]]
+    messages: dict[int, SaidMessage] = field(default_factory=dict[int, SaidMessage])
+    """By position: each listed message."""
+    _items: dict[tuple[int, int], UserWordsItem | None] = field(
+        default_factory=dict[tuple[int, int], "UserWordsItem | None"]
     )
-    """By position: each listed message, and its time."""
-    _cached_totals: tuple[WordTotals, dict[str, tuple[int, int]]] | None = None
+    """By position and part: the item of a part that was looked at."""
+    _totals: tuple[WordTotals, dict[str, tuple[int, int]]] | None = None
     """The totals, as long as they are valid."""
+    _drafts: dict[object, tuple[UserWordsUpdate, CompactionUserWords]] = field(
+        default_factory=dict[object, "tuple[UserWordsUpdate, CompactionUserWords]"]
+    )
+    """By what is added and the allowance: the change and its block. The plans of one decision ask
+    for the same one."""
 
     def copy(self) -> UserWordsList:
         """Return a copy of the list that can change independently."""
         blocks = [replace(block, listed_parts=[*block.listed_parts]) for block in self.blocks]
-        return replace(self, blocks=blocks, messages=dict(self.messages))
+        return replace(
+            self,
+            blocks=blocks,
+            messages=dict(self.messages),
+            _items=dict(self._items),
+            _drafts=dict(self._drafts),
+        )
 
     @property
     def left_out(self) -> OmittedUserMessages | None:
@@ -167,10 +199,14 @@ class UserWordsList:
         if edit.relists:
             self.blocks = []
         for seq in {place.seq for place in edit.listed} & entries.keys():
-            self.messages[seq] = (entries[seq].message, entries[seq].at)
+            self.messages[seq] = make_said_message(entries[seq])
         places = [place for place in edit.listed if place.seq in self.messages]
         if places or edit.left_out is not None:
-            self.blocks.append(CompactionUserWords(listed_parts=places, left_out=edit.left_out))
+            block = CompactionUserWords(listed_parts=places, left_out=edit.left_out)
+            for _, draft in self._drafts.values():
+                if (draft.listed_parts, draft.left_out) == (places, edit.left_out):
+                    block = draft  # it is rendered and measured already
+            self.blocks.append(block)
         self._drop_unlisted_messages()
 
     def find_partly_listed(self) -> set[int]:
@@ -179,7 +215,7 @@ class UserWordsList:
         left = self.left_out
         return {
             seq
-            for seq, (message, _) in self.messages.items()
+            for seq, (message, *_) in self.messages.items()
             if left is not None and left.first <= seq <= left.last
             for index, part in enumerate(message.parts)
             if (seq, index) not in named and is_nonblank_part(part)
@@ -196,9 +232,14 @@ class UserWordsList:
         self._drop_unlisted_messages()
 
     def _drop_unlisted_messages(self) -> None:
-        self._cached_totals = None
+        self._forget_derived()
         named = {place.seq for block in self.blocks for place in block.listed_parts}
         self.messages = {seq: said for seq, said in self.messages.items() if seq in named}
+        self._items = {key: item for key, item in self._items.items() if key[0] in named}
+
+    def _forget_derived(self) -> None:
+        self._totals = None
+        self._drafts = {}
 
     def render_message(self, seq: int, part_index: int | None) -> str:
         """Return a message, or one of its parts, as the list shows it; empty if it does not."""
@@ -207,13 +248,14 @@ class UserWordsList:
         ]
         found = [place for place in places if part_index is None or place.part == part_index]
         texts = [
-            _render_listed_part(place, self.messages[seq][0], show_handles=False) for place in found
+            _render_listed_part(place, self.messages[seq].message, show_handles=False)
+            for place in found
         ]
         return "\n".join(text for text in texts if text)
 
     def clear_rendered(self) -> None:
         """Clear the rendered texts, because handles or token counts have changed."""
-        self._cached_totals = None
+        self._forget_derived()
         for block in self.blocks:
             block.text = block.size = None
 
@@ -239,60 +281,109 @@ class UserWordsList:
         sizes = self.measure_blocks(counter, show_handles=show_handles)
         return Size(bytes=sum(s.bytes for s in sizes), tokens=sum(s.tokens for s in sizes))
 
-    def iter_items(self, counter: TokenCounter, *, show_handles: bool) -> Iterator[UserWordsItem]:
-        """Yield all listed items in full, in the order of the conversation."""
-        for block in self.blocks:
-            for seq, part, *_ in block.listed_parts:
-                message, at = self.messages[seq]
-                made = make_user_words_item(
-                    message, seq, part, counter, show_handles=show_handles, said_at=at
-                )
-                if made is not None:
-                    yield made
+    def item_of_part(self, seq: int, part: int, said: SaidMessage) -> UserWordsItem | None:
+        """Return a part of a user's message as an item; None if it is empty."""
+        if (seq, part) not in self._items:
+            self._items[seq, part] = make_user_words_item(said, seq, part)
+        return self._items[seq, part]
 
-    def compute_totals(
-        self, counter: TokenCounter, *, show_handles: bool
-    ) -> tuple[WordTotals, dict[str, tuple[int, int]]]:
+    def items_of_entry(self, entry: Entry) -> list[UserWordsItem]:
+        """Return the user's words in a message, part by part.
+
+        Skip a text that was masked because a provider rejected it.
+        """
+        if entry.message.role != "user":
+            return []
+        said = make_said_message(entry)
+        items: list[UserWordsItem] = []
+        for part, content in enumerate(entry.message.parts):
+            edit = entry.edits.get(part)
+            is_masked = edit is not None and edit.op == "mask" and isinstance(content, Text)
+            item = self.item_of_part(entry.seq, part, said)
+            if item is not None and not is_masked and part not in entry.unpaired_results:
+                items.append(item)
+        return items
+
+    def listed_items(self) -> list[UserWordsItem]:
+        """Return all listed items in full, in the order of the conversation."""
+        places = [place for block in self.blocks for place in block.listed_parts]
+        items = (self.item_of_part(seq, part, self.messages[seq]) for seq, part, *_ in places)
+        return [item for item in items if item is not None]
+
+    def compute_totals(self) -> tuple[WordTotals, dict[str, tuple[int, int]]]:
         """Return the totals of the list; and, by text of a client program, its first position."""
-        if self._cached_totals is None:
+        if self._totals is None:
             total, first = WordTotals(), dict[str, tuple[int, int]]()
             for place in [place for block in self.blocks for place in block.listed_parts]:
-                message, at = self.messages[place.seq]
-                saying = make_user_words_item(
-                    message, *place[:2], counter, show_handles=show_handles, said_at=at
-                )
-                if saying is not None and place.same_seq:
+                item = self.item_of_part(place.seq, place.part, self.messages[place.seq])
+                if item is not None and place.same_seq:
                     # What it refers to may be gone: the next that says it must not refer to this.
-                    total += compute_item_totals(make_reference_item(saying, place[4:], counter))
-                elif saying is not None:
-                    total += compute_item_totals(
-                        replace_repeated_client_text(saying, first, counter)
-                    )
-            self._cached_totals = total, first
-        return self._cached_totals
+                    total = total.with_item(make_reference_item(item, place[4:]))
+                elif item is not None:
+                    total = total.with_item(replace_repeated_client_text(item, first))
+            self._totals = total, first
+        return self._totals
 
+    def compute_update(
+        self,
+        new_items: Iterable[UserWordsItem],
+        said_messages: Mapping[int, SaidMessage],
+        allowance: UserAndClientAllowance,
+        counter: TokenCounter,
+        *,
+        show_handles: bool,
+    ) -> UserWordsUpdate:
+        """Return the change of the list when items are added. `said_messages` has all their
+        messages."""
+        new_items = sorted(new_items, key=_position)
+        key = (allowance, tuple(map(_position, new_items)))
+        if key not in self._drafts:
+            block, relists = self._draft_block(new_items, allowance, counter)
+            block.text = render_user_words_block(
+                block, {**self.messages, **said_messages}, show_handles=show_handles
+            )
+            size = block.size = measure_text_message(block.text, counter)
+            if not relists:
+                size = add_sizes(size, self.measure_all_blocks(counter, show_handles=show_handles))
+            update = UserWordsUpdate(
+                listed_parts=tuple(block.listed_parts),
+                relists=relists,
+                left_out=block.left_out,
+                size=size,
+            )
+            self._drafts[key] = update, block
+        return self._drafts[key][0]
 
-def iter_user_words_of_entry(
-    entry: Entry, counter: TokenCounter, *, show_handles: bool
-) -> Iterator[UserWordsItem]:
-    """Yield the user's words in a message, part by part.
-
-    Skip a text that was masked because a provider rejected it.
-    """
-    if entry.message.role != "user":
-        return
-    for part in range(len(entry.message.parts)):
-        edit = entry.edits.get(part)
-        masked = edit is not None and edit.op == "mask"
-        if part in entry.unpaired_results or (
-            masked and isinstance(entry.message.parts[part], Text)
-        ):
-            continue
-        made = make_user_words_item(
-            entry.message, entry.seq, part, counter, show_handles=show_handles, said_at=entry.at
+    def _draft_block(
+        self,
+        new_items: Sequence[UserWordsItem],
+        allowance: UserAndClientAllowance,
+        counter: TokenCounter,
+    ) -> tuple[CompactionUserWords, bool]:
+        """Return the block of an update, and whether it replaces the whole list."""
+        total, first = self.compute_totals()
+        known = dict(first)
+        added = [replace_repeated_client_text(item, known) for item in new_items]
+        for item in added:
+            total = total.with_item(item)
+        if total.fits(allowance):
+            return CompactionUserWords(listed_parts=[item.listed_part for item in added]), False
+        known = dict[str, tuple[int, int]]()
+        every = sorted([*self.listed_items(), *new_items], key=_position)
+        kept, left_out = shorten_items_to_allowance(
+            [replace_repeated_client_text(item, known) for item in every],
+            allowance,
+            self.left_out,
+            counter,
+            self.find_partly_listed(),
         )
-        if made is not None:
-            yield made
+        places = [item.listed_part for item in kept]
+        return CompactionUserWords(listed_parts=places, left_out=left_out), True
+
+
+def make_said_message(entry: Entry) -> SaidMessage:
+    """Return a message of the window, as the list keeps it."""
+    return SaidMessage(entry.message, entry.sizes, entry.at)
 
 
 def has_user_words(entry: Entry) -> bool:
@@ -314,85 +405,58 @@ def may_be_written_by_person(message: Message) -> bool:
     )
 
 
-def make_user_words_item(
-    message: Message,
-    seq: int,
-    part_index: int,
-    counter: TokenCounter,
-    *,
-    show_handles: bool,
-    said_at: float,
-) -> UserWordsItem | None:
+def make_user_words_item(said: SaidMessage, seq: int, part: int) -> UserWordsItem | None:
     """Return a part of a user's message as an item of the list; None if it is empty."""
-    content = message.parts[part_index] if part_index < len(message.parts) else None
-    place = UserPartReference(seq, part_index)
+    content = said.message.parts[part] if part < len(said.message.parts) else None
+    place = UserPartReference(seq, part)
     if isinstance(content, Media):
-        shown = _format_media_label(content.kind, place, show_handles=show_handles)
-        text, media = "", content.kind
-    elif isinstance(content, Text) and content.text.strip() and content.text != ERASED_PLACEHOLDER:
-        shown = text = content.text
-        media = ""
-    else:
+        return UserWordsItem(
+            listed_part=place,
+            tokens=SHORT_ITEM_SIZE.tokens,
+            listed_tokens=SHORT_ITEM_SIZE.tokens,
+            listed_bytes=SHORT_ITEM_SIZE.bytes,
+            said_at=said.at,
+        )
+    is_blank = not isinstance(content, Text) or not content.text.strip()
+    if is_blank or content.text == ERASED_PLACEHOLDER:
         return None
-    own = f"{_format_message_label(seq, show_handles=show_handles)} \n"
-    tokens, around = counter.count(shown), counter.count(own) + 1
+    size = said.sizes[part]
     return UserWordsItem(
         listed_part=place,
-        text=text,
-        media=media,
-        is_from_client=bool(text) and is_wholly_client_generated(text),
-        said_tokens=tokens + MESSAGE_OVERHEAD_TOKENS,
-        label_tokens=around,
-        listed_tokens=tokens + around,
-        listed_bytes=len(f"{own}{shown}".encode("utf-8", "surrogatepass")),
-        said_at=said_at,
+        text=content.text,
+        is_from_client=is_wholly_client_generated(content.text),
+        tokens=size.tokens,
+        listed_tokens=size.tokens + LABEL_TOKENS,
+        listed_bytes=size.bytes + SHORT_ITEM_SIZE.bytes,
+        said_at=said.at,
     )
 
 
-def make_reference_item(
-    item: UserWordsItem, earlier_part: tuple[int, int], counter: TokenCounter
-) -> UserWordsItem:
+def make_reference_item(item: UserWordsItem, earlier_part: tuple[int, int]) -> UserWordsItem:
     """Return the item as a reference to an earlier one."""
     seq, part = earlier_part
-    place = item.listed_part._replace(head=0, tail=0, same_seq=seq, same_part=part)
-    refers = (
-        f"{_format_message_label(place.seq, show_handles=True)} "
-        f"{_format_repeat_label(place, show_handles=True)}\n"
-    )
-    tokens = counter.count(refers) + 1
     return replace(
         item,
-        listed_part=place,
+        listed_part=item.listed_part._replace(head=0, tail=0, same_seq=seq, same_part=part),
         text="",
-        said_tokens=0,
-        listed_tokens=tokens,
-        listed_bytes=len(refers.encode()),
-    )
-
-
-def compute_item_totals(item: UserWordsItem) -> WordTotals:
-    """Return the totals of one item."""
-    if item.is_from_client:
-        return WordTotals(
-            client_tokens=item.said_tokens,
-            client_listed_tokens=item.listed_tokens,
-            listed_bytes=item.listed_bytes,
-        )
-    return WordTotals(
-        user_tokens=item.said_tokens,
-        user_listed_tokens=item.listed_tokens,
-        listed_bytes=item.listed_bytes,
+        tokens=0,
+        listed_tokens=SHORT_ITEM_SIZE.tokens,
+        listed_bytes=SHORT_ITEM_SIZE.bytes,
     )
 
 
 def replace_repeated_client_text(
-    item: UserWordsItem, first_place_by_text: dict[str, tuple[int, int]], counter: TokenCounter
+    item: UserWordsItem, first_place_by_text: dict[str, tuple[int, int]]
 ) -> UserWordsItem:
     """Replace a repeated text of a client program by a reference to its first occurrence."""
     if not item.is_from_client:
         return item
-    place = first_place_by_text.setdefault(item.text, item.listed_part[:2])
-    return item if place == item.listed_part[:2] else make_reference_item(item, place, counter)
+    place = first_place_by_text.setdefault(item.text, _position(item))
+    return item if place == _position(item) else make_reference_item(item, place)
+
+
+def _position(item: UserWordsItem) -> tuple[int, int]:
+    return item.listed_part[:2]
 
 
 def shorten_items_to_allowance(
@@ -409,54 +473,11 @@ def shorten_items_to_allowance(
     """
     kept: list[UserWordsItem] = []
     for client, most in ((False, allowance.user_tokens), (True, allowance.client_tokens)):
-        own = [saying for saying in items if saying.is_from_client is client]
-        over = sum(saying.said_tokens for saying in own) > most
-        kept += _keep_newest(own, int(REFILL_SHARE * most), counter) if over else own
-    kept.sort(key=lambda saying: saying.listed_part[:2])
+        group = [item for item in items if item.is_from_client is client]
+        is_over = sum(item.tokens for item in group) > most
+        kept += _keep_newest(group, int(REFILL_SHARE * most), counter) if is_over else group
+    kept.sort(key=_position)
     return kept, _merge_omitted(items, kept, earlier_omitted, seqs_already_counted)
-
-
-def compute_user_words_update(
-    user_words: UserWordsList,
-    new_items: Sequence[UserWordsItem],
-    messages_by_seq: Mapping[int, tuple[Message, float]],
-    allowance: UserAndClientAllowance,
-    counter: TokenCounter,
-    *,
-    show_handles: bool,
-) -> UserWordsUpdate:
-    """Return the change of the list when items are added. `messages_by_seq` has all their
-    messages."""
-    total, first = user_words.compute_totals(counter, show_handles=show_handles)
-    known = dict(first)
-    new_items = sorted(new_items, key=lambda saying: saying.listed_part[:2])
-    added = [replace_repeated_client_text(saying, known, counter) for saying in new_items]
-    for saying in added:
-        total += compute_item_totals(saying)
-    before, relists = user_words.left_out, not total.fits(allowance)
-    if relists:
-        every = sorted(
-            [*user_words.iter_items(counter, show_handles=show_handles), *new_items],
-            key=lambda saying: saying.listed_part[:2],
-        )
-        known = dict[str, tuple[int, int]]()
-        added, before = shorten_items_to_allowance(
-            [replace_repeated_client_text(saying, known, counter) for saying in every],
-            allowance,
-            before,
-            counter,
-            user_words.find_partly_listed(),
-        )
-    places = tuple(saying.listed_part for saying in added)
-    block = CompactionUserWords(listed_parts=list(places), left_out=before if relists else None)
-    size = measure_text_message(
-        render_user_words_block(block, messages_by_seq, show_handles=show_handles), counter
-    )
-    if not relists:
-        size = add_sizes(size, user_words.measure_all_blocks(counter, show_handles=show_handles))
-    return UserWordsUpdate(
-        listed_parts=places, relists=relists, left_out=before if relists else None, size=size
-    )
 
 
 def _keep_newest(
@@ -464,15 +485,15 @@ def _keep_newest(
 ) -> list[UserWordsItem]:
     """Cut the longest items to a common size, then leave out the oldest messages."""
     least = max(MIN_CUT_TOKENS, max_tokens // MIN_CUT_DIVISOR)
-    level = _find_cut_level([item.listed_tokens for item in items], max_tokens, least)
+    level = _find_cut_level([item.tokens for item in items], max_tokens, least)
     kept: list[UserWordsItem] = []
     left = max_tokens
     for _, parts in groupby(reversed(items), key=lambda item: item.listed_part.seq):
-        message = [_shorten_item(item, level, counter) for item in parts]
-        left -= sum(item.listed_tokens for item in message)
+        message = list(parts)
+        left -= sum(min(item.tokens, level) for item in message)
         if left < 0:
             break
-        kept += message
+        kept += [_shorten_item(item, level, counter) for item in message]
     return kept
 
 
@@ -490,24 +511,18 @@ def _find_cut_level(sizes: Sequence[int], most: int, least: int) -> int:
 
 def _shorten_item(item: UserWordsItem, max_tokens: int, counter: TokenCounter) -> UserWordsItem:
     """Cut the item to both its ends. Return it unchanged if that does not make it smaller."""
-    if item.listed_tokens <= max_tokens or not item.text:
+    if item.tokens <= max_tokens:
         return item
     text = item.text
-    sign = (
-        counter.count(_format_cut_label(len(text), len(text), item.listed_part, show_handles=True))
-        + 2
-    )
-    room = max(0, max_tokens - item.label_tokens - sign)
-    ends = len(text) * room // max(1, counter.count(text)) // 2
-    while ends and counter.count(text[:ends]) + counter.count(text[-ends:]) > room:
+    mark = _format_cut_label(len(text), len(text), item.listed_part, show_handles=True)
+    mark_tokens = counter.count(mark) + 2 + MESSAGE_OVERHEAD_TOKENS
+    room = max(0, max_tokens - mark_tokens)
+    ends = len(text) * room // item.tokens // 2
+    while (tokens := counter.count(text[:ends]) + counter.count(text[len(text) - ends :])) > room:
         ends = ends * 9 // 10
-    tokens = counter.count(text[:ends]) + counter.count(text[len(text) - ends :]) + sign
-    tokens += item.label_tokens
-    if tokens >= item.listed_tokens:
+    if tokens + mark_tokens >= item.tokens:
         return item
-    size = len(f"{text[:ends]}{text[len(text) - ends :]}".encode("utf-8", "surrogatepass"))
-    place = item.listed_part._replace(head=ends, tail=ends)
-    return replace(item, listed_part=place, listed_tokens=tokens, listed_bytes=size + 100)
+    return replace(item, listed_part=item.listed_part._replace(head=ends, tail=ends))
 
 
 def _merge_omitted(
@@ -517,11 +532,11 @@ def _merge_omitted(
     already_omitted: Collection[int],
 ) -> OmittedUserMessages | None:
     """Return the line for messages that are partly left out, including those left out earlier."""
-    shown = {saying.listed_part[:2] for saying in kept}
+    shown = set(map(_position, kept))
     gone = {
-        saying.listed_part.seq: saying.said_at
-        for saying in items
-        if saying.listed_part[:2] not in shown and saying.listed_part.seq not in already_omitted
+        item.listed_part.seq: item.said_at
+        for item in items
+        if _position(item) not in shown and item.listed_part.seq not in already_omitted
     }
     if not gone:
         return earlier_omitted
@@ -540,7 +555,7 @@ def _merge_omitted(
 
 def render_user_words_block(
     block: CompactionUserWords,
-    messages_by_seq: Mapping[int, tuple[Message, float]],
+    said_messages: Mapping[int, SaidMessage],
     *,
     show_handles: bool,
 ) -> str:
@@ -548,11 +563,13 @@ def render_user_words_block(
     lines: list[str] = []
     last = 0
     for place in block.listed_parts:
-        same = messages_by_seq.get(place.same_seq)
+        same = said_messages.get(place.same_seq)
         # Where what it refers to was erased, it is the only one that says it.
-        alone = same is not None and _is_erased(same[0], place.same_part)
+        alone = same is not None and _is_erased(same.message, place.same_part)
         own = place._replace(head=-1, same_seq=0) if alone else place
-        shown = _render_listed_part(own, messages_by_seq[place.seq][0], show_handles=show_handles)
+        shown = _render_listed_part(
+            own, said_messages[place.seq].message, show_handles=show_handles
+        )
         if shown is not None:
             name = (
                 ""

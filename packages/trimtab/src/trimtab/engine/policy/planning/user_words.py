@@ -12,19 +12,15 @@ from typing import Any, cast
 
 from trimtab.engine.log.event import Edit, Settings, Size
 from trimtab.engine.policy.budget import Budget
-from trimtab.engine.tokens.counter import measure_text_message
 from trimtab.engine.window.structure import Group
 from trimtab.engine.window.user_words import (
-    USER_WORDS_HEADER,
     USER_WORDS_ROOM_DIVISOR,
     UserAndClientAllowance,
     UserWordsItem,
     UserWordsUpdate,
     WordTotals,
-    compute_item_totals,
-    compute_user_words_update,
     has_user_words,
-    iter_user_words_of_entry,
+    make_said_message,
     replace_repeated_client_text,
 )
 from trimtab.engine.window.window import Window
@@ -60,8 +56,8 @@ def compute_user_words_allowance(
     return UserAndClientAllowance(words, min(quarter, words) if by else quarter, by)
 
 
-MAX_OMITTED_LINE_SIZE = Size(bytes=120, tokens=60)
-"""Maximum size of the line that stands for messages left out of the list."""
+MAX_FRAME_SIZE = Size(bytes=170, tokens=80)
+"""Maximum size of the header of a block, and of the line that stands for messages left out."""
 
 
 class UserWordsPlan:
@@ -69,12 +65,14 @@ class UserWordsPlan:
 
     def __init__(self, window: Window, budget: Budget) -> None:
         self._window = window
+        self._user_words = window.conversation.user_words
         self._show_handles = window.settings.recall
         self.allowance = compute_user_words_allowance(window.settings, budget)
-        self.size: Size = window.conversation.user_words.measure_all_blocks(
+        self._size_now: Size = self._user_words.measure_all_blocks(
             window.counter, show_handles=self._show_handles
         )
-        """Size of the whole list."""
+        self.size = self._size_now
+        """Size of the whole list after the plan."""
         self._new_items: list[UserWordsItem] = []
         self._totals: WordTotals | None = None
         self._first_seen: dict[str, tuple[int, int]] = {}
@@ -106,21 +104,27 @@ class UserWordsPlan:
         """Add the user messages of a hidden group to the list."""
         if self.allowance is None:
             return
-        counter = self._window.counter
-        found = [
-            saying
-            for entry in group.entries()
-            for saying in iter_user_words_of_entry(entry, counter, show_handles=self._show_handles)
-        ]
-        total = self._current_totals()
-        for saying in found:
-            total += compute_item_totals(
-                replace_repeated_client_text(saying, self._first_seen, counter)
-            )
-        if found:
-            self._new_items += found
-            self._totals = total
+        items = self._items_of_groups([group])
+        if items:
+            self._totals = self._add_to_totals(items, self._first_seen)
+            self._new_items += items
             self._estimate_size()
+
+    def _items_of_groups(self, groups: Iterable[Group]) -> list[UserWordsItem]:
+        return [
+            item
+            for group in groups
+            for entry in group.entries()
+            for item in self._user_words.items_of_entry(entry)
+        ]
+
+    def _add_to_totals(
+        self, items: Iterable[UserWordsItem], first_seen: dict[str, tuple[int, int]]
+    ) -> WordTotals:
+        totals = self._current_totals()
+        for item in items:
+            totals = totals.with_item(replace_repeated_client_text(item, first_seen))
+        return totals
 
     def estimate_listed_tokens(self, group: Group) -> int:
         """Estimate the tokens of a group that would stay in the list."""
@@ -137,11 +141,9 @@ class UserWordsPlan:
         """Whether every user message stays word for word if these groups are also hidden."""
         if self.allowance is None:
             return False
-        total, first, counter = self._current_totals(), dict(self._first_seen), self._window.counter
-        for entry in (entry for group in groups for entry in group.entries()):
-            for saying in iter_user_words_of_entry(entry, counter, show_handles=self._show_handles):
-                total += compute_item_totals(replace_repeated_client_text(saying, first, counter))
-        return total.fits(self.allowance)
+        self._current_totals()  # it also sets what was seen first
+        totals = self._add_to_totals(self._items_of_groups(groups), dict(self._first_seen))
+        return totals.fits(self.allowance)
 
     def halve_allowance(self) -> bool:
         """Halve the list. Return False if nothing is left to halve."""
@@ -161,49 +163,38 @@ class UserWordsPlan:
 
     def _current_totals(self) -> WordTotals:
         if self._totals is None:
-            words, counter = self._window.conversation.user_words, self._window.counter
-            self._totals, first = words.compute_totals(counter, show_handles=self._show_handles)
+            self._totals, first = self._user_words.compute_totals()
             self._first_seen = dict(first)
         return self._totals
 
     def _estimate_size(self) -> None:
-        """Estimate the largest size of the list."""
-        window, total, allowance = self._window, self._current_totals(), self.allowance
+        """Estimate the size of the list."""
+        totals, allowance = self._current_totals(), self.allowance
         if allowance is None:
             return
         self._update = None
-        frame = measure_text_message(USER_WORDS_HEADER, window.counter)
-        made = total.estimate_capped_size(allowance)
-        around = [frame, MAX_OMITTED_LINE_SIZE]
-        if total.fits(allowance):
+        listed = totals.estimate_capped_size(allowance)
+        around = [MAX_FRAME_SIZE]
+        if totals.fits(allowance):
             # The blocks so far stay as they are.
-            before = window.conversation.user_words.measure_all_blocks(
-                window.counter, show_handles=self._show_handles
-            )
-            known = window.conversation.user_words.compute_totals(
-                window.counter, show_handles=self._show_handles
-            )[0].estimate_capped_size(allowance)
-            around = [frame, before, Size(bytes=-known.bytes, tokens=-known.tokens)]
+            known = self._user_words.compute_totals()[0].estimate_capped_size(allowance)
+            around += [self._size_now, Size(bytes=-known.bytes, tokens=-known.tokens)]
         self.size = Size(
-            bytes=made.bytes + sum(size.bytes for size in around),
-            tokens=made.tokens + sum(size.tokens for size in around),
+            bytes=listed.bytes + sum(size.bytes for size in around),
+            tokens=listed.tokens + sum(size.tokens for size in around),
         )
 
     def build_update(self) -> None:
         """Build the list and count it."""
         if self.allowance is None or self._update is not None or not self.will_change:
             return
-        window = self._window
-        said = dict(window.conversation.user_words.messages)
-        for saying in self._new_items:
-            entry = window.entries[saying.listed_part.seq]
-            said[entry.seq] = (entry.message, entry.at)
-        self._update = compute_user_words_update(
-            window.conversation.user_words,
+        entries = self._window.entries
+        seqs = {item.listed_part.seq for item in self._new_items}
+        self._update = self._user_words.compute_update(
             self._new_items,
-            said,
+            {seq: make_said_message(entries[seq]) for seq in seqs},
             self.allowance,
-            window.counter,
+            self._window.counter,
             show_handles=self._show_handles,
         )
         self.size = self._update.size
