@@ -30,6 +30,7 @@ COMMANDS = (
     ("-m", "benchmarks.summary_cost"),
     ("-m", "benchmarks.summary_fidelity"),
     ("-m", "benchmarks.standing_rules"),
+    ("-m", "benchmarks.request_stalls"),
     ("-m", "benchmarks.usage_lies"),
     ("-m", "benchmarks.deferred_tools"),
     ("-m", "benchmarks.erase_range"),

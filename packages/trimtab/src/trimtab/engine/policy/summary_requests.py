@@ -160,14 +160,7 @@ def write_extractive_summary(
     before, they are a list as in a model's summary.
     """
     prior = plan.summary
-    messages = [
-        build_message_without_rejected_parts(entry) for group in groups for entry in group.entries()
-    ]
-    if plan.lists_all_user_words(groups):
-        # What users said is not told: it stands in the list, word for word.
-        messages = [message for message in map(_without_user_text, messages) if message.parts]
-    elif plan.lists_user_words:
-        messages = [*_user_messages_to_retell(plan, groups), *messages]
+    messages = _messages_to_tell(plan, groups)
     before, counter = prior.text if prior else "", plan.window.counter
     body, listed = split_summary(before)
     count_names = _make_name_counter(plan.window, groups) if max_names else None
@@ -215,20 +208,28 @@ def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], 
     return lambda part: known[id(part)] if id(part) in known else count_part_identifiers(part)
 
 
-def _user_messages_to_retell(plan: Plan, groups: list[Group]) -> list[Message]:
-    """Return user messages for which the list may have no room any more.
+def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
+    """Return what a summary of groups tells.
 
-    Only messages that the new summary covers and the previous summary does not contain are
-    returned.
+    Words of users that stay in the list are not told. Words that now leave the list are, unless the
+    previous summary contains them.
     """
-    prior, text = plan.summary, plan.summary.text if plan.summary else ""
-    first = min([group.first for group in groups] + ([prior.first] if prior else []))
-    listed = sorted(plan.window.conversation.user_words.messages.items())
-    return [
+    entries = [entry for group in groups for entry in group.entries()]
+    messages = map(build_message_without_rejected_parts, entries)
+    if not plan.lists_user_words:
+        return list(messages)
+    left_out = plan.find_user_messages_left_out(groups)
+    text = plan.summary.text if plan.summary else ""
+    leaving = [
         said.message
-        for seq, said in listed
-        if seq >= first and not summary_has_message_lines(text, said.message)
+        for seq, said in sorted(plan.window.conversation.user_words.messages.items())
+        if seq in left_out and not summary_has_message_lines(text, said.message)
     ]
+    told = [
+        message if entry.seq in left_out else _without_user_text(message)
+        for entry, message in zip(entries, messages, strict=True)
+    ]
+    return [*leaving, *(message for message in told if message.parts)]
 
 
 def _without_user_text(message: Message) -> Message:

@@ -281,7 +281,7 @@ class UserWordsList:
         sizes = self.measure_blocks(counter, show_handles=show_handles)
         return Size(bytes=sum(s.bytes for s in sizes), tokens=sum(s.tokens for s in sizes))
 
-    def item_of_part(self, seq: int, part: int, said: SaidMessage) -> UserWordsItem | None:
+    def item_of_part(self, seq: int, part: int, said: SaidMessage | Entry) -> UserWordsItem | None:
         """Return a part of a user's message as an item; None if it is empty."""
         if (seq, part) not in self._items:
             self._items[seq, part] = make_user_words_item(said, seq, part)
@@ -294,12 +294,11 @@ class UserWordsList:
         """
         if entry.message.role != "user":
             return []
-        said = make_said_message(entry)
         items: list[UserWordsItem] = []
         for part, content in enumerate(entry.message.parts):
             edit = entry.edits.get(part)
             is_masked = edit is not None and edit.op == "mask" and isinstance(content, Text)
-            item = self.item_of_part(entry.seq, part, said)
+            item = self.item_of_part(entry.seq, part, entry)
             if item is not None and not is_masked and part not in entry.unpaired_results:
                 items.append(item)
         return items
@@ -405,7 +404,7 @@ def may_be_written_by_person(message: Message) -> bool:
     )
 
 
-def make_user_words_item(said: SaidMessage, seq: int, part: int) -> UserWordsItem | None:
+def make_user_words_item(said: SaidMessage | Entry, seq: int, part: int) -> UserWordsItem | None:
     """Return a part of a user's message as an item of the list; None if it is empty."""
     content = said.message.parts[part] if part < len(said.message.parts) else None
     place = UserPartReference(seq, part)

@@ -281,10 +281,10 @@ class Plan:
         """Whether user messages from hidden groups go into the list of the user's words."""
         return self._words.allowance is not None
 
-    def lists_all_user_words(self, groups: Iterable[Group]) -> bool:
-        """Whether every user message stays word for word in the list if these groups are also
-        hidden."""
-        return self._words.would_list_all_whole(groups)
+    def find_user_messages_left_out(self, groups: Iterable[Group]) -> set[int]:
+        """Return the positions of the user messages that are neither shown nor listed if these
+        groups are also hidden. Only those that are shown or listed now are looked at."""
+        return self._words.find_left_out(groups)
 
     @property
     def user_words_tokens(self) -> int:

@@ -106,7 +106,10 @@ class UserWordsPlan:
             return
         items = self._items_of_groups([group])
         if items:
-            self._totals = self._add_to_totals(items, self._first_seen)
+            totals = self._current_totals()
+            for item in items:
+                totals = totals.with_item(replace_repeated_client_text(item, self._first_seen))
+            self._totals = totals
             self._new_items += items
             self._estimate_size()
 
@@ -117,14 +120,6 @@ class UserWordsPlan:
             for entry in group.entries()
             for item in self._user_words.items_of_entry(entry)
         ]
-
-    def _add_to_totals(
-        self, items: Iterable[UserWordsItem], first_seen: dict[str, tuple[int, int]]
-    ) -> WordTotals:
-        totals = self._current_totals()
-        for item in items:
-            totals = totals.with_item(replace_repeated_client_text(item, first_seen))
-        return totals
 
     def estimate_listed_tokens(self, group: Group) -> int:
         """Estimate the tokens of a group that would stay in the list."""
@@ -137,13 +132,17 @@ class UserWordsPlan:
             return 0
         return min(said, group.tokens)
 
-    def would_list_all_whole(self, groups: Iterable[Group]) -> bool:
-        """Whether every user message stays word for word if these groups are also hidden."""
+    def find_left_out(self, groups: Iterable[Group]) -> set[int]:
+        """Return the positions of the messages for which the list has no room if these groups are
+        also hidden."""
         if self.allowance is None:
-            return False
-        self._current_totals()  # it also sets what was seen first
-        totals = self._add_to_totals(self._items_of_groups(groups), dict(self._first_seen))
-        return totals.fits(self.allowance)
+            return set()
+        items = [*self._new_items, *self._items_of_groups(groups)]
+        update = self._compute_update(items, self.allowance)
+        if not update.relists:
+            return set()
+        seqs = {item.listed_part.seq for item in items} | self._user_words.messages.keys()
+        return seqs - {place.seq for place in update.listed_parts}
 
     def halve_allowance(self) -> bool:
         """Halve the list. Return False if nothing is left to halve."""
@@ -188,16 +187,20 @@ class UserWordsPlan:
         """Build the list and count it."""
         if self.allowance is None or self._update is not None or not self.will_change:
             return
+        self._update = self._compute_update(self._new_items, self.allowance)
+        self.size = self._update.size
+
+    def _compute_update(
+        self, items: Sequence[UserWordsItem], allowance: UserAndClientAllowance
+    ) -> UserWordsUpdate:
         entries = self._window.entries
-        seqs = {item.listed_part.seq for item in self._new_items}
-        self._update = self._user_words.compute_update(
-            self._new_items,
-            {seq: make_said_message(entries[seq]) for seq in seqs},
-            self.allowance,
+        return self._user_words.compute_update(
+            items,
+            {seq: make_said_message(entries[seq]) for seq in {i.listed_part.seq for i in items}},
+            allowance,
             self._window.counter,
             show_handles=self._show_handles,
         )
-        self.size = self._update.size
 
     def attach_to_edits(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return the edits. The last edit that hides whole groups carries the new part of the
