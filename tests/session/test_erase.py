@@ -3,8 +3,9 @@
 import pytest
 
 from tests.conversations import prose, user
+from tests.laws.picture import outlook
 from tests.session.find_text_in_store import places_of
-from tests.session.session_user import Worker, bodies, options, text, tool_use
+from tests.session.session_user import Worker, bodies, options, reply, text, tool_result, tool_use
 from trimtab import ErasedError
 from trimtab.engine.log.event import Edit, PayloadErasure, dump_canonical_json
 from trimtab.engine.policy.planning.plan import MessageSpan
@@ -258,3 +259,27 @@ async def test_what_is_to_go_is_told_before_it_does(store):
     await session.erase(handle, before_rewrite=first)
     await session.erase(handle, before_rewrite=first)
     assert told == [(["My secret."], {"k"}, True), (["[erased]"], {"k"}, False)]
+
+
+async def test_volatile_texts_are_erased_with_the_messages_that_their_requests_answered(place):
+    store = await place.open()
+    session = await Session.create(store, "s", **options(context_window=200_000))
+    handles: list[str] = []
+    for number, turn in enumerate(("Ann", "Bob")):
+        handles.append(await session.add(user(f"I am {turn}.")))
+        await session.request(volatile=f"Signed in: {turn}, first call {prose(70_000)}")
+        await session.add(reply(2 * number, text("Let me see."), tool_use(f"c-{turn}", path="a")))
+        await session.add(tool_result(f"c-{turn}", "a file"))
+        await session.request(volatile=f"Signed in: {turn}, second call")
+        await session.add(reply(2 * number + 1, text("Done.")))
+    await session.erase(handles[0])
+    await session.checkpoint()
+    assert await places_of("Signed in: Ann", place, store) == []
+    assert await places_of("Signed in: Bob", place, store) != []
+    again = await Session.open(store, "s")
+    assert outlook(again._context) == outlook(session._context)
+    await session.erase(handles[1])
+    assert "Signed in" not in str(session.window.last_call)
+    assert await places_of("Signed in", place, store) == []
+    assert "Signed in" not in str((await session.fork("t")).window.last_call)
+    await store.close()

@@ -150,6 +150,20 @@ async def test_a_streamed_reply_is_redacted_though_it_came_in_pieces(store, dial
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_volatile_text_is_redacted_before_it_is_stored_and_sent(store, dialect):
+    given: dict[str, Any] = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    session = await Session.create(store, "s", **given)
+    await session.add(user("Whom?"))
+    request = await session.request(volatile=f"Signed in: {EMAIL}")
+    assert "Signed in: [redacted: email]" in dump_canonical_json(request)
+    assert EMAIL not in dump_canonical_json(request) + str(await bodies(store, "s"))
+    # Asked again, it is the same call.
+    count = await store.position("s")
+    assert await session.request(volatile=f"Signed in: {EMAIL}") == request
+    assert await store.position("s") == count
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reply_of_an_sdk_is_redacted_in_every_dialect(store, dialect):
     given: dict[str, Any] = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
     session = await Session.create(store, "s", **given)

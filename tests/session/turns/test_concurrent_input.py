@@ -15,7 +15,7 @@ from tests.session.turns.sessions import (
     texts,
     valid,
 )
-from trimtab.session.turn import WROTE_DURING_REPLY_NOTE, is_model_reply_due, run_turn
+from trimtab.session.turn import WROTE_DURING_REPLY_NOTE, run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_what_is_said_while_the_last_reply_is_written_is_answered(memory, 
     assert "And that?" in str(second)
     assert WROTE_DURING_REPLY_NOTE in str(second)
     assert valid(provider)
-    assert not is_model_reply_due(session.window)
+    assert not session.window.is_reply_due
 
 
 async def test_two_turns_of_one_session_run_one_after_the_other(memory):

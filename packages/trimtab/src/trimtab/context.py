@@ -591,7 +591,8 @@ class Context(Generic[DialectT_co]):
             UnsupportedMedia: If the model cannot take a picture or file in it.
 
         Example:
-            Add a user message once, although its sender may repeat it::
+            Add a user message once, although its sender may repeat it. Then
+            `window.is_reply_due` says whether it still needs a reply::
 
                 context.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
@@ -884,7 +885,7 @@ class Context(Generic[DialectT_co]):
         """
         if not self.window.visible_groups:
             raise ValueError("the conversation has no message yet; add one before request()")
-        last, volatile = self.window.last_call, _validate_volatile(volatile)
+        last, volatile = self.window.last_call, self._read_volatile(volatile)
         if (
             last is not None
             and last.seq == self.window.seq
@@ -895,6 +896,16 @@ class Context(Generic[DialectT_co]):
         yield self._build_repair_events()
         yield self._decide_edits(volatile=volatile)
         yield [self._build_call_event(stream=stream, volatile=volatile)]
+
+    def _read_volatile(self, volatile: Any) -> str | None:
+        """Check the volatile text of a call, make it valid UTF-8 and redact it, because the call is
+        stored with it."""
+        if volatile is None:
+            return None
+        if not isinstance(volatile, str):
+            raise TypeError(describe_wrong_value("volatile", volatile, "a text, or None"))
+        redact = self.options.redact
+        return replace_lone_surrogates(volatile if redact is None else redact(volatile))
 
     def _record_external_call(self, *, decides: bool = True) -> int:
         """Record a call that was made elsewhere without rendering it, and return its position."""
@@ -1499,12 +1510,3 @@ class Context(Generic[DialectT_co]):
             self._renderer = create_rendering(self.window.settings)
         self._renderer.update(self.window)
         return self._renderer
-
-
-def _validate_volatile(volatile: Any) -> str | None:
-    """Check the volatile text of a call, and make it valid UTF-8."""
-    if volatile is None:
-        return None
-    if not isinstance(volatile, str):
-        raise TypeError(describe_wrong_value("volatile", volatile, "a text, or None"))
-    return replace_lone_surrogates(volatile)

@@ -19,7 +19,6 @@ from trimtab.providers.base import ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.tools import OnEvent
-from trimtab.session.turn import is_model_reply_due
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.recording import observe_answer_delays
 from trimtab_serve.queue.messages import InboundMessage
@@ -228,7 +227,7 @@ class ServedTurn:
     async def _has_work(self) -> bool:
         """Whether the model owes a reply, or a tool has to run."""
         window = self._session.window
-        if not window.conversation.open_calls() and not is_model_reply_due(window):
+        if not window.conversation.open_calls() and not window.is_reply_due:
             return False
         return bool(self._messages) or not await self._was_turn_ended()
 

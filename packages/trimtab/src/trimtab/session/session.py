@@ -313,7 +313,8 @@ class Session:
             UnsupportedMedia: If the model cannot take a picture or file in it.
 
         Example:
-            Add a user message once, although its sender may repeat it::
+            Add a user message once, although its sender may repeat it. Then
+            `window.is_reply_due` says whether it still needs a reply::
 
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """

@@ -174,7 +174,7 @@ async def run_turn(
                 break
             if before_request is not None and (stopped := not await before_request()):
                 break
-            if not is_model_reply_due(session.window) or rounds >= max_tool_iterations:
+            if not session.window.is_reply_due or rounds >= max_tool_iterations:
                 break
             how = TurnCallSettings(
                 stream=stream, summariser=summariser, on_event=on_event, ends_turn=ends_turn
@@ -208,7 +208,7 @@ def _find_end_reason(
 ) -> Literal["done", "stopped", "iterations"]:
     if cut_off:
         return "stopped"
-    if not is_model_reply_due(window):
+    if not window.is_reply_due:
         return "done"
     return "stopped" if stopped else "iterations"
 
@@ -249,24 +249,13 @@ async def _summarise_after_turn(
         await schedule_summary(session)
 
 
-def is_model_reply_due(window: Window) -> bool:
-    """Whether a message or a tool result is waiting for the model's reply."""
-    if not window.conversation.rounds:
-        return False
-    last = window.conversation.rounds[-1]
-    said = last.entries[-1].message.role != "assistant"
-    return (
-        bool(last.calls) or said or is_last_reply_paused(window) or user_wrote_during_reply(window)
-    )
-
-
 def _is_last(window: Window, reply: MessageAdded) -> bool:
     """Whether nothing is due after a reply that the window does not have yet."""
     return (
         not reply.paused
         and not any(isinstance(part, ToolCall) for part in reply.message.parts)
         and not is_last_reply_paused(window)
-        and not _user_wrote_since_call(window)
+        and not window.user_wrote_since_call
     )
 
 
@@ -281,12 +270,7 @@ def user_wrote_during_reply(window: Window) -> bool:
         bool(window.conversation.rounds)
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
     )
-    return replied and _user_wrote_since_call(window)
-
-
-def _user_wrote_since_call(window: Window) -> bool:
-    user, call = window.newest_user_entry, window.last_call
-    return user is not None and call is not None and user.seq > call.body.position
+    return replied and window.user_wrote_since_call
 
 
 async def _request_reply(

@@ -20,7 +20,6 @@ from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.session.history import total_hidden_by_last_turn, total_hidden_since_by_edit_kind
 from trimtab.session.interruption import TurnInterruption, TurnStopped
-from trimtab.session.turn import is_model_reply_due
 from trimtab_serve.agent.config.loader import describe_keep_results_without_policy
 from trimtab_serve.cli.chat.approval import ApprovalPrompt
 from trimtab_serve.cli.chat.context_display import (
@@ -106,7 +105,7 @@ class ChatLoop:
             talk.console.print()
         elif line.strip():
             await self._run_turn(line.strip())
-        elif is_model_reply_due(talk.session.window):
+        elif talk.session.window.is_reply_due:
             await self._run_turn(None)
 
     async def _run_interruptible(
@@ -272,6 +271,6 @@ def describe_interrupted_turn(window: Window) -> str:
                 "running; processes that it started may still run outside the chat."
             )
         return f"The last turn was interrupted before {escape_control_characters(names)} could run."
-    if is_model_reply_due(window):
+    if window.is_reply_due:
         return "The last turn was interrupted before the model answered."
     return ""

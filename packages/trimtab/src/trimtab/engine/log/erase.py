@@ -12,6 +12,7 @@ from trimtab.engine.log.event import (
     Event,
     EventBody,
     MessageAdded,
+    ModelCall,
     PayloadErasure,
     RetentionErasure,
     Settings,
@@ -35,7 +36,8 @@ class ErasurePlanner:
     It reads a whole log, event by event, because earlier calls show what an answer is. It includes
     events that a rewind has undone, because a later rewind could bring them back. An answer of a
     recall tool is a copy. So all later recall answers are destroyed; the text that they copied from
-    stays.
+    stays. A volatile text has no handle. It is destroyed with the messages that its call answered:
+    those since the user's last message.
     """
 
     def __init__(
@@ -70,6 +72,8 @@ class ErasurePlanner:
         """The last position that was read."""
         self._recall_enabled = True
         """Whether the recall tools are on. Assumed until the first settings event."""
+        self._erased_in_turn: int | None = None
+        """Index of the newest erasure of a named message, until the user's next message."""
         self._recall_call_ids: set[str] = set()
         """Ids of calls whose last use was a call of a recall tool."""
         for event in events:
@@ -90,6 +94,12 @@ class ErasurePlanner:
             case TurnProgressRecord():
                 self.is_turn_open = body.state != "ended"
                 self.tool_keys += [body.key] if body.key is not None else []
+            case MessageAdded() if body.message.role == "user" and not body.message.results:
+                self._erased_in_turn = None
+            case ModelCall() if body.volatile is not None and self._erased_in_turn is not None:
+                erasure = self.erasures[self._erased_in_turn]
+                calls = (*erasure.calls, event.seq)
+                self.erasures[self._erased_in_turn] = replace(erasure, calls=calls)
             case _:
                 pass
         if named:
@@ -102,6 +112,7 @@ class ErasurePlanner:
             for index in {one.part_index for one in named}:
                 if (index or 0) < parts:
                     self._add_erasure(event, index, self._reason)
+                    self._erased_in_turn = len(self.erasures) - 1
         elif copies and not all(map(self._is_already_erased, self.erasures)):
             # Of what was destroyed before it was looked up an answer tells nothing.
             for part in copies:
@@ -179,10 +190,13 @@ def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], E
     for erase in erasures:
         by_message.setdefault(erase.message, []).append(erase)
     places = sorted(by_message)
+    calls = {call for erase in erasures for call in erase.calls}
 
     def change(event: Event) -> Event:
         body = event.body
         first, last = event.seq, event.seq
+        if event.seq in calls:
+            return erase_event_payload(event, first, last)
         if isinstance(body, Edit):
             first, last = body.first, body.last
         for place in places[bisect_left(places, first) : bisect_right(places, last)]:
@@ -204,6 +218,8 @@ def erase_event_payload(
             return replace(event, body=replace(body, message=message, sizes=()))
         case Edit() if body.text and _may_quote_erased_text(body, first_seq, last_seq, part_index):
             return replace(event, body=replace(body, text=ERASED_PLACEHOLDER))
+        case ModelCall() if body.volatile is not None and first_seq <= event.seq <= last_seq:
+            return replace(event, body=replace(body, volatile=ERASED_PLACEHOLDER))
         case _:
             return event
 

@@ -314,6 +314,8 @@ class PayloadErasure:
     """Position of the message."""
     part: int | None = None
     """Index of the part; None for all parts."""
+    calls: tuple[int, ...] = ()
+    """Positions of the calls whose volatile texts were destroyed with it."""
     why: str = ""
     """The person or the rule that asked for it."""
 

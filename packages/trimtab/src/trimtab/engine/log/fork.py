@@ -40,7 +40,8 @@ def build_events_closing_fork_copy(
     for event in parent_events_after:
         match event.body:
             case PayloadErasure() as erase if erase.message <= fork_position:
-                bodies.append(erase)
+                copied = tuple(call for call in erase.calls if call <= fork_position)
+                bodies.append(replace(erase, calls=copied))
             case RetentionErasure() as rule:
                 bodies.append(replace(rule, before=min(rule.before, fork_position + 1)))
             case _:

@@ -9,9 +9,9 @@ below what was sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
 from trimtab.engine.log.event import (
     CallOutcome,
@@ -409,6 +409,12 @@ class Accounting:
         self.version_at_last_call = self.prefix_version
         self.open_call_seq = event.seq
         self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
+
+    def change_last_call(self, change: Callable[[Event], Event]) -> None:
+        """Replace the last call by a changed one. An erasure removes its volatile text this way."""
+        if (last := self.last_call) is not None:
+            body = change(Event(seq=last.seq, at=last.at, body=last.body)).body
+            self.last_call = replace(last, body=cast("ModelCall", body))
 
     def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
         """Record the outcome of a call: a reply with its usage, or an error."""

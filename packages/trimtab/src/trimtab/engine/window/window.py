@@ -145,6 +145,21 @@ class Window:
         """The last position to which the model has replied. A later call may have failed."""
         return min(self.accounting.sent_through_seq, self.conversation.last_assistant_seq)
 
+    @property
+    def is_reply_due(self) -> bool:
+        """Whether a message, a tool result or a paused reply is waiting for the model."""
+        if not self.conversation.rounds:
+            return False
+        last = self.conversation.rounds[-1]
+        said = last.entries[-1].message.role != "assistant"
+        return bool(last.calls) or said or last.paused or self.user_wrote_since_call
+
+    @property
+    def user_wrote_since_call(self) -> bool:
+        """Whether the newest user message was added after the newest call was made."""
+        user, call = self.newest_user_entry, self.last_call
+        return user is not None and call is not None and user.seq > call.body.position
+
     def unsent_results(self) -> Iterator[ToolResultView]:
         """Yield visible results that were never sent, newest first."""
         for result in reversed(self.conversation.results.values()):
@@ -385,6 +400,7 @@ class Window:
 
     def _scrub(self, change: Callable[[Event], Event]) -> None:
         self.base.change_events(change)
+        self.accounting.change_last_call(change)
         self._refold()
 
 

@@ -20,7 +20,6 @@ from trimtab.engine.log.message import Media, Message, Part, Text
 from trimtab.engine.log.redaction import redacted_message
 from trimtab.errors import PositionTaken, StoreError
 from trimtab.session.session import Session
-from trimtab.session.turn import is_model_reply_due
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent, build_redactor
 from trimtab_serve.channels.http.api_keys import ApiCaller
@@ -226,7 +225,7 @@ async def resume(
     waits = bool(await service.queue.pending(session_id, limit=1))
     async with service.open_session(session_id) as opened:
         window = opened.window
-        if is_model_reply_due(window) or window.conversation.open_calls():
+        if window.is_reply_due or window.conversation.open_calls():
             await _reopen_ended_turn(opened)
         elif not waits:
             return TurnControlResult(done=False)

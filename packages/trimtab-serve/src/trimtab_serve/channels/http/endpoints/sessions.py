@@ -13,7 +13,6 @@ from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
 from trimtab.session.session import Session
-from trimtab.session.turn import is_model_reply_due
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -239,7 +238,7 @@ def _parent_name(parent: str | None, prefix: str) -> str | None:
 
 def _rejection_reason(window: Window) -> str | None:
     """Return the provider's rejection of the newest message. None if it was not rejected."""
-    if not window.accounting.rejection.last_sent_seq or not is_model_reply_due(window):
+    if not window.accounting.rejection.last_sent_seq or not window.is_reply_due:
         return None
     return f"rejected: {window.accounting.rejection.provider_message}"
 
