@@ -8,6 +8,10 @@ with a 95 % bootstrap interval. `layered` is billed with marks at the head and t
 is billed for one there is an assumption. `model` are setups in which one does, with the sizes that
 such summaries have: see trimtab/replay/runner.py. Definitions: references.py, billing.py and
 setup_costs.py there.
+
+`full_edits_per_100_calls` are calls before which something was hidden under `full`.
+`full_over_everything` is what `full` costs, relative to sending everything, over the calls whose
+whole history is within the window. The provider refuses the others.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from benchmarks.harness import finish, head, no_corpus, parser, progress, skip
 from benchmarks.optimum import over_optimum
 from benchmarks.orders import order_gain
 from benchmarks.recorded import held_out
+from trimtab.engine.policy.auto import build_auto_policy
+from trimtab.engine.policy.config import parse_policy_config
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
 from trimtab.replay.references import find_earlier_references
@@ -30,7 +36,8 @@ from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
 from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
 
-WINDOW = {"context_window": 200_000}
+WINDOW_TOKENS = 200_000
+WINDOW = {"context_window": WINDOW_TOKENS}
 BY_MODEL = {"summaries": "manual", "limits": {"summary": {"price": 1 / 3}}}
 """A model writes the summaries, at a third of the price."""
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.2"
@@ -72,11 +79,35 @@ SETUPS = (
         options={"policy": "thresholds", **WINDOW, **BY_MODEL},
     ),
     ReplaySetup(name="rolling", model=CLAUDE, options={"policy": "rolling", **WINDOW}),
+    # Placeholders of `auto` name words of what they hide, and recall counts them as visible. These
+    # two show what is left without. They are policies of our own, which keep no list of the user's
+    # messages.
+    ReplaySetup(
+        name="auto cost, no names",
+        model=CLAUDE,
+        options={
+            "policy": build_auto_policy(parse_policy_config({}), "cost", max_names=0),
+            **WINDOW,
+        },
+    ),
+    ReplaySetup(
+        name="auto balanced, no names",
+        model=CLAUDE,
+        options={"policy": build_auto_policy(parse_policy_config({}), max_names=0), **WINDOW},
+    ),
     ReplaySetup(name="layered gpt", model=GPT, options={"policy": "layered", **WINDOW}),
     ReplaySetup(
         name="auto cost gpt", model=GPT, options={"policy": "auto", "goal": "cost", **WINDOW}
     ),
 )
+EVERYTHING = ReplaySetup(
+    name="everything",
+    model=CLAUDE,
+    options={"policy": "full", "context_window": 100 * WINDOW_TOKENS},
+)
+"""Without a limit `full` hides nothing."""
+ACCEPTED = {"full": "full, accepted", "everything": "everything, accepted"}
+"""Names of what these setups cost over the calls that are accepted if everything is sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +115,7 @@ class Sums:
     """One conversation under one setup."""
 
     calls: int
+    edited: int
     anthropic: float
     openai: float
     refetch: float
@@ -99,10 +131,16 @@ class Sums:
 
 def sums(conversation: RecordedConversation) -> dict[str, Sums]:
     wanted = find_earlier_references(conversation.messages)
-    return {
-        setup.name: _sum(replay_conversation(conversation, setup, PROVIDERS, wanted).calls)
-        for setup in SETUPS
+    runs = {
+        setup.name: replay_conversation(conversation, setup, PROVIDERS, wanted).calls
+        for setup in (*SETUPS, EVERYTHING)
     }
+    accepted = {call.index for call in runs["everything"] if call.tokens <= WINDOW_TOKENS}
+    runs |= {
+        name: tuple(call for call in runs[setup] if call.index in accepted)
+        for setup, name in ACCEPTED.items()
+    }
+    return {name: _sum(calls) for name, calls in runs.items()}
 
 
 def _sum(calls: tuple[ReplayedCall, ...]) -> Sums:
@@ -114,6 +152,7 @@ def _sum(calls: tuple[ReplayedCall, ...]) -> Sums:
     )
     return Sums(
         calls=len(calls),
+        edited=sum(call.edits > 0 for call in calls),
         anthropic=anthropic,
         openai=sum(compute_call_cost_in_input_tokens(call, "openai", OPENAI) for call in calls),
         refetch=anthropic + sum(compute_refetch_cost(call, ANTHROPIC) for call in calls),
@@ -174,7 +213,12 @@ def rows(table: Table) -> list[dict[str, Any]]:
 def figures(table: Table, short: Table) -> dict[str, Any]:
     long = [row for row in table if row["full"].calls >= 100]
     balanced = recall(table, "auto balanced")
+    full = [row["full"] for row in table]
     return {
+        "full_edits_per_100_calls": round(
+            100 * sum(one.edited for one in full) / sum(one.calls for one in full), 2
+        ),
+        "full_over_everything": ratio(table, *ACCEPTED.values())["ratio"],
         "cost_ratio_layered_anthropic": ratio(table, "layered naive", "auto cost"),
         "cost_ratio_layered_frontier": ratio(table, "layered", "auto cost"),
         "cost_ratio_full_anthropic": ratio(table, "full", "auto cost"),
@@ -191,6 +235,8 @@ def figures(table: Table, short: Table) -> dict[str, Any]:
         "balanced_recall": balanced["all"],
         "balanced_recall_far": balanced["far"],
         "balanced_recall_tool": balanced["tool"],
+        "balanced_recall_no_names": recall(table, "auto balanced, no names"),
+        "cost_recall_no_names": recall(table, "auto cost, no names"),
         "short_overhead": ratio(short, "auto balanced", "full") if short else None,
     }
 

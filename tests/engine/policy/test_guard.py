@@ -131,7 +131,9 @@ def test_a_newest_message_larger_than_the_window_leaves_half_of_it_to_a_long_his
 )
 def test_replies_are_cut_before_a_question_goes_the_oldest_first(window, gone, cut, left):
     context = chat("full", context_window=window, max_output_tokens=500)
-    talk(context, 4, size=4_000)
+    for number in range(4):
+        context.add(user(prose(4_000, f"question {number}")))
+        context.add(said(prose(4_000, f"answer {number}")))
     context.add(user("now"))
     request = context.request()
     validate_chat_request(request, ProviderSimulatorOptions(template="strict"))
@@ -189,7 +191,6 @@ def test_results_of_an_older_thinking_loop_are_masked_before_its_rounds_go_oldes
     for number in range(4):
         context.add(thought(number))
         context.add(answer(number, prose(1_500)))
-        context.request()
     context.add(said("done"))
     context.add(user(prose(size)))
     request = context.request()
@@ -566,3 +567,47 @@ def test_large_results_of_a_thinking_loop_are_cut_in_one_go(policy):
         context.add({"role": "user", "content": told})
         context._apply(context._decide_edits())
         assert context._decide_edits() == []
+
+
+def work(context):
+    use(context, f"c{context.window.seq}", prose(1_600))
+
+
+def speak(context):
+    talk(context, 1, size=400, start=context.window.seq)
+
+
+@pytest.mark.parametrize(("go_on", "calls_per_edit"), [(work, 10), (speak, 8)])
+def test_an_edit_of_the_guard_leaves_room_for_many_calls(go_on, calls_per_edit):
+    context = chat("full", context_window=20_000, max_output_tokens=1_000)
+    context.add(user("go"))
+    edited = [number for number in range(150) if count_edits(context, go_on)]
+    assert len(edited) >= 4
+    assert (edited[-1] - edited[0]) / (len(edited) - 1) >= calls_per_edit
+
+
+def count_edits(context, go_on):
+    before = len(context.events)
+    go_on(context)
+    return sum(isinstance(event.body, Edit) for event in context.events[before:])
+
+
+def test_what_the_guard_hides_in_advance_is_the_older_half():
+    context = chat("full", context_window=20_000, max_output_tokens=1_000)
+    context.add(user("go"))
+    while not count_edits(context, work):
+        pass
+    shown = results(context.request())
+    masked = [text.startswith("[result masked") for text in shown]
+    assert 1 < sum(masked) <= len(masked) / 2
+    assert masked == sorted(masked, reverse=True)
+
+
+def test_a_request_without_an_earlier_call_hides_only_what_it_must():
+    context = chat("full", context_window=20_000, max_output_tokens=1_000)
+    context.add(user("go"))
+    for number in range(50):
+        context.add(calls(f"c{number}"))
+        context.add(result(f"c{number}", prose(1_600)))
+    context.request()
+    assert 19_000 < bound(context) <= 20_000

@@ -67,6 +67,17 @@ def test_what_is_kept_gives_way_if_nothing_else_can_and_is_still_recalled(policy
         assert context.recall(handles[path]) == text
 
 
+def test_what_is_kept_is_not_hidden_to_make_room_in_advance():
+    context = chat("full", limits={"keep": ["README*"]}, **SMALL)
+    context.add(user("go"))
+    look(context, 0, "README.md", README)
+    for number in range(1, 60):
+        context.add(said(prose(600, f"thought {number}")))
+        request = look(context, number, f"src/f{number}.py", prose(300, f"s{number}"))
+        assert README in results(request)
+    assert any(isinstance(event.body, Edit) for event in context.events)
+
+
 @pytest.mark.parametrize("policy", ["rolling", "thresholds", "auto"])
 def test_a_conversation_of_many_turns_goes_into_the_summary_before_the_file_does(policy):
     context = chat(policy, limits={"keep": ["README*"]}, **SMALL)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.hiding import (
+    EnoughCheck,
     PartRef,
     build_text_cap_for_part,
     compute_min_newest_text_tokens,
@@ -19,6 +21,7 @@ from trimtab.engine.policy.hiding import (
 )
 from trimtab.engine.policy.media import find_pictures_over_limits, hide_media_over_limits
 from trimtab.engine.policy.planning.plan import Plan
+from trimtab.engine.tokens.counter import compute_input_upper_bound
 from trimtab.engine.window.structure import Entry, Group
 from trimtab.engine.window.window import Window
 from trimtab.errors import TrimtabError
@@ -31,6 +34,16 @@ OVERSIZED_ROOM_SHARE = 0.5
 """Share of the room for the newest message and results if they do not fit alone."""
 MIN_OVERSIZED_ROOM_SHARE = 0.1
 """The same share for texts that arrive after others were already cut in this way."""
+BATCH_ROOM_SHARE = 0.3
+"""Share of the room that is free after the guard has hidden older content that was already sent.
+
+Each such edit makes the provider write the rest of the prompt to its cache again. With the cache
+prices w and r, T tokens written again and a growth of g tokens a call, the cheapest amount to free
+is √(2·(w − r)/r·T·g). That is about a third of a long prompt that grows by half a percent a call.
+Twice or half of it costs only a few percent more.
+"""
+BATCH_REST_SHARE = 0.5
+"""Maximum share to hide in advance of the older content that would fit. The newest of it stays."""
 MAX_GUARD_ATTEMPTS = 3
 """Maximum number of retries after an estimate was too low."""
 MAX_NAMED_MESSAGES = 5
@@ -176,7 +189,7 @@ def shrink_plan_to_fit(plan: Plan) -> None:
     _drop_unshowable(plan, fits)
     # What was estimated is counted once it is settled, and may turn out to be more.
     for _ in range(MAX_GUARD_ATTEMPTS):
-        hide_in_order(plan, fits, OVER_LIMIT_REASON)
+        hide_in_order(plan, fits, OVER_LIMIT_REASON, partial(_make_batch_check, plan, fits))
         plan.settle_user_words()
         if fits():
             return
@@ -292,6 +305,26 @@ def _make_fits_check(plan: Plan) -> Callable[[], bool]:
         return plan.fits_request_bytes() and plan.bound() <= plan.budget.max_input_bound
 
     return fits
+
+
+def _make_batch_check(plan: Plan, fits: EnoughCheck, older_tokens: int) -> EnoughCheck:
+    """Return the check that ends a batch of edits, if so many tokens of older content may be
+    hidden.
+
+    Without an earlier call there is no cached prompt, so only as much is hidden as necessary.
+    """
+    budget = plan.budget
+    if plan.window.last_call is None:
+        return fits
+    fixed = compute_input_upper_bound(
+        counter=plan.window.counter,
+        new_tokens=budget.head.tokens + budget.volatile,
+        learned_ratio=budget.ratio,
+    )
+    room = max(0, budget.max_input_bound - fixed)
+    rest = max(0, budget.max_input_bound - plan.bound() + older_tokens)
+    free = min(BATCH_ROOM_SHARE * room, BATCH_REST_SHARE * rest)
+    return lambda: fits() and plan.bound() <= budget.max_input_bound - free
 
 
 def _groups_that_must_stay(plan: Plan) -> Iterable[Group]:

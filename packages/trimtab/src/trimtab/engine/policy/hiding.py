@@ -9,6 +9,7 @@ the room always stays for them, first of all for the newest message.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 
 from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
@@ -31,17 +32,38 @@ CUT_INDICATOR_TOKENS = 32
 PartRef = tuple[Entry, int]
 """A message, and the index of one of its parts."""
 EnoughCheck = Callable[[], bool]
+BatchCheckMaker = Callable[[int], EnoughCheck]
+"""Returns the check that ends a batch, for the tokens of older content that may be hidden."""
 
 
-def hide_in_order(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """Hide content in order until it is enough, or until nothing more may be hidden."""
+def hide_in_order(
+    plan: Plan,
+    is_enough: EnoughCheck,
+    reason: str,
+    make_batch_check: BatchCheckMaker | None = None,
+) -> None:
+    """Hide content in order until it is enough, or until nothing more may be hidden.
+
+    If `make_batch_check` is given, older content is hidden until its check is true. So the next
+    calls need no edit. Everything else is hidden only until it is enough.
+    """
+    if is_enough():
+        return
+    is_done = make_batch_check(_count_older_tokens(plan)) if make_batch_check else is_enough
+    for step, is_step_done in (
+        (_mask_older_media, is_done),
+        (_mask_older_results, is_done),
+        (_mask_keep_last_results, is_enough),
+        (_hide_older_replies, is_done),
+    ):
+        if is_done():
+            return
+        if not is_step_done():
+            step(plan, is_step_done, reason)
     for step in (
-        _mask_older_media,
-        _mask_older_results,
-        _hide_older_replies,
         _shorten_summary,
         _cut_active_results,
-        _drop_older_user_words,
+        partial(_drop_older_user_words, make_batch_check=make_batch_check),
         _cut_instructions,
         _mask_newest_media,
         _cut_newest_texts,
@@ -176,6 +198,16 @@ def _older_entries(plan: Plan) -> list[Entry]:
     ]
 
 
+def _count_older_tokens(plan: Plan) -> int:
+    """Count the tokens of older replies, calls and results."""
+    return sum(
+        plan.part_size(entry, part).tokens
+        for entry in _older_entries(plan)
+        if entry.message.role in ("assistant", "tool") or entry.message.results
+        for part in range(len(entry.sizes))
+    )
+
+
 def _mask_older_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
     if not plan.window.conversation.visible_media:
         return
@@ -191,17 +223,28 @@ def _mask_older_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
 
 
 def _mask_older_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    found = [
+    _mask_in_order(plan, _older_results(plan, keep_last=False), is_enough, reason)
+
+
+def _mask_keep_last_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    _mask_in_order(plan, _older_results(plan, keep_last=True), is_enough, reason)
+
+
+def _older_results(plan: Plan, *, keep_last: bool) -> list[PartRef]:
+    """Return the older results that the user wants hidden last, or all others."""
+    return [
         (entry, part)
         for entry in _older_entries(plan)
         for part, content in enumerate(entry.message.parts)
         # A small one is about as short as the words that would stand for it.
         if isinstance(content, ToolResult)
         and plan.part_size(entry, part).tokens > PLACEHOLDER_TOKENS
+        and ((entry.seq, part) in plan.keep_last_results) is keep_last
     ]
-    for entry, part in sorted(
-        found, key=lambda place: (place[0].seq, place[1]) in plan.keep_last_results
-    ):
+
+
+def _mask_in_order(plan: Plan, results: list[PartRef], is_enough: EnoughCheck, reason: str) -> None:
+    for entry, part in results:
         plan.mask(entry, part, reason)
         if is_enough():
             return
@@ -269,17 +312,20 @@ def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
             plan.mask(entry, part, reason, _removed_media_text(content))
 
 
-def _drop_older_user_words(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+def _drop_older_user_words(
+    plan: Plan, is_enough: EnoughCheck, reason: str, make_batch_check: BatchCheckMaker | None
+) -> None:
     """Hide whole groups, the oldest first.
 
     If a list of the user's words is kept, the user messages go into it, and the list is shortened
-    until it is enough.
+    until it is enough. That is never done in advance.
     """
-    before = plan.tokens
+    before, groups, is_done = plan.tokens, _groups_in_hiding_order(plan), is_enough
+    if make_batch_check and not plan.lists_user_words:
+        older = sum(plan.group_tokens(group) for group in groups if plan.may_hide(group))
+        is_done = make_batch_check(older)
     with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
-        drop_groups(
-            plan, _groups_in_hiding_order(plan), is_enough, reason, even_if_not_smaller=True
-        )
+        drop_groups(plan, groups, is_done, reason, even_if_not_smaller=True)
         while not is_enough() and plan.halve_user_words():
             plan.settle_user_words()
 
