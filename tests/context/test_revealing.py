@@ -232,3 +232,20 @@ def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
     context.add(user("And?"))
     context._apply(context._decide_edits())
     assert context._decide_edits() == []
+
+
+def test_auto_hides_nothing_that_was_revealed_as_long_as_it_fits():
+    context = Context(
+        "gpt-4o", context_window=8_000, max_output_tokens=500, tokenizer=lambda t: len(t.split())
+    )
+    replies = list[str]()
+    for number in range(16):
+        context.add({"role": "user", "content": f"Question {number}"})
+        context.request()
+        replies.append(context.add({"role": "assistant", "content": "word " * 1_000}))
+    context.add({"role": "user", "content": "Compare the older replies."})
+    asked = replies[2:9]
+    for handle in asked:
+        context.reveal(handle)
+    context.request()
+    assert [handle for handle in asked if context.why(handle).state != "shown"] == []

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.laws.lives import law
 from tests.laws.oracle import (
     Told,
@@ -21,8 +23,8 @@ from tests.laws.oracle import (
     was_refused,
 )
 from tests.laws.wires import said
-from tests.strategies.life import Hooks, Life
-from tests.strategies.logs import Story, stories
+from tests.strategies.life import Hooks, Life, live
+from tests.strategies.logs import Configure, Results, Setup, Story, Touch, Turn, Words, stories
 from trimtab import CannotFit
 from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Settings
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
@@ -112,10 +114,8 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     total = measure_request_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
     for piece in said(request, window.settings, call.volatile):
-        # Of an odd text the estimate may be lower with the id of its call before it, and that of a
-        # summary before a user's words lower in its lines.
-        lines = sum(count(line) for line in piece.text.splitlines(keepends=True))
-        total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"), lines)
+        # Of an odd text the estimate may be lower with the id of its call before it.
+        total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"))
     return total
 
 
@@ -136,8 +136,7 @@ def may_be_cut(told: Told, seq: int, part: int) -> bool:
         case "user" | "tool":
             return is_last(told, seq) or not isinstance(said, Text)
         case "system":
-            # Without a user's message an instruction of the active round is an older one.
-            return isinstance(said, Media) or not is_last(told, seq) or told.newest_user is None
+            return isinstance(said, Media) or not is_last(told, seq)
 
 
 def uncuttable(told: Told, seq: int, counter: TokenCounter) -> int:
@@ -246,6 +245,25 @@ def named_sizes_are_real(
         least = 0 if cuts_anything else uncuttable(told, seq, counter)
         assert least <= size <= sum(tokens_of_parts(told, seq, counter))
         assert told.messages[seq].role in name
+
+
+FOUND = {
+    "a long reply beside a pinned result, and a model that counts it higher": Story(
+        setup=Setup(policy="layered", window=5_000),
+        steps=(
+            Turn(calls=("a", "b"), words=Words(unit="0123456789 ", size=6_000), opaque=True),
+            Results(),
+            Configure(changes={"model": "somebody/unknown", "dialect": "openai_chat"}),
+            Touch(what="pin", which=2),
+        ),
+    ),
+}
+"""Lives in which a request once did not fit though something could have been hidden."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_did_not_fit_does(name: str):
+    live(FOUND[name], Hooks(asked=it_fits, refused=nothing_is_left_to_hide))
 
 
 @law(stories)

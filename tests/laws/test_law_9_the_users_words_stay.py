@@ -16,8 +16,8 @@ from tests.laws import wires
 from tests.laws.lives import law
 from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tokens_of_parts
 from tests.laws.wires import Piece, pieces
-from tests.strategies.life import Hooks, Life
-from tests.strategies.logs import Story, listings
+from tests.strategies.life import Hooks, Life, live
+from tests.strategies.logs import Chat, Say, Setup, Squeeze, Story, Touch, Turn, Words, listings
 from trimtab.engine.log.edits import ERASED_PLACEHOLDER
 from trimtab.engine.log.event import (
     CallOutcome,
@@ -234,7 +234,7 @@ def instructions_are_there(told: Told, found: list[Piece], dialect: str) -> None
 
 def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> None:
     """What a provider has signed goes back as it came. Of the newest reply nothing is touched where
-    it thinks or calls: its provider looks at it as a whole."""
+    it thinks or calls and nobody has spoken since: its provider looks at it as a whole."""
     thoughts = {
         dump_canonical_json(part.data)
         for message in life.said.values()
@@ -250,7 +250,8 @@ def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> Non
             ), piece.text
     newest = told.messages.get(told.replied)
     thinks = newest is not None and any(isinstance(part, OpaqueBlock) for part in newest.parts)
-    if newest is not None and (thinks or newest.calls):
+    going_on = bool(told.rounds) and told.replied in told.rounds[-1].seqs
+    if newest is not None and going_on and (thinks or newest.calls):
         assert all(seq != told.replied for seq, _ in told.edits), "the newest reply was changed"
 
 
@@ -449,6 +450,27 @@ def the_line_counts_right(told: Told) -> None:
         return
     first, last = gone[0], gone[-1]
     assert line == OmittedUserMessages(len(gone), first, last, told.at[first], told.at[last])
+
+
+FOUND = {
+    "a reminder that was the newest message is erased": Story(
+        setup=Setup(policy="auto"),
+        steps=(
+            Chat(rounds=2, words=Words(size=120), reply=Words(unit="[masked]", size=6_000)),
+            Squeeze(times=3),
+            Say(client=1, alone=True),
+            Turn(calls=("a",), reply="lost"),
+            Touch(what="erase", which=33, until=3),
+        ),
+    ),
+}
+"""Lives in which a word of a user was once lost."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_once_lost_stays(name: str):
+    watch = Watch()
+    live(FOUND[name], Hooks(asking=watch.asking, asked=watch.asked))
 
 
 @pytest.mark.slow

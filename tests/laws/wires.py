@@ -67,6 +67,9 @@ def said(
             found.append(replace(last, text=last.text.removesuffix(joined)))
         else:
             assert last.text == volatile, "the volatile tail is not the last thing said"
+            if settings.dialect == "openai_chat":
+                # A message without a word may be one with the tail.
+                found.append(replace(last, text=""))
     return found
 
 

@@ -82,6 +82,9 @@ MAX_PLACEHOLDER_NAMES = 60
 CUT_NAMES_FACTOR = 5
 """Maximum names in the indicator of a cut result, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
 
+NO_ROOM_REASON = "no room left"
+"""Prefix of the reason of edits without which too little room would be left."""
+
 ResultOrder = Callable[[Window, list[ToolResultView]], list[ToolResultView]]
 """Returns the results in the order in which to hide them."""
 
@@ -412,7 +415,7 @@ def compact_forcibly(
     If the content that must stay is large, half of what may be hidden is enough. Results that the
     user wants hidden last are hidden only as far as necessary.
     """
-    why = f"no room left: the target is {target_tokens} tokens"
+    why = f"{NO_ROOM_REASON}: the target is {target_tokens} tokens"
     hard = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
     for result in results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
@@ -426,6 +429,7 @@ def compact_forcibly(
     enough = compute_plan_tokens_to_reach(plan, older, target_tokens + plan.user_words_tokens, hard)
     summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
     if plan.tokens > enough:
+        plan.spares_unread = True  # only the limit goes before a wish to see something
         hide_in_order(plan, lambda: plan.tokens <= enough, why)
 
 

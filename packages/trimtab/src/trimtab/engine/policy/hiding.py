@@ -15,7 +15,7 @@ from itertools import pairwise
 from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
 from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan, TextCap
 from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS
-from trimtab.engine.window.structure import Entry, Group, has_signed_thinking
+from trimtab.engine.window.structure import Entry, Group
 from trimtab.engine.window.user_words import USER_WORDS_ROOM_DIVISOR
 
 LONG_ARGUMENT_CHARS = 200
@@ -44,7 +44,8 @@ def hide_in_order(
 ) -> None:
     """Hide content in order until it is enough, or until nothing more may be hidden.
 
-    If `make_batch_check` is given, older content is hidden until its check is true. So the next
+    Revealed content that the model has not read is hidden last, and not at all if the plan spares
+    it. If `make_batch_check` is given, older content is hidden until its check is true. So the next
     calls need no edit. Everything else is hidden only until it is enough.
     """
     if is_enough():
@@ -183,8 +184,10 @@ def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
 
 
 def _groups_oldest_first(plan: Plan) -> list[Group]:
-    """Return visible groups, oldest first. Revealed groups that were not read come last."""
-    return sorted(plan.visible_groups(), key=plan.is_unread)
+    """Return visible groups, oldest first. Revealed groups that were not read come last, if they
+    may be hidden."""
+    groups = sorted(plan.visible_groups(), key=plan.is_unread)
+    return [g for g in groups if not (plan.spares_unread and plan.is_unread(g))]
 
 
 def _older_entries(plan: Plan) -> list[Entry]:
@@ -271,10 +274,6 @@ def _cut_reply(plan: Plan, part_ref: PartRef, max_tokens: int, reason: str) -> b
     """Cut a reply or the arguments of a call. Return False if nothing changed."""
     entry, part = part_ref
     content = entry.message.parts[part]
-    if entry.seq == plan.window.conversation.last_assistant_seq and (
-        entry.message.calls or has_signed_thinking(entry.message)
-    ):
-        return False  # what the model is in the middle of stays as it is, or goes whole
     if isinstance(content, ToolCall):
         return plan.cut_arguments(entry, part, LONG_ARGUMENT_CHARS, reason)
     if entry.message.role != "assistant" or not isinstance(content, Text):

@@ -55,6 +55,9 @@ PLACEHOLDER_TOKENS = 60
 MAX_REMEMBERED = 2_048
 """Maximum number of cuts, and of sizes of edited parts, to remember between plans."""
 
+MIN_CUT_FILL = 0.9
+"""Share of its room that both ends of a cut text take together, if possible."""
+
 _LONGEST_LINES_NOTE = (
     "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
 )
@@ -159,6 +162,8 @@ class Plan:
         self.visible_messages: int = window.visible_messages
         self.turn_bytes: int = window.conversation.turn_bytes
         self.breaks_prefix = False
+        self.spares_unread = False
+        """Whether revealed groups that the model has not read stay, whatever else is hidden."""
         self._parts: dict[tuple[int, int], Edit] = {}
         self._groups: dict[int, tuple[int, int]] = {}
         self._dropped: dict[int, tuple[Group, str]] = {}
@@ -494,9 +499,11 @@ class Plan:
             return self._cut_in_lines(entry, edit, text, total, cap)
         unit = 4 if cap.unit == "chars" else 1
         words = cap.format_indicator(cap.strategy, -(-cap.amount // unit), -(-total // unit))
-        told = self._measure(self._with_handle(words, edit.handle), cap.unit)
-        aside = 0 if cap.indicator_is_extra else told + 5 * cap.max_names + 2
-        head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap)
+        sign = self._with_handle(words, edit.handle)
+        aside = (
+            0 if cap.indicator_is_extra else self._measure(sign, cap.unit) + 5 * cap.max_names + 2
+        )
+        head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap, sign)
         kept = text[:head] + text[len(text) - tail :]
         if cap.indicator_is_extra:
             words = cap.format_indicator(cap.strategy, self._measure(kept, cap.unit), total)
@@ -706,8 +713,9 @@ class Plan:
         edits.extend(self._build_drop_edits())
         if (summary := self._summary) is not None:
             seen = self.window.conversation.visible_groups_between(summary.first, summary.last)
-            # One that is only made shorter tells of nothing that has come into sight again.
-            spares = tuple(g.first for g in seen if self.may_hide(g, include_instructions=True))
+            # It names all that stays, so that an erasure that makes another message the newest
+            # hides nothing.
+            spares = tuple(group.first for group in seen if not self.hides(group))
             edits.append(replace(summary, spares=spares))
         edits = self._words.attach_to_edits(edits)
         return Decision(
@@ -904,7 +912,7 @@ class Plan:
             case "chars":
                 return len(text)
 
-    def _split_for_cap(self, text: str, room: int, cap: TextCap) -> tuple[int, int]:
+    def _split_for_cap(self, text: str, room: int, cap: TextCap, indicator: str) -> tuple[int, int]:
         """Return the characters to keep from the start and from the end."""
         match cap.strategy:
             case "head":
@@ -912,10 +920,33 @@ class Plan:
             case "tail":
                 return 0, self._chars_within(text, room, cap.unit, end=True)
             case _:
-                half = room // 2
-                return self._chars_within(text, half, cap.unit), self._chars_within(
-                    text, half, cap.unit, end=True
-                )
+                return self._split_for_both_ends(text, room, cap.unit, indicator)
+
+    def _split_for_both_ends(
+        self, text: str, room: int, unit: CapUnit, indicator: str
+    ) -> tuple[int, int]:
+        """Return the characters to keep from the start and from the end, about half of the room
+        each.
+
+        A text may be estimated at more or at less beside another one. So what counts is the size of
+        both ends together with the indicator between them.
+        """
+        most = room + self._measure(indicator, unit) + 2
+        low, half, high = 0, room // 2, room
+        best = None
+        while True:
+            head = self._chars_within(text, half, unit)
+            tail = min(self._chars_within(text, half, unit, end=True), len(text) - head)
+            size = self._measure(text[:head] + indicator + text[len(text) - tail :], unit)
+            if size > most:
+                high = half
+            else:
+                low = half
+                best = (head, tail)
+            enough = size <= most and (size >= MIN_CUT_FILL * most or head + tail == len(text))
+            if enough or high - low <= 1:
+                return best or (head, tail)
+            half = (low + high) // 2
 
     def _chars_within(self, text: str, room: int, unit: CapUnit, *, end: bool = False) -> int:
         if unit == "chars":
@@ -938,7 +969,7 @@ class Plan:
             too_long *= 2
         low, high = 0, whole
         # A twentieth of the room is precise enough; each step counts the text once more.
-        while high - low > max(1, room // 20):
+        while high - low > max(1, min(room, high) // 20):
             middle = (low + high + 1) // 2
             fits = middle < too_long and count(take(middle)) <= room
             low, high = (middle, high) if fits else (low, middle - 1)
