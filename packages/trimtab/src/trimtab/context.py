@@ -64,6 +64,7 @@ from trimtab.engine.log.redaction import Redact, redacted_message
 from trimtab.engine.policy.budget import Budget, compute_budget
 from trimtab.engine.policy.config import Goal, PolicyLimits, SummaryMode, parse_policy_config
 from trimtab.engine.policy.guard import CannotFit, add_edits_to_fit
+from trimtab.engine.policy.larger_window import decide_restored_user_words
 from trimtab.engine.policy.on_demand import decide_on_demand_compaction
 from trimtab.engine.policy.overflow import choose_policy_after_error
 from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
@@ -894,6 +895,7 @@ class Context(Generic[DialectT_co]):
         ):
             return
         yield self._build_repair_events()
+        yield self._build_restoring_events(volatile=volatile)
         yield self._decide_edits(volatile=volatile)
         yield [self._build_call_event(stream=stream, volatile=volatile)]
 
@@ -913,6 +915,7 @@ class Context(Generic[DialectT_co]):
         if decides:
             # Whether it could fit is no longer ours to say.
             with suppress(CannotFit):
+                self._apply(self._build_restoring_events())
                 self._apply(self._decide_edits())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
@@ -924,6 +927,15 @@ class Context(Generic[DialectT_co]):
     def _build_repair_events(self) -> list[Event]:
         """Build results for open calls that never got one."""
         return self._build_events(build_repairs_for_open_calls(self.window))
+
+    def _build_restoring_events(self, *, volatile: str | None = None) -> list[Event]:
+        """Build the edits that show users' words again for which a smaller window had no room.
+
+        There are none while the provider's cache may hold the last request.
+        """
+        if self.window.last_call is None or not self.window.accounting.cache_is_cold:
+            return []
+        return self._build_events(decide_restored_user_words(self.window, self.budget(volatile)))
 
     def _decide_edits(self, *, volatile: str | None = None) -> list[Event]:
         """Return the edits that the policy and the guard want before the next call; change nothing.

@@ -407,4 +407,6 @@ class Window:
 def _describe_hiding(edit: Edit) -> str:
     """Describe what an edit did to the prompt. It does not quote the reason, because a snapshot
     keeps this text and must contain nothing of the conversation."""
+    if not edit.first:
+        return "the list of the user's words was written again"
     return f"messages were hidden ({edit.op})"
