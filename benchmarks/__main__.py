@@ -1,8 +1,8 @@
 """All benchmarks, one after the other: `python -m benchmarks --quick`.
 
-Runs all of them, and names at the end those that failed: one that raised, or in which something that
-must hold did not. Those that need the recorded conversations say so where there are none, and are
-passed over; so is the real model, where its server is not built.
+Runs all of them, and names at the end those that failed: one that raised, or in which something
+that must hold did not. Those that need the recorded conversations say so where there are none, and
+are passed over; so is the real model, where its server is not built.
 """
 
 from __future__ import annotations

@@ -232,12 +232,10 @@ def is_mapping_or_sdk_object(value: Any) -> bool:
 def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
     if isinstance(value, str):
         return join_surrogate_pairs(value)
-    if value is None or isinstance(value, int):
+    if value is None or isinstance(value, int | float):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{_format_path(path)} is {value}; it must be a finite number")
         return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        raise ValueError(f"{_format_path(path)} is {value}; it must be a finite number")
     if not depth_left:
         raise ValueError(f"more than {MAX_NESTING_DEPTH} lists and objects are nested; nest fewer")
     if isinstance(value, Mapping):

@@ -17,12 +17,7 @@ from trimtab.engine.policy.overflow import OVERFLOW_REASON
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.policy.planning.user_words import compute_user_words_allowance
 from trimtab.engine.window.structure import Entry
-from trimtab.engine.window.user_words import (
-    UserWordsItem,
-    UserWordsList,
-    compute_user_words_update,
-    iter_user_words_of_entry,
-)
+from trimtab.engine.window.user_words import UserWordsItem, UserWordsList, make_said_message
 from trimtab.engine.window.window import Window
 
 LARGER_WINDOW_REASON = "there is room for it now"
@@ -73,22 +68,20 @@ def _relist_user_words(window: Window, budget: Budget) -> Edit | None:
     allowance = compute_user_words_allowance(window.settings, budget)
     if allowance is None or not (words.left_out or any(map(_is_cut, _listed_parts(words)))):
         return None
-    counter, show_handles = window.counter, window.settings.recall
     missing = _list_left_out_items(window)
     messages = dict(words.messages)
     for item in missing:
         entry = window.entries[item.listed_part.seq]
-        messages[entry.seq] = (entry.message, entry.at)
-    update = compute_user_words_update(
-        UserWordsList(),
-        [*words.iter_items(counter, show_handles=show_handles), *missing],
+        messages[entry.seq] = make_said_message(entry)
+    update = UserWordsList().compute_update(
+        [*words.listed_items(), *missing],
         messages,
         allowance,
-        counter,
-        show_handles=show_handles,
+        window.counter,
+        show_handles=window.settings.recall,
     )
-    before = sum(_kept_chars(place, words.messages[place.seq][0]) for place in _listed_parts(words))
-    after = sum(_kept_chars(place, messages[place.seq][0]) for place in update.listed_parts)
+    before = sum(_kept_chars(place, messages[place.seq].message) for place in _listed_parts(words))
+    after = sum(_kept_chars(place, messages[place.seq].message) for place in update.listed_parts)
     unseen = None if missing else words.left_out
     if after <= before or (unseen is not None and update.left_out is not None):
         return None
@@ -114,9 +107,7 @@ def _list_left_out_items(window: Window) -> list[UserWordsItem]:
         for group in window.conversation.groups
         if group.hidden is not None and line.first <= group.last and group.first <= line.last
         for entry in group.entries()
-        for item in iter_user_words_of_entry(
-            entry, window.counter, show_handles=window.settings.recall
-        )
+        for item in words.items_of_entry(entry)
         if line.first <= entry.seq <= line.last and item.listed_part[:2] not in listed
     ]
     found = {item.listed_part.seq for item in missing}
