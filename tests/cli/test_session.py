@@ -8,6 +8,7 @@ import sys
 import time
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -255,7 +256,7 @@ def test_functions_of_the_callers_own_are_not_needed(tmp_path):
 
     async def make():
         store = FileStore(tmp_path, fsync=False)
-        own = {"policy": mine, "tokenizer": len, "redact": redactor("email")}
+        own: dict[str, Any] = {"policy": mine, "tokenizer": len, "redact": redactor("email")}
         talk = await Session.create(store, "own", model="gpt-4o", **own)
         await talk.add(user("hello"))
         made = dump_canonical_json(await talk.request())

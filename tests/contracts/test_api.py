@@ -125,7 +125,7 @@ def test_no_help_shows_what_is_in_the_environment(package, monkeypatch):
     module = importlib.import_module(package)
     public = {name: getattr(module, name) for name in module.__all__}
     documented = {
-        name: pydoc.plaintext.document(value, name)
+        name: pydoc.render_doc(value)
         for name, value in public.items()
         if callable(value) or inspect.isclass(value)
     }

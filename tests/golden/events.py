@@ -65,6 +65,7 @@ BODIES: tuple[EventBody, ...] = (
         entry={"name": "claude-sonnet-4-5", "context_window": 200_000},
         counter="piecewise/claude_v3/1",
         recall=True,
+        redacts=True,
         renderer=1,
         head=SIZE,
     ),
@@ -132,7 +133,7 @@ BODIES: tuple[EventBody, ...] = (
     Pin(first=2, last=4, pinned=False),
     Rewind(to=3),
     Fork(parent="session-1", position=9),
-    PayloadErasure(message=2, part=1, why="asked"),
+    PayloadErasure(message=2, part=1, calls=(6,), why="asked"),
     RetentionErasure(before=2, why="30 days"),
     SummaryAttempt(
         first=2,

@@ -267,7 +267,7 @@ class AlwaysTaken(Wrapped):
 
     refusals = 0
 
-    async def append(self, session, events, *, epoch=None):
+    async def append(self, session, events, *, epoch=None) -> None:
         await asyncio.sleep(0)
         self.refusals += 1
         raise PositionTaken(session, events[0].seq, events[0].seq - 1)
@@ -297,7 +297,7 @@ async def test_a_store_that_refuses_for_ever_ends_in_an_error(store, verb):
 
 
 class TakenTwice(AlwaysTaken):
-    async def append(self, session, events, *, epoch=None):
+    async def append(self, session, events, *, epoch=None) -> None:
         if self.refusals == 2:
             self.refusals = 0
             await self.inner.append(session, events, epoch=epoch)

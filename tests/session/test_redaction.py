@@ -68,17 +68,19 @@ async def test_a_redaction_is_given_again_when_a_session_is_opened(place):
 async def test_a_session_does_not_open_without_the_function_that_it_was_made_with(
     store, name, function
 ):
-    session = await Session.create(store, "s", **options(**{name: function}))
+    given: dict[str, Any] = {name: function}
+    session = await Session.create(store, "s", **options(**given))
     await session.add(user(EMAIL))
     with pytest.raises(ValueError, match=f"again, as {name}=f"):
         await Session.open(store, "s")
     with pytest.raises(ValueError, match=f"again, as {name}=f"):
         await Session.open_or_create(store, "s", **options())
     assert await store.position("s") == 2
-    opened = await Session.open(store, "s", **{name: function})
+    opened = await Session.open(store, "s", **given)
     await opened.add(user("It is kept."))
     # To stop on purpose is said once, and is in the log.
-    await opened.configure(**{name: None})
+    none: dict[str, Any] = {name: None}
+    await opened.configure(**none)
     await Session.open(store, "s")
 
 

@@ -82,7 +82,7 @@ def redacted_message(message: Message, redact: Redact | None) -> Message:
 
 
 def _find_pattern_and_mark(given: str | re.Pattern[str]) -> tuple[re.Pattern[str], str]:
-    if isinstance(given, re.Pattern) and isinstance(given.pattern, str):
+    if isinstance(given, re.Pattern) and isinstance(given.pattern, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         return given, "[redacted]"
     if not isinstance(given, str):
         right = "the name of a built-in pattern, or a pattern for texts from re.compile"
