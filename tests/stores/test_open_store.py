@@ -37,7 +37,7 @@ def test_an_address_is_a_database_and_all_else_a_folder(place, database):
         "rediss://:hunter2@cache:6379/0",
         "sqlite:///hunter2.db",
         "s3://hunter2",
-        "file:///var/hunter2",
+        "gs://hunter2",
     ],
 )
 async def test_an_address_of_something_else_is_refused_and_makes_no_folder(
