@@ -1,5 +1,6 @@
 """`thresholds`: summarise at 70 % of the window, trim at 90 %."""
 
+import re
 from typing import Any
 
 import pytest
@@ -187,6 +188,16 @@ def test_an_explicit_result_cap_in_characters_binds_in_every_preset(policy):
     context.add(calls("c2", tool="look"))
     context.add(result("c2", prose(900)))
     assert results(context.request())[-1] == prose(900)
+
+
+def test_a_cap_in_characters_is_told_in_tokens_where_lines_are_kept():
+    context = chat("auto", limits={"max_tool_result_chars": 2_000})
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", "\n".join(f"line {n} of it" for n in range(2_000))))
+    assert 1_500 <= len(shown) <= 2_000
+    kept, total = re.findall(r"~(\d+)", shown.partition("\n")[0])[:2]
+    assert 350 <= int(kept) <= 500
+    assert 7_000 <= int(total) <= 9_000
 
 
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])

@@ -78,7 +78,7 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
     found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         raise AgentFileError(agent_file, found.problems or [_explain_not_a_block(found.data)])
-    if wrapped := _explain_envelope(cast("dict[str, Any]", found.data), found):
+    if wrapped := _explain_envelope(found):
         raise AgentFileError(agent_file, [wrapped])
     data = resolve_env_references(found, environ)
     if _has_empty_setting(data):
@@ -170,8 +170,9 @@ _ENVELOPE_KEYS = ("apiVersion", "kind", "metadata")
 """Settings around `spec` in files that follow Kubernetes."""
 
 
-def _explain_envelope(data: dict[str, Any], document: YamlDocument) -> ConfigProblem | None:
+def _explain_envelope(document: YamlDocument) -> ConfigProblem | None:
     """Return what to change in a file whose settings are below `spec`; None for other files."""
+    data = cast("dict[str, Any]", document.data)
     around = [name for name in _ENVELOPE_KEYS if name in data]
     if not around or not isinstance(data.get("spec"), dict):
         return None

@@ -54,14 +54,12 @@ def _cap_for_result(
     if tokens is not None or chars is not None:
         # The user's own cap replaces the preset's amount and words. A preset that counts in bytes
         # also counts the user's tokens in bytes, four for each.
-        strategy = preset_cap.strategy if preset_cap is not None else "head"
         in_bytes = preset_cap is not None and preset_cap.unit in ("bytes", "bytes/4")
-        cap = (
-            TextCap(amount=chars, unit="chars", strategy=strategy)
-            if chars is not None
-            else TextCap(
-                amount=tokens or 0, unit="bytes/4" if in_bytes else "tokens", strategy=strategy
-            )
+        unit = "chars" if chars is not None else "bytes/4" if in_bytes else "tokens"
+        cap = TextCap(
+            amount=chars or tokens or 0,
+            unit=unit,
+            strategy=preset_cap.strategy if preset_cap is not None else "head",
         )
     said = tool_config.tool_result_truncation or config.tool_result_truncation
     if cap is None or (said is None and cap.strategy == "lines"):

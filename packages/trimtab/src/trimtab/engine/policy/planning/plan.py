@@ -544,7 +544,10 @@ class Plan:
         made = select_kept_pieces(
             text, room, lambda piece: self._measure(piece, cap.unit), total_tokens=total
         )
-        words = format_shortened_header(made.tokens, total, _describe_cut(made))
+        per_token = 4 if cap.unit == "chars" else 1
+        words = format_shortened_header(
+            -(-made.tokens // per_token), -(-total // per_token), _describe_cut(made)
+        )
         if cap.max_names:
             shown_text = render_kept_pieces(text, made.pieces)
             words = add_quoted_identifiers(
