@@ -229,7 +229,7 @@ def test_no_call_is_sent_without_what_loaded_its_tool(preset, dialect):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_loaded_a_tool_goes_with_the_last_of_its_calls(dialect):
     *_, context = worked(dialect, policy="rolling")
-    context.request()
+    request = context.request()
     for number in range(10):
         context.add({"role": "user", "content": f"And {number}? {'Say more. ' * 60}"})
         request = context.request()
@@ -260,6 +260,7 @@ def test_a_result_that_loads_tools_is_never_cut_or_masked():
     )
     context.add({"role": "user", "content": "Go."})
     add_all(context, [ask, {**done, "content": [text, found]}])
+    request = context.request()
     for number in range(12):
         add_all(context, called("openai_chat", "tool_3", number, "A ticket. " * 200))
         request = context.request()
@@ -288,6 +289,7 @@ def test_a_search_that_the_caller_runs_stays_with_its_answer():
     context.add({"id": "resp_1", "object": "response", "output": [ask]})
     assert [call.id for call in context.window.conversation.open_calls()] == ["call_s"]
     context.add(done)
+    request = context.request()
     for number in range(15):
         add_all(context, called("openai_responses", "tool_3", number, "A ticket. " * 200))
         request = context.request()
@@ -296,3 +298,29 @@ def test_a_search_that_the_caller_runs_stays_with_its_answer():
         context.add(said("openai_responses", "Done."))
         context.add({"role": "user", "content": "Go on."})
     assert [item for item in request["input"] if "search" in item.get("type", "")] == [ask, done]
+
+
+def test_tools_that_a_system_message_adds_and_removes_pass_whole_and_count():
+    tools = toolbox("anthropic", 5)
+    context = start(
+        "anthropic", model="claude-opus-5", tools=tools, policy="rolling", context_window=9_000
+    )
+    added = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "tool_3"}}
+    removed = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "tool_4"}}
+    context.add({"role": "user", "content": "Go."})
+    before = context.report().used
+    context.add({"role": "system", "content": [added, removed]})
+    assert context.report().used - before > 150
+    request = context.request()
+    for number in range(12):
+        add_all(context, called("anthropic", "tool_3", number, "A ticket. " * 200))
+        request = context.request()
+        context.add(said("anthropic", "Done."))
+        context.add({"role": "user", "content": "Go on."})
+    bare = [
+        {key: block[key] for key in ("type", "tool")}
+        for block in blocks_of(request)
+        if "tool" in block
+    ]
+    assert bare == [added, removed]
+    assert check(request) == []

@@ -251,15 +251,13 @@ def _definition_in_prompt(tool: JsonObject, dialect: str) -> JsonObject:
     """Return what the model sees of a tool before it is loaded; empty if that is nothing."""
     inner = list_array_objects(tool.get("tools"))
     if inner:
-        usual = (tool.get("default_config") or {}).get("defer_loading")
+        usual: JsonObject = tool.get("default_config") or {}
         own: JsonObject = tool.get("configs") or {}
-        shown = [
-            each
-            for each in inner
-            if not (own.get(each.get("name")) or {}).get("defer_loading", usual)
-            and not each.get("defer_loading")
+        configs: list[JsonObject] = [
+            {**usual, **(own.get(str(each.get("name"))) or {}), **each} for each in inner
         ]
-        return {**tool, "tools": shown}
+        shown = zip(inner, configs, strict=True)
+        return {**tool, "tools": [each for each, got in shown if not got.get("defer_loading")]}
     body: JsonObject = tool.get("function") or tool
     if not tool.get("defer_loading") and not body.get("defer_loading"):
         return tool
