@@ -211,25 +211,25 @@ def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], 
 def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
     """Return what a summary of groups tells.
 
-    Words of users that stay in the list are not told. Words that now leave the list are, unless the
-    previous summary contains them.
+    Words of users that stay in the list are not told. Words that leave it now or soon are, unless
+    the previous summary contains them.
     """
     entries = [entry for group in groups for entry in group.entries()]
     messages = map(build_message_without_rejected_parts, entries)
     if not plan.lists_user_words:
         return list(messages)
-    left_out = plan.find_user_messages_left_out(groups)
+    leaving = plan.find_user_messages_leaving(groups)
     text = plan.summary.text if plan.summary else ""
-    leaving = [
+    listed = [
         said.message
         for seq, said in sorted(plan.window.conversation.user_words.messages.items())
-        if seq in left_out and not summary_has_message_lines(text, said.message)
+        if seq in leaving and not summary_has_message_lines(text, said.message)
     ]
     told = [
-        message if entry.seq in left_out else _without_user_text(message)
+        message if entry.seq in leaving else _without_user_text(message)
         for entry, message in zip(entries, messages, strict=True)
     ]
-    return [*leaving, *(message for message in told if message.parts)]
+    return [*listed, *(message for message in told if message.parts)]
 
 
 def _without_user_text(message: Message) -> Message:

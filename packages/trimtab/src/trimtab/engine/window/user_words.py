@@ -66,6 +66,12 @@ class UserAndClientAllowance(NamedTuple):
     limited_by: str = ""
     """The setting that makes the allowance smaller than its default."""
 
+    def halved(self) -> UserAndClientAllowance:
+        """Return half of both numbers."""
+        return self._replace(
+            user_tokens=self.user_tokens // 2, client_tokens=self.client_tokens // 2
+        )
+
 
 class SaidMessage(NamedTuple):
     """A message of the list."""
@@ -352,6 +358,17 @@ class UserWordsList:
             )
             self._drafts[key] = update, block
         return self._drafts[key][0]
+
+    def find_staying(
+        self,
+        new_items: Iterable[UserWordsItem],
+        allowance: UserAndClientAllowance,
+        counter: TokenCounter,
+    ) -> set[int]:
+        """Return the positions of the messages that are in the list when items are added."""
+        block, relists = self._draft_block(sorted(new_items, key=_position), allowance, counter)
+        staying = {place.seq for place in block.listed_parts}
+        return staying if relists else staying | self.messages.keys()
 
     def _draft_block(
         self,

@@ -286,10 +286,10 @@ class Plan:
         """Whether user messages from hidden groups go into the list of the user's words."""
         return self._words.allowance is not None
 
-    def find_user_messages_left_out(self, groups: Iterable[Group]) -> set[int]:
-        """Return the positions of the user messages that are neither shown nor listed if these
-        groups are also hidden. Only those that are shown or listed now are looked at."""
-        return self._words.find_left_out(groups)
+    def find_user_messages_leaving(self, groups: Iterable[Group]) -> set[int]:
+        """Return the positions of the user messages that leave the list if these groups are also
+        hidden, or may leave it soon."""
+        return self._words.find_leaving(groups)
 
     @property
     def user_words_tokens(self) -> int:

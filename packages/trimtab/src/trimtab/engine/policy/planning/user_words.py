@@ -132,30 +132,30 @@ class UserWordsPlan:
             return 0
         return min(said, group.tokens)
 
-    def find_left_out(self, groups: Iterable[Group]) -> set[int]:
-        """Return the positions of the messages for which the list has no room if these groups are
-        also hidden."""
+    def find_leaving(self, groups: Iterable[Group]) -> set[int]:
+        """Return the positions of the messages that leave the list if these groups are also hidden,
+        or may leave it soon: all for which half the list has no room."""
         if self.allowance is None:
             return set()
         items = [*self._new_items, *self._items_of_groups(groups)]
-        update = self._compute_update(items, self.allowance)
-        if not update.relists:
+        if not self._compute_update(items, self.allowance).relists:
             return set()
+        half = self.allowance.halved()
         seqs = {item.listed_part.seq for item in items} | self._user_words.messages.keys()
-        return seqs - {place.seq for place in update.listed_parts}
+        return seqs - self._user_words.find_staying(items, half, self._window.counter)
 
     def halve_allowance(self) -> bool:
         """Halve the list. Return False if nothing is left to halve."""
         if self.allowance is None:
             return False
         total = self._current_totals()
-        words = min(self.allowance.user_tokens, total.user_tokens)
-        instructions = min(self.allowance.client_tokens, total.client_tokens)
-        if not (words or instructions):
-            return False
-        self.allowance = self.allowance._replace(
-            user_tokens=words // 2, client_tokens=instructions // 2
+        used = self.allowance._replace(
+            user_tokens=min(self.allowance.user_tokens, total.user_tokens),
+            client_tokens=min(self.allowance.client_tokens, total.client_tokens),
         )
+        if not (used.user_tokens or used.client_tokens):
+            return False
+        self.allowance = used.halved()
         self._is_limited = True
         self._estimate_size()
         return True
