@@ -19,7 +19,7 @@ from trimtab.engine.policy.rejections import build_message_without_rejected_part
 from trimtab.engine.summaries.extract import (
     count_part_identifiers,
     extract_summary,
-    summary_has_message_lines,
+    select_messages_missing_in_summary,
 )
 from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
 from trimtab.engine.summaries.format import (
@@ -220,11 +220,10 @@ def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
         return list(messages)
     leaving = plan.find_user_messages_leaving(groups)
     text = plan.summary.text if plan.summary else ""
-    listed = [
-        said.message
-        for seq, said in sorted(plan.window.conversation.user_words.messages.items())
-        if seq in leaving and not summary_has_message_lines(text, said.message)
-    ]
+    user_words = plan.window.conversation.user_words.messages
+    listed = select_messages_missing_in_summary(
+        text, (user_words[seq].message for seq in sorted(leaving & user_words.keys()))
+    )
     told = [
         message if entry.seq in leaving else _without_user_text(message)
         for entry, message in zip(entries, messages, strict=True)

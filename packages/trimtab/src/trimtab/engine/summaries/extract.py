@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from trimtab.engine.log.message import (
     Message,
@@ -72,11 +72,18 @@ def extract_summary(
     return kept
 
 
-def summary_has_message_lines(summary_text: str, message: Message) -> bool:
-    """Whether a summary contains each line that a message would add, whole or its beginning."""
-    told = summary_text.splitlines()
-    cut = tuple(line.removesuffix("…") for line in told if line.endswith("…"))
-    return all(line in told or line.startswith(cut) for line in _message_lines(message))
+def select_messages_missing_in_summary(
+    summary_text: str, messages: Iterable[Message]
+) -> list[Message]:
+    """Return the messages of which a summary does not contain each line, whole or its beginning."""
+    known = summary_text.splitlines()
+    starts = tuple(line.removesuffix("…") for line in known if line.endswith("…"))
+    whole = set(known)
+    return [
+        message
+        for message in messages
+        if not all(line in whole or line.startswith(starts) for line in _message_lines(message))
+    ]
 
 
 def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str:
