@@ -600,6 +600,7 @@ class Plan:
             self._set_front(self._summary_text(), notice=True)
         self._dropped[group.index] = (group, reason)
         self._count_hidden_group(group)
+        self._recount_user_words()
         return True
 
     def drop_oldest(
@@ -660,6 +661,7 @@ class Plan:
             for group in groups:
                 self._summarised[group.index] = group
                 self._count_hidden_group(group)
+            self._recount_user_words()
             self._set_front(
                 self._summary_text(),
                 notice=bool(self._dropped or self.window.conversation.dropped_groups),
@@ -844,7 +846,6 @@ class Plan:
         self._add_to_totals(group, -size[0], -size[1])
         self.visible_messages -= group.message_count
         self._words.add_hidden_group(group)
-        self._recount_user_words()
         self.breaks_prefix = True
 
     def _group_size(self, group: Group) -> tuple[int, int]:

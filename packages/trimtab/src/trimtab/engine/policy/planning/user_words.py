@@ -71,8 +71,8 @@ class UserWordsPlan:
         self._size_now: Size = self._user_words.measure_all_blocks(
             window.counter, show_handles=self._show_handles
         )
-        self.size = self._size_now
-        """Size of the whole list after the plan."""
+        self._size: Size | None = self._size_now
+        """None if it must be estimated."""
         self._new_items: list[UserWordsItem] = []
         self._totals: WordTotals | None = None
         self._first_seen: dict[str, tuple[int, int]] = {}
@@ -85,6 +85,13 @@ class UserWordsPlan:
         vars(made).update(vars(self))
         made._new_items, made._first_seen = [*self._new_items], dict(self._first_seen)
         return made
+
+    @property
+    def size(self) -> Size:
+        """Size of the whole list after the plan. It is an estimate until the list is built."""
+        if self._size is None:
+            self._size = self._estimate_size()
+        return self._size
 
     @property
     def will_change(self) -> bool:
@@ -111,7 +118,7 @@ class UserWordsPlan:
                 totals = totals.with_item(replace_repeated_client_text(item, self._first_seen))
             self._totals = totals
             self._new_items += items
-            self._estimate_size()
+            self._size = self._update = None
 
     def _items_of_groups(self, groups: Iterable[Group]) -> list[UserWordsItem]:
         return [
@@ -157,7 +164,7 @@ class UserWordsPlan:
             return False
         self.allowance = used.halved()
         self._is_limited = True
-        self._estimate_size()
+        self._size = self._update = None
         return True
 
     def _current_totals(self) -> WordTotals:
@@ -166,21 +173,17 @@ class UserWordsPlan:
             self._first_seen = dict(first)
         return self._totals
 
-    def _estimate_size(self) -> None:
-        """Estimate the size of the list."""
+    def _estimate_size(self) -> Size:
         totals, allowance = self._current_totals(), self.allowance
         if allowance is None:
-            return
-        self._update = None
-        listed = totals.estimate_capped_size(allowance)
-        around = [MAX_FRAME_SIZE]
+            return self._size_now
+        sizes = [totals.estimate_capped_size(allowance), MAX_FRAME_SIZE]
         if totals.fits(allowance):
             # The blocks so far stay as they are.
             known = self._user_words.compute_totals()[0].estimate_capped_size(allowance)
-            around += [self._size_now, Size(bytes=-known.bytes, tokens=-known.tokens)]
-        self.size = Size(
-            bytes=listed.bytes + sum(size.bytes for size in around),
-            tokens=listed.tokens + sum(size.tokens for size in around),
+            sizes += [self._size_now, Size(bytes=-known.bytes, tokens=-known.tokens)]
+        return Size(
+            bytes=sum(size.bytes for size in sizes), tokens=sum(size.tokens for size in sizes)
         )
 
     def build_update(self) -> None:
@@ -188,7 +191,7 @@ class UserWordsPlan:
         if self.allowance is None or self._update is not None or not self.will_change:
             return
         self._update = self._compute_update(self._new_items, self.allowance)
-        self.size = self._update.size
+        self._size = self._update.size
 
     def _compute_update(
         self, items: Sequence[UserWordsItem], allowance: UserAndClientAllowance
