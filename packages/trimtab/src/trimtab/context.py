@@ -450,6 +450,7 @@ class Context(Generic[DialectT_co]):
         self._options = options
         self._policy = options.build_policy()
         self._decision, self._decided = Decision(), 0
+        self._decided_budget: tuple[int, str | None, Budget] | None = None
         self._renderer: IncrementalRenderer | None = None
 
     def _run_verb(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -807,7 +808,8 @@ class Context(Generic[DialectT_co]):
         batches: one batch for every two windows of tokens, and smaller batches near the end. So the
         time grows only with the length of the history.
         """
-        made, limit = None, self.budget().limit
+        made, budget = None, self.budget()
+        limit = budget.limit
         sizes = [estimate_message_tokens(message) for message in messages]
         # In steps, so that one more message leaves what was decided as it is.
         step, total = max(1, limit // 4), sum(sizes)
@@ -822,7 +824,7 @@ class Context(Generic[DialectT_co]):
             if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
                 pause = 2 * limit if read < last_steps else short_pause
                 due = decides and read - decided >= pause
-                made = self._record_external_call(decides=due)
+                made = self._record_external_call(budget, decides=due)
                 decided = read if due else decided
                 reply = None  # it answers another request
             self._add_message(message, reply=reply)
@@ -909,17 +911,18 @@ class Context(Generic[DialectT_co]):
         redact = self.options.redact
         return replace_lone_surrogates(volatile if redact is None else redact(volatile))
 
-    def _record_external_call(self, *, decides: bool = True) -> int:
+    def _record_external_call(self, budget: Budget | None = None, *, decides: bool = True) -> int:
         """Record a call that was made elsewhere without rendering it, and return its position."""
+        budget = budget or self.budget()
         self._apply(self._build_repair_events())
         if decides:
             # Whether it could fit is no longer ours to say.
             with suppress(CannotFit):
                 self._apply(self._build_restoring_events())
                 self._apply(self._decide_edits())
-        budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
         media, seq = self.window.conversation.visible_media_tokens(), self.window.seq
+        note = self._decision.note
         return self._append(
             ModelCall(position=seq, max_output=output, tokens=tokens, media=media, note=note)
         )
@@ -944,6 +947,7 @@ class Context(Generic[DialectT_co]):
         """
         budget = self.budget(volatile)
         self._decision = self._run_policy(budget)
+        self._decided_budget = (self.window.seq, volatile, budget)
         edits = add_edits_to_fit(self.window, budget, self._decision.edits)
         untouched = edits == self._decision.edits
         self._decided = self.window.seq + len(edits) if untouched else -1
@@ -961,7 +965,9 @@ class Context(Generic[DialectT_co]):
 
     def _build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """Build the record of the call that the window would make now; change nothing."""
-        budget = self.budget(volatile)
+        known = self._decided_budget
+        is_same = known is not None and known[:2] == (self.window.seq, volatile)
+        budget = known[2] if known is not None and is_same else self.budget(volatile)
         if self.window.seq != self._decided:
             # The guard has hidden more than the policy, or somebody else has written meanwhile:
             # either may have moved the frontier.

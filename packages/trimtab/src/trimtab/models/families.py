@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from trimtab.engine.log.message import MODEL_FAMILY_KEY, Message, OpaqueBlock
 
@@ -12,6 +13,7 @@ _FAMILY_NAME = re.compile(r"[a-z]+")
 _OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt|o\d|codex|computer-use")
 
 
+@lru_cache(maxsize=256)
 def detect_model_family(model: str) -> str:
     """Return the family that a model's name indicates: `openai`, `claude`, `deepseek`, `qwen`, …"""
     name = model.strip().lower().rsplit("/", 1)[-1].removeprefix("ft:")

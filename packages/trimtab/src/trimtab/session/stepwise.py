@@ -28,7 +28,6 @@ class StepwiseContext(Context[DialectT_co]):
     drafting = Context._drafting
     find_rejected_texts = Context._find_rejected_texts
     load_kwargs = Context._load_kwargs
-    record_external_call = Context._record_external_call
     render_request = Context._render_request
     rendering = Context._rendering
     replay = Context._replay

@@ -9,7 +9,10 @@ from typing import Any, cast
 from trimtab.engine.log.event import Settings, Size
 from trimtab.engine.policy.request_limits import RequestLimits, find_request_limits
 from trimtab.engine.tokens.counter import MAX_LEARNED_RATIO
-from trimtab.engine.window.accounting import resolve_token_limit_and_source
+from trimtab.engine.window.accounting import (
+    LearnedRequestLimits,
+    resolve_token_limit_and_source,
+)
 from trimtab.engine.window.window import Window
 
 SAFETY_MARGIN_SHARE = 0.10
@@ -112,6 +115,7 @@ def build_budget(
     volatile_tokens: int = 0,
     output_first: bool = False,
     now: float = 0.0,
+    learned_request_limits: LearnedRequestLimits | None = None,
 ) -> Budget:
     """Return the budget of the next call."""
     limit, source = resolve_token_limit_and_source(settings, learned_limit)
@@ -138,6 +142,7 @@ def build_budget(
         ratio=min(max(ratio, 1.0), MAX_LEARNED_RATIO),
         now=now,
         input_limit=input_limit,
+        request_limits=find_request_limits(settings, learned_request_limits),
     )
 
 
@@ -161,9 +166,8 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
         output_first=window.accounting.overflow_was_counted
         or window.accounting.overflow_without_numbers,
         now=now,
+        learned_request_limits=window.accounting.learned_request_limits,
     )
-    limits = find_request_limits(window.settings, window.accounting.learned_request_limits)
-    budget = replace(budget, request_limits=limits)
     unchanged = window.accounting.version_at_last_call == window.accounting.prefix_version
     if window.accounting.overflow_without_numbers and (
         unchanged or window.settings.policy not in PRESETS_HIDING_ON_REFUSAL

@@ -152,6 +152,8 @@ def keep_edits_only_if_smaller(
     If all edits together do not lower the upper bound of the request, edits of content that was
     already sent are left out.
     """
+    if not edits:
+        return edits
     plan = _plan_with_edits(window, budget, edits)
     plan.settle_user_words()
     if not plan.breaks_prefix or plan.bound() < Plan(window, budget).bound():

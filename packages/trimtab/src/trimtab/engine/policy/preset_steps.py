@@ -162,10 +162,11 @@ def shrink_older_results_to_first_lines(
 def list_maskable_results(plan: Plan, config: PolicyConfig) -> list[ToolResultView]:
     """Return visible results that a policy may mask, oldest first: read by the model and not
     exempt."""
+    read_through = plan.window.read_through_seq
     return [
         result
         for result in plan.window.results.values()
-        if max(result.seq, result.entry.revealed) <= plan.window.read_through_seq
+        if max(result.seq, result.entry.revealed) <= read_through
         and not result.entry.pinned
         and not plan.hides(result.entry.round.group)
         and not config.tools.get(result.tool, _DEFAULT_TOOL_CONFIG).exempt

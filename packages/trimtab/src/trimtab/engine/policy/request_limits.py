@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 from trimtab.engine.log.event import Settings
@@ -82,10 +83,14 @@ def find_request_limits(
 ) -> RequestLimits:
     """Return the provider's limits, lowered by the user's own and by those learned from
     refusals."""
-    limits, learned = _find_provider_limits(settings), learned or LearnedRequestLimits()
+    window: int | None = settings.entry.get("context_window")
+    limits = _find_provider_limits(settings.dialect, settings.model, settings.rules_model, window)
     own = cast("Mapping[str, Any]", settings.policy_params.get("context") or {})
     own_bytes: int | None = own.get("max_request_bytes")
     own_pictures: int | None = own.get("max_pictures")
+    learned = learned or LearnedRequestLimits()
+    if not (own_bytes or own_pictures or any(learned)):
+        return limits
     # What the user sets is what a gateway or another provider takes: it may be higher.
     return replace(
         limits,
@@ -96,15 +101,17 @@ def find_request_limits(
     )
 
 
-def _find_provider_limits(settings: Settings) -> RequestLimits:
-    names = (settings.model, settings.rules_model)
-    if settings.dialect == "anthropic" or any(map(_CLAUDE_NAME.search, names)):
+@lru_cache(maxsize=256)
+def _find_provider_limits(
+    dialect: str, model: str, rules_model: str, window: int | None
+) -> RequestLimits:
+    names = (model, rules_model)
+    if dialect == "anthropic" or any(map(_CLAUDE_NAME.search, names)):
         limits = _ANTHROPIC
-        if _BEDROCK_NAME.search(settings.model):
+        if _BEDROCK_NAME.search(model):
             limits = _BEDROCK_CLAUDE
-        elif _VERTEX_NAME.search(settings.model):
+        elif _VERTEX_NAME.search(model):
             limits = _VERTEX_CLAUDE
-        window: int | None = settings.entry.get("context_window")
         small = window is not None and window <= _SMALL_CLAUDE_WINDOW_TOKENS
         return replace(limits, max_pictures=_SMALL_CLAUDE_MAX_PICTURES) if small else limits
     for pattern, limits in _LIMITS_BY_NAME:

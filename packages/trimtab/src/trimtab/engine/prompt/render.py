@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import Any
 
 from trimtab.engine.log.edits import apply_edit_to_part
@@ -119,8 +120,7 @@ class IncrementalRenderer:
             rounds = [
                 p for p in window.conversation.rounds[self._rounds :] if p.group.hidden is None
             ]
-        for part in rounds:
-            self._extend(part, self._rendered_round(part))
+        self._extend(rounds, [part.rendered or self._rendered_round(part) for part in rounds])
         self._rounds, self._sent = (
             len(window.conversation.rounds),
             window.accounting.sent_through_seq,
@@ -136,14 +136,14 @@ class IncrementalRenderer:
             text = "\n\n".join([*listed, *(message.text for message in front)])
             blocks = self._rendered_round(rounds[0])[0] if rounds else []
             if blocks and blocks[0].role == "user":
-                self._extend(rounds[0], _with_digests([join(text, blocks[0]), *blocks[1:]]))
+                self._extend([rounds[0]], [_with_digests([join(text, blocks[0]), *blocks[1:]])])
                 return rounds[1:]
             listed, front = [], [make_text_message("user", text)]
         for text in listed:
-            self._extend(None, _with_digests(self._render([make_text_message("user", text)])))
+            self._extend([None], [_with_digests(self._render([make_text_message("user", text)]))])
         self.last_user_words_block = len(self.blocks) - 1 if listed else -1
         for message in front:
-            self._extend(None, _with_digests(self._render([message])))
+            self._extend([None], [_with_digests(self._render([message]))])
         return rounds
 
     def _rendered_round(self, part: Round) -> tuple[list[PromptBlock], bytes]:
@@ -161,13 +161,17 @@ class IncrementalRenderer:
                 return False
         return False
 
-    def _extend(self, part: Round | None, rendered: tuple[list[PromptBlock], bytes]) -> None:
-        blocks, digests = rendered
-        if part is not None:
-            self.block_index_by_seq[part.entries[0].seq] = len(self.blocks)
-        self.rendered_rounds.append((part, len(blocks), digests))
-        self.blocks.extend(blocks)
-        self._hash.update(digests)
+    def _extend(
+        self, rounds: Sequence[Round | None], rendered: Sequence[tuple[list[PromptBlock], bytes]]
+    ) -> None:
+        """Add the blocks of rounds, or of None for content before the first round."""
+        starts = accumulate((len(blocks) for blocks, _ in rendered), initial=len(self.blocks))
+        for part, (blocks, digests), start in zip(rounds, rendered, starts, strict=False):
+            if part is not None:
+                self.block_index_by_seq[part.entries[0].seq] = start
+            self.rendered_rounds.append((part, len(blocks), digests))
+        self.blocks.extend(chain.from_iterable([blocks for blocks, _ in rendered]))
+        self._hash.update(b"".join([digests for _, digests in rendered]))
 
     def hash_request(self, hashed_record: Mapping[str, Any]) -> str:
         """Hash the request: the rendered blocks, then the fields of this call."""

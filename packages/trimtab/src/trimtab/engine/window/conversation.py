@@ -193,8 +193,7 @@ class Conversation:
     def visible_groups_between(self, first_seq: int, last_seq: int) -> list[Group]:
         """Return the visible groups between two positions, at a cost that depends only on visible
         groups."""
-        visible = self.visible_groups.values()
-        return [group for group in visible if first_seq <= group.first and group.last <= last_seq]
+        return find_groups_within(list(self.visible_groups.values()), first_seq, last_seq)
 
     def dropped_notice(self) -> str:
         """Return the notice that messages were dropped; empty if none were."""
@@ -601,7 +600,7 @@ class Conversation:
     def _with_loading_groups(self, groups: Iterable[Group]) -> list[Group]:
         """Return the groups, and those that loaded the tools that they call."""
         found = {group.index: group for group in groups}
-        for group in reversed(self.groups):
+        for group in reversed(self.groups) if self.loading_groups else ():
             if any(index in found for index in group.calling_groups):
                 found[group.index] = group
         return [found[index] for index in sorted(found)]

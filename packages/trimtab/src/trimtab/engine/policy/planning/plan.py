@@ -342,13 +342,15 @@ class Plan:
             r.key in self.keep_last_results and self.shows(r) for r in group.results()
         )
 
-    def order_for_hiding(self, groups: Iterable[Group]) -> list[Group]:
+    def order_for_hiding(self, groups: Iterable[Group]) -> Iterable[Group]:
         """Return groups in the order in which to hide them.
 
         Groups that hold a result to be hidden last come after all groups that hold other results. A
         group that loaded a tool comes after the last group that calls it. It is left out if such a
         group would stay.
         """
+        if not self.keep_last_results and not self.window.conversation.loading_groups:
+            return groups
         ordered = self._without_needed(self._order_keep_last_groups(groups))
         if not any(group.calling_groups for group in ordered):
             return ordered
@@ -623,13 +625,13 @@ class Plan:
         """
         if is_enough():
             return
-        among = [
+        among = (
             group
             for group in self.window.visible_groups.values()
             if (before_group is None or group.index < before_group)
             and (after_group is None or group.index > after_group)
             and (include_unread or not self.is_unread(group))
-        ]
+        )
         for group in self.order_for_hiding(among):
             if self.drop(group, reason) and is_enough():
                 return
