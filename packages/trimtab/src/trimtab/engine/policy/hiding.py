@@ -401,7 +401,7 @@ def drop_groups(
 
 def _groups_in_hiding_order(plan: Plan) -> list[Group]:
     """Return groups in hiding order. Under `layered`, rounds of the active turn come first."""
-    groups = list(plan.order_for_hiding(_groups_oldest_first(plan)))
+    groups = plan.order_for_hiding(_groups_oldest_first(plan))
     if plan.window.settings.policy == "layered":
         start = plan.window.turn_start_group
         groups.sort(key=lambda group: group.index < start)

@@ -342,15 +342,13 @@ class Plan:
             r.key in self.keep_last_results and self.shows(r) for r in group.results()
         )
 
-    def order_for_hiding(self, groups: Iterable[Group]) -> Iterable[Group]:
+    def order_for_hiding(self, groups: Iterable[Group]) -> list[Group]:
         """Return groups in the order in which to hide them.
 
         Groups that hold a result to be hidden last come after all groups that hold other results. A
         group that loaded a tool comes after the last group that calls it. It is left out if such a
         group would stay.
         """
-        if not self.keep_last_results and not self.window.conversation.loading_groups:
-            return groups
         ordered = self._without_needed(self._order_keep_last_groups(groups))
         if not any(group.calling_groups for group in ordered):
             return ordered
@@ -632,7 +630,9 @@ class Plan:
             and (after_group is None or group.index > after_group)
             and (include_unread or not self.is_unread(group))
         )
-        for group in self.order_for_hiding(among):
+        # Without a special order, only as many groups are looked at as are dropped.
+        is_ordered = not self.keep_last_results and not self.window.conversation.loading_groups
+        for group in among if is_ordered else self.order_for_hiding(among):
             if self.drop(group, reason) and is_enough():
                 return
 
@@ -969,15 +969,22 @@ class Plan:
         def take(chars: int) -> str:
             return text[whole - chars :] if end else text[:chars]
 
-        # Of a text that is much longer than the room, only about as much as the room is counted.
-        too_long = 2 * room + 1
-        while too_long < whole and 4 * count(take(too_long)) <= 5 * room:
-            too_long *= 2
+        # A twentieth of the room is precise enough.
+        step = max(1, room // 20)
+        # Guesses by the tokens a character: the search below then counts only what lies between.
+        fitting, too_long, guess = 0, whole + 1, max(1, room)
+        for _ in range(4):
+            if not fitting < guess < too_long:
+                break
+            tokens = count(take(guess))
+            fits = tokens <= room
+            fitting, too_long = (guess, too_long) if fits else (fitting, guess)
+            guess = guess * room // max(1, tokens) + (step if fits else -step)
+            guess = min(guess, whole)
         low, high = 0, whole
-        # A twentieth of the room is precise enough; each step counts the text once more.
         while high - low > max(1, min(room, high) // 20):
             middle = (low + high + 1) // 2
-            fits = middle < too_long and count(take(middle)) <= room
+            fits = middle <= fitting or (middle < too_long and count(take(middle)) <= room)
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 
