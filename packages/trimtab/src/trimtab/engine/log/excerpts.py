@@ -27,6 +27,8 @@ HEAD_SHARE, TAIL_SHARE, ERRORS_SHARE = 0.45, 0.35, 0.2
 """Shares of the room. Head and tail get what errors do not need."""
 MAX_UNUSED_SHARE = 0.25
 """Head or tail may leave this share of its room empty before a line is cut in the middle."""
+CUT_LINE_PRECISION = 0.01
+"""Share of a long line that may be cut too much. Each step of a closer search counts the line."""
 MAX_ERROR_LINE_CHARS = 400
 """Maximum number of characters shown of a middle line that names an error."""
 CHARS_BEFORE_ERROR = 100
@@ -447,12 +449,18 @@ def _count_fitting_items(
         return number, 0
     body = next_body(number)
     return number, _find_largest_fitting(
-        lambda size: meter.measure_with(number, cut_body(body, size)), room, len(body)
+        lambda size: meter.measure_with(number, cut_body(body, size)),
+        room,
+        len(body),
+        precision=CUT_LINE_PRECISION,
     )
 
 
-def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) -> int:
-    """Return the largest number, at most `top`, whose measure is within the room.
+def _find_largest_fitting(
+    measure: Callable[[int], int], room: float, top: int, *, precision: float = 0.0
+) -> int:
+    """Return the largest number, at most `top`, whose measure is within the room. It may be smaller
+    by the share `precision`.
 
     The search starts small, so that its cost depends on what fits. Measures mostly grow evenly, so
     a guess is usually close. Every second guess halves the range, for texts with uneven lines.
@@ -466,7 +474,7 @@ def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) 
             low, measured_low = guess, measured
         else:
             high, measured_high = guess, measured
-        if high - low <= 1:
+        if high - low <= max(1, precision * low):
             break
         if measured_high and halves:
             guess = (low + high) // 2
