@@ -18,6 +18,8 @@ from trimtab import CannotFit as CannotFit
 from trimtab import Context, DialectName, PolicyName
 from trimtab import RequestChangedError as RequestChangedError
 from trimtab import UnusableSummary as UnusableSummary
+from trimtab.engine.log.event import Edit
+from trimtab.engine.policy.larger_window import LARGER_WINDOW_REASON
 
 _PROFILE = "arn:aws:bedrock:eu-west-1:123456789012:"
 MODELS = (
@@ -242,7 +244,9 @@ class Subject:
     def hid_since(self, position: int) -> bool:
         """Whether something was hidden after a position, and nothing else has happened."""
         kinds = self._kinds_since(position)
-        return "Edit" in kinds and not kinds - {"Edit", "ModelCall"}
+        bodies = [event.body for event in self.context.events[position:]]
+        shown = any(isinstance(each, Edit) and each.why == LARGER_WINDOW_REASON for each in bodies)
+        return "Edit" in kinds and not shown and not kinds - {"Edit", "ModelCall"}
 
     def prefix_broken_since(self, position: int) -> bool:
         return bool(self._kinds_since(position) & _BREAKS_PREFIX)

@@ -27,7 +27,7 @@ from tests.strategies.life import Hooks, Life, live
 from tests.strategies.logs import Configure, Results, Setup, Story, Touch, Turn, Words, stories
 from trimtab import CannotFit
 from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Settings
-from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.engine.log.message import Message, OpaqueBlock, Text, ToolCall, ToolResult
 from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.tokens.counter import (
@@ -113,7 +113,9 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     now = window.settings
     total = measure_request_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
-    for piece in said(request, window.settings, call.volatile):
+    # A wire may say the summary and a user's words in one text: they are counted one by one.
+    front = tell(life.events[: call.position]).front(now.recall)
+    for piece in said(request, window.settings, call.volatile, front):
         # Of an odd text the estimate may be lower with the id of its call before it.
         total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"))
     return total
@@ -136,7 +138,7 @@ def may_be_cut(told: Told, seq: int, part: int) -> bool:
         case "user" | "tool":
             return is_last(told, seq) or not isinstance(said, Text)
         case "system":
-            return isinstance(said, Media) or not is_last(told, seq)
+            return True
 
 
 def uncuttable(told: Told, seq: int, counter: TokenCounter) -> int:

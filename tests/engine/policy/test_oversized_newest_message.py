@@ -1,11 +1,14 @@
 """What was said or found last and is larger than the room: it is cut, and nothing goes for it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, said, talk, user
 from trimtab import CannotFit, Context, PolicyName
+from trimtab.engine.policy.guard import cut_oversized_newest_texts
+from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.policy.presets import POLICY_NAMES
 
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 1_000}
@@ -106,3 +109,12 @@ def test_nor_does_it_after_refusals(policy):
         except CannotFit:
             return
         assert newest_tokens(request) >= min(14_000, context.budget().room) // 4
+
+
+def test_a_short_message_is_not_cut_to_nothing_if_there_is_no_room_by_estimate():
+    context = chat("full")
+    context.add(user("Rename paE4LhTu6iRZb+f8s0hjzh9Q8zWc0V3oRlakQpOF to Tu6iRZb+f8s0hjzh9Q8zWc."))
+    plan = Plan(context.window, replace(context.budget(), soft_limit=0))
+    assert plan.budget.room == 0
+    cut_oversized_newest_texts(plan, plan.budget.room)
+    assert plan.to_decision().edits == ()

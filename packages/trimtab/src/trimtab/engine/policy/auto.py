@@ -429,7 +429,7 @@ def compact_forcibly(
     enough = compute_plan_tokens_to_reach(plan, older, target_tokens + plan.user_words_tokens, hard)
     summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
     if plan.tokens > enough:
-        plan.spares_unread = True  # only the limit goes before a wish to see something
+        plan.only_reaches_target = True
         hide_in_order(plan, lambda: plan.tokens <= enough, why)
 
 

@@ -44,9 +44,10 @@ def hide_in_order(
 ) -> None:
     """Hide content in order until it is enough, or until nothing more may be hidden.
 
-    Revealed content that the model has not read is hidden last, and not at all if the plan spares
-    it. If `make_batch_check` is given, older content is hidden until its check is true. So the next
-    calls need no edit. Everything else is hidden only until it is enough.
+    If the plan only has to reach a target, revealed content that the model has not read stays, and
+    so does the list of the user's words. Both give way to the limit alone. If `make_batch_check` is
+    given, older content is hidden until its check is true. So the next calls need no edit.
+    Everything else is hidden only until it is enough.
     """
     if is_enough():
         return
@@ -108,8 +109,9 @@ def list_newest_user_text_parts(plan: Plan) -> list[PartRef]:
 def compute_min_newest_text_tokens(plan: Plan) -> int:
     """Return the tokens of the newest user message that always stay, including the truncation
     indicator."""
-    # A cut goes a little deeper than it must.
-    return plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5 + CUT_INDICATOR_TOKENS
+    # A cut goes a little deeper than it must. Some words stay even if there is no room by estimate.
+    share = plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5
+    return max(share, KEPT_REPLY_TOKENS[-1]) + CUT_INDICATOR_TOKENS
 
 
 def build_text_cap_for_part(entry: Entry, part: int, max_tokens: int) -> TextCap:
@@ -187,7 +189,7 @@ def _groups_oldest_first(plan: Plan) -> list[Group]:
     """Return visible groups, oldest first. Revealed groups that were not read come last, if they
     may be hidden."""
     groups = sorted(plan.visible_groups(), key=plan.is_unread)
-    return [g for g in groups if not (plan.spares_unread and plan.is_unread(g))]
+    return [g for g in groups if not (plan.only_reaches_target and plan.is_unread(g))]
 
 
 def _older_entries(plan: Plan) -> list[Entry]:
@@ -325,7 +327,7 @@ def _drop_older_user_words(
         is_done = make_batch_check(older)
     with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
         drop_groups(plan, groups, is_done, reason, even_if_not_smaller=True)
-        while not is_enough() and plan.halve_user_words():
+        while not (is_enough() or plan.only_reaches_target) and plan.halve_user_words():
             plan.settle_user_words()
 
 

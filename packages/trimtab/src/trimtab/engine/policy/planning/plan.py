@@ -162,8 +162,8 @@ class Plan:
         self.visible_messages: int = window.visible_messages
         self.turn_bytes: int = window.conversation.turn_bytes
         self.breaks_prefix = False
-        self.spares_unread = False
-        """Whether revealed groups that the model has not read stay, whatever else is hidden."""
+        self.only_reaches_target = False
+        """Whether content is hidden to reach a target, and not because the limit is exceeded."""
         self._parts: dict[tuple[int, int], Edit] = {}
         self._groups: dict[int, tuple[int, int]] = {}
         self._dropped: dict[int, tuple[Group, str]] = {}
@@ -503,7 +503,7 @@ class Plan:
         aside = (
             0 if cap.indicator_is_extra else self._measure(sign, cap.unit) + 5 * cap.max_names + 2
         )
-        head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap, sign)
+        head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap, f"\n{sign}\n")
         kept = text[:head] + text[len(text) - tail :]
         if cap.indicator_is_extra:
             words = cap.format_indicator(cap.strategy, self._measure(kept, cap.unit), total)
@@ -931,28 +931,34 @@ class Plan:
     def _split_for_both_ends(
         self, text: str, room: int, unit: CapUnit, indicator: str
     ) -> tuple[int, int]:
-        """Return the characters to keep from the start and from the end, about half of the room
-        each.
+        """Return the characters to keep from the start and from the end, half of the room each.
 
-        A text may be estimated at more or at less beside another one. So what counts is the size of
-        both ends together with the indicator between them.
+        Odd texts may be estimated at more or at less beside each other. If both ends together with
+        the indicator take much less than the room, or more, the same number of characters is kept
+        from each end, and then more from the start if there is room.
         """
-        most = room + self._measure(indicator, unit) + 2
-        low, half, high = 0, room // 2, room
-        best = None
-        while True:
-            head = self._chars_within(text, half, unit)
-            tail = min(self._chars_within(text, half, unit, end=True), len(text) - head)
-            size = self._measure(text[:head] + indicator + text[len(text) - tail :], unit)
-            if size > most:
-                high = half
-            else:
-                low = half
-                best = (head, tail)
-            enough = size <= most and (size >= MIN_CUT_FILL * most or head + tail == len(text))
-            if enough or high - low <= 1:
-                return best or (head, tail)
-            half = (low + high) // 2
+
+        def measure(head: int, tail: int) -> int:
+            return self._measure(text[:head] + indicator + text[len(text) - tail :], unit)
+
+        most = room + self._measure(indicator, unit)
+        head = self._chars_within(text, room // 2, unit)
+        tail = min(self._chars_within(text, room // 2, unit, end=True), len(text) - head)
+        size = measure(head, tail)
+        if MIN_CUT_FILL * most <= size <= most:
+            return head, tail
+
+        def widest(limit: int, tokens_at: Callable[[int], int]) -> int:
+            low, high = 0, limit
+            while high - low > max(1, low // 20):
+                middle = (low + high) // 2
+                low, high = (middle, high) if tokens_at(middle) <= most else (low, middle)
+            return low
+
+        both = widest(len(text) // 2, lambda chars: measure(chars, chars))
+        more = widest(len(text) - 2 * both, lambda chars: measure(both + chars, both))
+        wider = (both + more, both)
+        return wider if size > most or measure(*wider) > size else (head, tail)
 
     def _chars_within(self, text: str, room: int, unit: CapUnit, *, end: bool = False) -> int:
         if unit == "chars":
