@@ -100,8 +100,7 @@ def module(weights: dict[str, bytes]) -> str:
         '"""Weights of the piecewise estimator; written by benchmarks/fit_weights.py, not by hand.',
         "",
         "A table for each tokenizer family: row by row the class of a byte's predecessor, in a row",
-        'its own class, see `counter.BYTE_CLASSES`. "max" is fitted to the largest count of any',
-        "family.",
+        "its own class, see `counter.BYTE_CLASSES`.",
         '"""',
         "",
         f"WEIGHT_UNITS_PER_TOKEN = {token_weights.WEIGHT_UNITS_PER_TOKEN}",
@@ -130,14 +129,11 @@ def main() -> None:
         [(CONVERSATION if "conversation" in kind else 1.0) / kinds[kind] for kind, _ in texts]
     )
     weights = dict(token_weights.WEIGHTS_BY_FAMILY)
-    largest = np.zeros(len(texts))
     for family, count in sorted(exact_tokenizers.available().items()):
         begun = time.process_time()
         counts = np.array([count(text) for _, text in texts], float)
-        largest = np.maximum(largest, counts)
         weights[family] = fit(samples, counts, importance)
         print(f"{family}: {counts.sum():,.0f} tokens, {time.process_time() - begun:.0f} s")
-    weights["max"] = fit(samples, largest, importance)
     if write:
         path = Path(str(sys.modules[token_weights.__name__].__file__))
         path.write_text(module(dict(sorted(weights.items()))), encoding="utf-8")

@@ -2,7 +2,9 @@
 
 Two hundred kinds of text are generated, with another seed on each run: characters of each group of
 Unicode names, and of ASCII alphabets; all of a group or a few, in a row or in words, drawn or in a
-short pattern that repeats. No usage is known. Real counts are those of exact tokenizers.
+short pattern that repeats. Further kinds are those of `text_writers`: words of many languages, also
+read in a wrong encoding, digits and formats. No usage is known. Real counts are those of exact
+tokenizers. Each bound is also computed for a model whose tokenizer is not known.
 
 over_bound             texts of 6 kB and 96 kB, and requests of `Context`, that are above the bound
 fit_over_limit         texts of 96 kB that `fit` cut to 16,000 tokens and that are really above
@@ -27,6 +29,7 @@ from typing import Any
 
 from benchmarks import exact_tokenizers, sample_texts
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
+from benchmarks.text_writers import Write, writers
 from trimtab import CannotFit, Context, fit
 from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
@@ -108,10 +111,15 @@ def groups() -> dict[str, list[str]]:
     return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
-def kinds() -> dict[str, str]:
-    """Two hundred alphabets by name."""
+def kinds() -> dict[str, Write]:
+    """Writers of two hundred alphabets by name, and those of words and formats."""
     named = [(f"Unicode {name}", "".join(each)) for name, each in groups().items()]
-    return dict([*ALPHABETS.items(), *named][:KINDS])
+    drawn = {name: from_alphabet(each) for name, each in [*ALPHABETS.items(), *named][:KINDS]}
+    return {**drawn, **writers()}
+
+
+def from_alphabet(alphabet: str) -> Write:
+    return lambda dice, size: write(dice, alphabet, size)
 
 
 def write(dice: random.Random, alphabet: str, size: int) -> str:
@@ -132,11 +140,13 @@ def write(dice: random.Random, alphabet: str, size: int) -> str:
 
 
 def judge(
-    name: str, alphabet: str, seed: int, exacts: dict[str, Any], quick: bool
+    name: str, writer: Write, seed: int, exacts: dict[str, Any], quick: bool
 ) -> Iterator[dict[str, Any]]:
     dice = random.Random(f"{seed} {name}")  # noqa: S311 - no secret
     for size in (SMALL, LARGE):
-        text = write(dice, alphabet, size)
+        text = writer(dice, size)
+        unknown = make_piecewise_counter(None)
+        most = compute_input_upper_bound(counter=unknown, new_tokens=unknown.count(text))
         chosen = [dice.choice(sorted(exacts))] if quick and size == LARGE else sorted(exacts)
         for family in chosen:
             counter, real = make_piecewise_counter(family), exacts[family](text)
@@ -145,6 +155,7 @@ def judge(
                 **row,
                 "bound": compute_input_upper_bound(counter=counter, new_tokens=counter.count(text)),
             }
+            yield {**row, "bound": most, "by": "unknown family"}
             message = {"role": "user", "content": text}
             if size == SMALL:
                 context = Context("gpt-4o", model_info={"tokenizer": family})
@@ -218,15 +229,16 @@ def over_estimates(exacts: dict[str, Any], quick: bool) -> Report:
 
 def main(quick: bool, seed: int, exacts: dict[str, Any]) -> Report:
     rows: list[dict[str, Any]] = []
-    for number, (name, alphabet) in enumerate(kinds().items()):
-        progress(f"{number} of {KINDS}: {name}")
-        rows += judge(name, alphabet, seed, exacts, quick)
+    found = kinds()
+    for number, (name, writer) in enumerate(found.items()):
+        progress(f"{number} of {len(found)}: {name}")
+        rows += judge(name, writer, seed, exacts, quick)
     over = [row for row in rows if row["real"] > row["bound"]]
     report = {
-        "sample": f"{KINDS} kinds of text from seed {seed}, {len(rows)} bounds",
+        "sample": f"{len(found)} kinds of text from seed {seed}, {len(rows)} bounds",
         "seed": seed,
         "families": sorted(exacts),
-        "kinds": KINDS,
+        "kinds": len(found),
         "over_bound": sum(row.get("by") != "fit" for row in over),
         "fit_over_limit": sum(row.get("by") == "fit" for row in over),
         "worst": round(max(row["real"] / row["bound"] for row in rows), 3),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.text_writers import writers
 from trimtab.engine.log.event import Size
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.engine.tokens.counter import (
@@ -110,7 +112,7 @@ def test_the_total_is_the_sum_of_all_bytes_up_to_the_largest(size: int):
         assert sum_bytes(numbers) == sum(numbers)
 
 
-@pytest.mark.parametrize("family", [name for name in WEIGHTS_BY_FAMILY if name != "max"])
+@pytest.mark.parametrize("family", WEIGHTS_BY_FAMILY)
 def test_english_prose_is_estimated_near_a_token_for_every_three_to_five_bytes(family: str):
     prose = "The cache stays warm as long as nothing in front of it changes between two calls. " * 9
     tokens = make_piecewise_counter(family).count(prose)
@@ -122,15 +124,39 @@ def test_rows_of_single_letters_are_not_taken_for_words(text: str):
     assert make_piecewise_counter("o200k_base").count(text) > 0.3 * len(text)
 
 
-def test_an_unknown_family_takes_the_maximum_weights_and_says_so():
+def test_an_unknown_family_is_named_as_such():
     unknown, none = make_piecewise_counter("no such tokenizer"), make_piecewise_counter(None)
-    text = "for index in range(100): print(index)\n" * 20
     assert unknown.name == none.name == "piecewise/max/2"
+    text = "for index in range(100): print(index)\n" * 20
     assert unknown.count(text) == none.count(text)
-    assert all(
-        none.count(text) > 0.9 * make_piecewise_counter(name).count(text)
-        for name in WEIGHTS_BY_FAMILY
+
+
+UNKNOWN = make_piecewise_counter(None)
+
+
+def bound_of(counter: TokenCounter, text: str, reported: int | None = None) -> int:
+    return compute_input_upper_bound(
+        counter=counter, new_tokens=counter.count(text), reported_tokens=reported
     )
+
+
+@given(text=any_text, times=st.integers(1, 30), family=st.sampled_from(sorted(WEIGHTS_BY_FAMILY)))
+def test_no_bound_of_a_known_family_is_above_that_of_an_unknown_one(
+    text: str, times: int, family: str
+):
+    counter = make_piecewise_counter(family)
+    for reported in (None, 1_000):
+        assert bound_of(UNKNOWN, text * times, reported) >= bound_of(
+            counter, text * times, reported
+        )
+
+
+@pytest.mark.parametrize("kind", sorted(writers()))
+def test_no_kind_of_text_has_a_higher_bound_for_a_known_family(kind: str):
+    text = writers()[kind](random.Random(kind), 5_000)  # noqa: S311 - the same text on every run
+    most = bound_of(UNKNOWN, text)
+    for family in WEIGHTS_BY_FAMILY:
+        assert most >= bound_of(make_piecewise_counter(family), text)
 
 
 def test_counters_are_named_for_the_record():

@@ -160,7 +160,7 @@ def test_the_report_says_that_the_server_cuts():
     ("counter", "share"),
     [
         (make_piecewise_counter("qwen3").name, 0.55),
-        (make_piecewise_counter(None).name, 0.2),
+        (make_piecewise_counter(None).name, 0.17),
         (BYTES_4_COUNTER.name, 0.45),
         (make_exact_counter("mine", len).name, 0.9),
         ("somebody's", 0.3),

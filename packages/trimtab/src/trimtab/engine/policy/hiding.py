@@ -23,6 +23,8 @@ LONG_ARGUMENT_CHARS = 200
 KEPT_REPLY_TOKENS = (200, 40)
 """Tokens that are kept of an older reply if it cannot be hidden with its round; the second number
 if the first is not enough."""
+MIN_NEWEST_TEXT_TOKENS = 40
+"""Tokens that are kept of the newest user message even if there is no room by estimate."""
 KEPT_INSTRUCTION_TOKENS = (400, 40)
 """The same of a system or developer message."""
 
@@ -111,7 +113,7 @@ def compute_min_newest_text_tokens(plan: Plan) -> int:
     indicator."""
     # A cut goes a little deeper than it must. Some words stay even if there is no room by estimate.
     share = plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5
-    return max(share, KEPT_REPLY_TOKENS[-1]) + CUT_INDICATOR_TOKENS
+    return max(share, MIN_NEWEST_TEXT_TOKENS) + CUT_INDICATOR_TOKENS
 
 
 def build_text_cap_for_part(entry: Entry, part: int, max_tokens: int) -> TextCap:

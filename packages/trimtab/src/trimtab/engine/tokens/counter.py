@@ -31,12 +31,12 @@ from trimtab.engine.text.utf8 import replace_lone_surrogates
 from trimtab.engine.tokens.media import estimate_media_tokens, read_base64_image_dimensions
 from trimtab.engine.tokens.odd_text import (
     SLICE_BYTES,
+    UNKNOWN_FAMILY,
     build_tokenizer_profile,
-    raise_estimate_for_odd_text,
-    sum_bytes,
+    count_slice_tokens,
 )
 from trimtab.engine.tokens.pictures import remove_picture_detail
-from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+from trimtab.engine.tokens.weights import WEIGHTS_BY_FAMILY
 
 CHARS_OF_OTHER_PARTS = 4_000
 """Characters to assume for a picture, a file or an opaque block if only a rough estimate is
@@ -142,29 +142,23 @@ def make_exact_counter(
 def make_piecewise_counter(tokenizer_family: str | None, picture_rule: str = "") -> TokenCounter:
     """Return the estimator for a tokenizer family. `WEIGHTS_BY_FAMILY` lists the families.
 
-    For None and for an unknown family it uses the maximum of all families. `picture_rule` is the
-    rule for the price of pictures.
+    For None and for an unknown family it uses the maximum of all families: no estimate and no
+    margin of a known family is larger. `picture_rule` is the rule for the price of pictures.
     """
-    known = tokenizer_family in WEIGHTS_BY_FAMILY and tokenizer_family != "max"
-    name = tokenizer_family if known and tokenizer_family else "max"
-    weights = WEIGHTS_BY_FAMILY[name]
-    kind = build_tokenizer_profile(name)
+    name = tokenizer_family if tokenizer_family in WEIGHTS_BY_FAMILY else UNKNOWN_FAMILY
+    profile = build_tokenizer_profile(name or UNKNOWN_FAMILY)
 
     def count(text: str) -> int:
         raw = encode_utf8_as_sent(text)
         codes = encode_byte_class_pairs(raw)
         if len(raw) <= SLICE_BYTES:
-            tokens = raise_estimate_for_odd_text(
-                raw, codes, sum_bytes(codes.translate(weights)) / WEIGHT_UNITS_PER_TOKEN, kind
-            )
+            tokens = count_slice_tokens(raw, codes, profile)
         else:
             tokens = 0.0
             # What is left at the end is too short to be judged alone.
             starts = range(0, len(raw) - SLICE_BYTES // 4, SLICE_BYTES)
             for at, end in zip(starts, (*starts[1:], len(raw)), strict=True):
-                some = codes[at:end]
-                estimate = sum_bytes(some.translate(weights)) / WEIGHT_UNITS_PER_TOKEN
-                tokens += raise_estimate_for_odd_text(raw[at:end], some, estimate, kind)
+                tokens += count_slice_tokens(raw[at:end], codes[at:end], profile)
         # Tokens are bytes or longer, but for a few per cent in Claude's on odd text.
         return min(math.ceil(tokens), len(raw))
 
@@ -172,8 +166,8 @@ def make_piecewise_counter(tokenizer_family: str | None, picture_rule: str = "")
         name="/".join(filter(None, (PIECEWISE_NAME_PREFIX, name, "2", picture_rule))),
         count=count,
         anchored_margin=0.08,
-        unanchored_margin=0.17 if known else 0.12,
-        single_message_margin=1.15 if known else 0.8,
+        unanchored_margin=0.17,
+        single_message_margin=1.15,
         picture_rule=picture_rule,
     )
 

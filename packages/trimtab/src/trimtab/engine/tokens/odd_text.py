@@ -9,6 +9,7 @@ slice of a text is sampled for signs of such unusual text.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -20,6 +21,9 @@ from zlib import adler32
 from trimtab.engine.tokens.repeats import FIRST_RUN_CHARACTER, RUN_COSTS_BY_FAMILY
 from trimtab.engine.tokens.tables import BLOCK_COSTS_BY_FAMILY, SINGLE_PIECE_SIGNS, USUAL_TRIGRAMS
 from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+
+UNKNOWN_FAMILY = "max"
+"""The name that stands for all families if a model's own is not known."""
 
 SLICE_BYTES = 4_096
 """Bytes that are judged together."""
@@ -73,6 +77,25 @@ _UNMEASURED_RUN_FACTOR = 1.25
 """How much more a run may cost for a tokenizer that was not measured."""
 _MAX_PATTERN_TRIGRAMS = 48
 """A slice with at most this number of different trigrams is a repeated pattern."""
+
+
+_COMMANDS, _MIN_COMMAND_SHARE, _COMMAND_TOKENS = re.compile(rb"\\[a-z]{3}"), 0.04, 0.4
+"""Commands as in LaTeX: the minimum share of backslashes, and the tokens that the estimate misses
+in each."""
+_FOREIGN_LETTERS, _USUAL_SHARE_OF_FOREIGN_LETTERS = (b"k", b"j", b"z"), 0.011
+"""Characters that are rare in English, in Romance languages and in code, and their share there."""
+_WORDS_OF_KNOWN_LANGUAGES = (b" the ", b" and ", b" und ", b" der ", b" och ", b" og ")
+"""Words of languages that have some of these and that every tokenizer knows well."""
+_MIN_ASCII_SHARE_OF_FOREIGN_WORDS = 0.9
+_MIN_SPACE_SHARE_OF_PROSE, _MAX_SIGN_SHARE_OF_PROSE = 0.06, 0.1
+"""Share of spaces in prose, and of signs. Code has more signs."""
+_FOREIGN_RATES, _FOREIGN_RATE, _FOREIGN_FACTOR = {"o200k_base": 0.29, "tekken": 0.31}, 0.34, 1.22
+"""Minimum tokens of a byte in words of such languages, by family: a token for three or four
+characters. And
+how much more than estimated they cost if they are short."""
+_OTHER_SCRIPT_FACTORS, _OTHER_SCRIPT_FACTOR = {"cl100k_base": 1.15, UNKNOWN_FAMILY: 1.15}, 1.06
+"""How much more scripts cost that are rare in a vocabulary, but share their classes of bytes with
+common ones: traditional Chinese, Serbian, Greek."""
 
 
 def trigram_has_adjacent_letters(folded_trigram: str) -> bool:
@@ -167,10 +190,24 @@ class BlockCost(NamedTuple):
 
 _UNKNOWN_BLOCK_COST = BlockCost(4, False, 4)
 
+_UNKNOWN_FAMILY_GROUPS = (
+    ("claude_v3",),
+    ("claude_v5",),
+    ("gemma3", "qwen3", "tekken"),
+    ("cl100k_base", "deepseek_v4", "llama3", "o200k_base"),
+)
+"""Families that are counted by one table if the family is not known: the largest weights of each
+group. Usual text takes most tokens by Claude's tokenizers, and the first tables are theirs alone.
+The third group has a token for each digit."""
+
 
 class TokenizerProfile(NamedTuple):
     """Costs of a family of tokenizers."""
 
+    weights: bytes
+    """Weights of the pairs of classes."""
+    more_weights: tuple[bytes, ...]
+    """Further weights if the family is not known. The largest sum counts."""
     cost_by_block: dict[int, BlockCost]
     """Costs of single characters, by the number of their block."""
     known_blocks: frozenset[int]
@@ -181,31 +218,45 @@ class TokenizerProfile(NamedTuple):
     """Costs of runs of one character, see `RUN_COSTS_BY_FAMILY`."""
     run_cost_factor: float
     """Factor for the costs of runs."""
+    foreign_rate: float
+    """Tokens of a byte in words of a language that is rare in the vocabulary."""
+    other_script_factor: float
+    """Factor for text that is mostly not ASCII."""
+    ignored_share: float
+    """Share of the estimate that may be missing: the margin of every bound covers a few per
+    cent."""
 
 
 @cache
 def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
     """Return the family's profile, or the most expensive of all families."""
-    told = BLOCK_COSTS_BY_FAMILY[
-        tokenizer_family if tokenizer_family in BLOCK_COSTS_BY_FAMILY else "max"
-    ]
+    told = BLOCK_COSTS_BY_FAMILY.get(tokenizer_family, BLOCK_COSTS_BY_FAMILY[UNKNOWN_FAMILY])
     costs = {block: BlockCost(0, True, 1) for block in (0, 1)}
     for block, each in zip(CHARACTER_BLOCKS, told, strict=True):
         tokens = int(each) if each.isdigit() else "-abcd".index(each)
         size = 2 if block < 32 else 3 if block < 1024 else 4
         costs[block] = BlockCost(tokens, each.isalpha(), size)
-    measured = tokenizer_family in RUN_COSTS_BY_FAMILY and tokenizer_family != "max"
-    rows, doubt = (
-        RUN_COSTS_BY_FAMILY[tokenizer_family if measured else "max"],
-        1.0 if measured else _UNMEASURED_RUN_FACTOR,
-    )
+    is_unknown = tokenizer_family == UNKNOWN_FAMILY
+    measured = tokenizer_family in RUN_COSTS_BY_FAMILY and not is_unknown
+    groups = _UNKNOWN_FAMILY_GROUPS if is_unknown else ((tokenizer_family,),)
+    weights = tuple(_take_largest(WEIGHTS_BY_FAMILY[family] for family in each) for each in groups)
     return TokenizerProfile(
-        costs,
-        frozenset(block for block, cost in costs.items() if cost.has_words),
-        raise_weights_for_wordless_text(WEIGHTS_BY_FAMILY[tokenizer_family]),
-        rows,
-        doubt,
+        weights=weights[0],
+        more_weights=weights[1:],
+        cost_by_block=costs,
+        known_blocks=frozenset(block for block, cost in costs.items() if cost.has_words),
+        wordless_weights=raise_weights_for_wordless_text(_take_largest(weights)),
+        run_costs=RUN_COSTS_BY_FAMILY[tokenizer_family if measured else UNKNOWN_FAMILY],
+        run_cost_factor=1.0 if measured else _UNMEASURED_RUN_FACTOR,
+        foreign_rate=_FOREIGN_RATES.get(tokenizer_family, _FOREIGN_RATE),
+        other_script_factor=_OTHER_SCRIPT_FACTORS.get(tokenizer_family, _OTHER_SCRIPT_FACTOR),
+        ignored_share=0.0 if is_unknown else 0.08,
     )
+
+
+def _take_largest(tables: Iterable[bytes]) -> bytes:
+    """Return the largest weight of each pair of classes."""
+    return bytes(max(pair) for pair in zip(*tables, strict=True))
 
 
 @cache
@@ -275,28 +326,42 @@ def _load_trigram_kinds() -> bytes:
     return bytes(kinds)
 
 
-def raise_estimate_for_odd_text(
-    text_slice: bytes, class_pairs: bytes, estimate: float, profile: TokenizerProfile
-) -> float:
-    """Return the tokens of a slice: the estimate, raised as far as the slice is odd.
+def count_slice_tokens(text_slice: bytes, class_pairs: bytes, profile: TokenizerProfile) -> float:
+    """Return the tokens of a slice: the estimate by its pairs of classes, raised as far as the
+    slice is odd.
 
     `class_pairs` are the pairs of classes of the slice, see `counter.encode_byte_class_pairs`.
     """
-    size = len(text_slice)
+    units = sum_bytes(class_pairs.translate(profile.weights))
+    for each in profile.more_weights:
+        units = max(units, sum_bytes(class_pairs.translate(each)))
+    estimate, size = units / WEIGHT_UNITS_PER_TOKEN, len(text_slice)
     if size < _MIN_JUDGED_BYTES:
         return estimate
     if size < _MIN_CLOSE_LOOK_BYTES and _looks_like_words(text_slice):
         return estimate
     if (row := _count_run_tokens(text_slice, estimate, profile)) is not None:
         return row
-    rate, missing, ascii_bytes = estimate / size, 0.0, size
-    if not text_slice.isascii():
-        missing = _count_missing_non_ascii_tokens(text_slice, rate, profile)
+    is_ascii, ascii_bytes = text_slice.isascii(), size
+    if not is_ascii:
         ascii_bytes = len(text_slice.translate(None, _BEYOND_ASCII))
-    if 2 * ascii_bytes >= size and not _looks_usual(text_slice, class_pairs):
-        missing += _count_missing_ascii_tokens(text_slice, class_pairs, rate, profile)
-    # The margin of every bound covers a few per cent.
-    return estimate + missing if missing > 0.08 * estimate else estimate
+        if 2 * ascii_bytes < size:
+            estimate *= profile.other_script_factor
+    rate, missing = estimate / size, 0.0
+    if 2 * ascii_bytes >= size:
+        if foreign := _rate_foreign_words(text_slice, ascii_bytes):
+            most = max(profile.foreign_rate * size, _FOREIGN_FACTOR * estimate)
+            missing = max(0.0, foreign * most - estimate)
+        if not _looks_usual(text_slice, class_pairs):
+            wordless = _count_missing_ascii_tokens(text_slice, class_pairs, rate, profile)
+            missing = max(missing, wordless)
+    if not is_ascii:
+        if profile.more_weights:
+            # Another family has a lower rate, so that more is missing. That must not make its sum
+            # larger, also if the sample has more bytes than its share, or ASCII is odd as well.
+            rate = 0.0 if missing else 0.9 * rate
+        missing += _count_missing_non_ascii_tokens(text_slice, class_pairs, rate, profile)
+    return estimate + missing if missing > profile.ignored_share * estimate else estimate
 
 
 def _looks_like_words(piece: bytes) -> bool:
@@ -345,6 +410,25 @@ _split_first_sample = _make_trigram_getter(range(0, 3 * _FIRST_SAMPLE_TRIGRAMS, 
 """Splits the first sample into its trigrams."""
 
 
+def _rate_foreign_words(piece: bytes, ascii_bytes: int) -> float:
+    """Rate how far a slice is in a language that is rare in a vocabulary, from 0 to 1.
+
+    Such languages with the Latin alphabet have few accents and many of the characters `k`, `j` and
+    `z`: Estonian, Basque, Indonesian, Dutch, Lithuanian, Slovenian. Accents cost enough.
+    """
+    size = len(piece)
+    share = sum(map(piece.count, _FOREIGN_LETTERS)) / size - _USUAL_SHARE_OF_FOREIGN_LETTERS
+    if (
+        share <= 0
+        or ascii_bytes < _MIN_ASCII_SHARE_OF_FOREIGN_WORDS * size
+        or piece.count(b" ") < _MIN_SPACE_SHARE_OF_PROSE * size
+        or any(map(piece.__contains__, _WORDS_OF_KNOWN_LANGUAGES))
+    ):
+        return 0.0
+    signs = piece.translate(FOLD_TABLE).count(_SIGN)
+    return min(1.0, 100 * share) if signs < _MAX_SIGN_SHARE_OF_PROSE * size else 0.0
+
+
 def _looks_usual(piece: bytes, codes: bytes) -> bool:
     """Whether a sample consists only of words."""
     size = len(piece)
@@ -355,7 +439,7 @@ def _looks_usual(piece: bytes, codes: bytes) -> bool:
     odd = len(looked - _load_usual_trigrams())
     if odd >= _MIN_ODD_TRIGRAMS or 10 * odd > len(looked & _load_word_trigrams()):
         return False
-    if len(looked) < 20 or _CONTROL in sample:
+    if len(looked) < 20 or _CONTROL in sample or piece.count(b"\\") > _MIN_COMMAND_SHARE * size:
         return False
     others = len(sample.translate(None, _LETTERS))
     least, most = (1 - _MAX_USUAL_LETTER_SHARE) * len(sample), 0.75 * len(sample)
@@ -386,6 +470,8 @@ def _count_missing_ascii_tokens(
         1 - 10 * (letters + digits) / size,
         1.0 if letters > _MAX_USUAL_LETTER_SHARE * size else 0.0,
     )
+    if piece.count(b"\\") > _MIN_COMMAND_SHARE * size:
+        missing += _COMMAND_TOKENS * len(_COMMANDS.findall(piece))
     estimate = rate * len(piece)
     most = sum_bytes(codes.translate(kind.wordless_weights)) / WEIGHT_UNITS_PER_TOKEN
     if (
@@ -418,7 +504,7 @@ def _rate_odd_letters(folded: bytes, size: int) -> float:
         # Accents are not looked at, and what is left of a word between two of them says less.
         sampled = _sample_trigrams(folded, _CLOSE_SAMPLE_TRIGRAMS)
         most += sampled.count(_BEYOND) / len(sampled)
-    return 12 * max(odd / len(looked) - 0.13, odd / max(40, words) - most) - 48 / size
+    return 15 * max(odd / len(looked) - 0.11, odd / max(40, words) - most) - 48 / size
 
 
 _ONE_TOKEN_SIGN_SET = frozenset(SINGLE_PIECE_SIGNS)
@@ -441,8 +527,60 @@ _REPEAT_PROBE_CHARS = 40
 """Length of a probe that occurs often in a slice only if the slice repeats itself."""
 
 
-def _count_missing_non_ascii_tokens(piece: bytes, rate: float, kind: TokenizerProfile) -> float:
+_MISREAD_BYTES = re.compile(
+    rb"[\xc2\xc3](?:(?<=\xc3)[\x82-\xb4]"
+    rb"(?:\xc2[\x80-\xbf]|\xc5[\x92\x93\xa0\xa1\xb8\xbd\xbe]|\xc6\x92|\xcb[\x86\x9c]"
+    rb"|\xe2(?:\x80[\x93-\xba]|\x82\xac|\x84\xa2)|\xef\xbf\xbd)+"
+    rb"|[\x80-\xbf](?:[\xc2\xc3][\x80-\xbf]){2,}|(?<=\xc2)[\x80-\x9f])"
+)
+"""What is left of UTF-8 that was read as Latin-1 or as Windows-1252: a first byte of UTF-8 as a
+character with an accent, and continuation bytes as signs after it. Also rows of such characters,
+which are other encodings that were read as Latin-1, and control characters above ASCII."""
+_SIGNS_THAT_SPLIT = (b"\xe2\x80\x8d", b"\xe3\x80")
+"""Signs that are in no longer token: the joiner of emoji, and the punctuation of Chinese and
+Japanese."""
+_C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
+_ADJACENT_NON_ASCII_PAIRS, _MIN_MISREAD_SHARE = (8 << 4 | 9, 8 << 4 | 11), 0.01
+"""Pairs of classes in which a character of two or three bytes follows another one, and their
+minimum share in such text."""
+_MISREAD_CHARACTER_TOKENS, _MISREAD_CONTROL_TOKENS = 1.5, 0.5
+"""Tokens of one such character, and what a control character takes in addition."""
+
+
+def _may_be_misread(piece: bytes, codes: bytes) -> bool:
+    """Whether many characters that follow another one that is not ASCII are of Latin-1."""
+    least = _MIN_MISREAD_SHARE * len(piece)
+    return (
+        sum(map(codes.count, _ADJACENT_NON_ASCII_PAIRS)) > least
+        and piece.count(b"\xc2") + piece.count(b"\xc3") > least
+    )
+
+
+def _count_missing_misread_tokens(piece: bytes, rate: float) -> float:
+    """Return the tokens that an estimate misses in text that was read in a wrong encoding."""
+    misread = b"".join(_MISREAD_BYTES.findall(piece))
+    characters = len(misread.decode("utf-8", "ignore"))
+    controls = len(_C1_CONTROLS.findall(misread))
+    most = _MISREAD_CHARACTER_TOKENS * characters + _MISREAD_CONTROL_TOKENS * controls
+    return max(0.0, most - rate * len(misread))
+
+
+def _count_missing_non_ascii_tokens(
+    piece: bytes, codes: bytes, rate: float, kind: TokenizerProfile
+) -> float:
     """Return the tokens of non-ASCII text that an estimate of `rate` tokens a byte misses."""
+    missing = sum(map(piece.count, _SIGNS_THAT_SPLIT))
+    misread = 0.0
+    if _may_be_misread(piece, codes):
+        misread = _count_missing_misread_tokens(piece, rate)
+        piece = _MISREAD_BYTES.sub(b"", piece)
+        if piece.isascii():
+            return missing + misread
+    return missing + misread + _count_missing_script_tokens(piece, rate, kind)
+
+
+def _count_missing_script_tokens(piece: bytes, rate: float, kind: TokenizerProfile) -> float:
+    """Return the tokens that the estimate misses in scripts without words, or in no order."""
     runs = piece.translate(_ASCII_TO_ZERO_TABLE, _ASCII_NON_LETTERS)
     for zeros in (8, 4, 2, 2):
         runs = runs.replace(bytes(zeros), b"\0")

@@ -1,8 +1,7 @@
 """Weights of the piecewise estimator; written by benchmarks/fit_weights.py, not by hand.
 
 A table for each tokenizer family: row by row the class of a byte's predecessor, in a row
-its own class, see `counter.BYTE_CLASSES`. "max" is fitted to the largest count of any
-family.
+its own class, see `counter.BYTE_CLASSES`.
 """
 
 WEIGHT_UNITS_PER_TOKEN = 100
@@ -116,24 +115,6 @@ WEIGHTS_BY_FAMILY: dict[str, bytes] = {
         "19 50 50 5a 46 50 5a 0a 05 32 28 46 50 5a fa 50"
         "19 50 50 5a 46 50 5a 0a 1a 32 28 46 50 5a fa 50"
         "19 15 57 94 23 58 47 05 0a 28 3c 62 50 5d fa 32"
-    ),
-    "max": bytes.fromhex(
-        "19 63 57 6c 5c 56 59 22 0a 4f 3d 62 56 62 ff 52"
-        "19 0f 7f 5c 49 e9 6d 2e 0a 29 3b 9a 51 5b fa 0a"
-        "19 a7 51 4f 64 37 8f 07 0a 62 3c 72 54 58 fa 50"
-        "19 74 5c 5d 74 7a 3c 10 0a 53 3c 2d 56 5f fa 67"
-        "19 7a 68 5b 4f 2f 8c 2f 0a 7e 48 71 76 34 fa 83"
-        "19 28 a3 3c 5f 0f 57 2b 0a 8c 4e 86 8b 48 fa 66"
-        "19 68 53 59 43 3f 0a 4f 0a 98 3b 5a 4f 58 fa 64"
-        "19 28 74 67 33 5b b5 0f 0a 74 73 43 a1 42 fa 54"
-        "19 bb 92 5d 88 82 3f 1f 17 21 14 53 28 79 fb 43"
-        "19 50 50 5a 46 50 5a 0a 1b 32 28 46 50 5a fa 50"
-        "19 50 50 5a 46 50 5a 0a 0b 32 28 46 50 5a fa 50"
-        "19 50 50 5a 46 50 5a 0a 18 32 28 46 50 5a fa 50"
-        "19 50 50 5a 46 50 5a 0a 17 32 28 46 50 5a fa 50"
-        "19 50 50 5a 46 50 5a 0a 05 32 28 46 50 5a fa 50"
-        "19 50 50 5a 46 50 5a 0a 19 32 28 46 50 5a fa 50"
-        "19 22 73 8b 44 61 62 0d 0a 28 3c 5f 50 5d fa 5f"
     ),
     "o200k_base": bytes.fromhex(
         "19 5c 8a 54 59 56 59 10 0a 4e 3c 66 53 66 ff 59"
