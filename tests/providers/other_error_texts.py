@@ -34,6 +34,26 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
             "rate_limit_error",
         ),
     ),
+    "a long window that the account does not have": (
+        "refused",
+        400,
+        anthropic("The long context beta is not yet available for this subscription."),
+    ),
+    "a long window that costs extra": (
+        "refused",
+        429,
+        anthropic("Extra usage is required for long context requests.", "rate_limit_error"),
+    ),
+    "a range of another parameter": (
+        "rejected",
+        400,
+        openai("Range of the number of images should be [1, 250]", "invalid_parameter_error"),
+    ),
+    "content that is too long for another reason": (
+        "rejected",
+        400,
+        openai("The name of a file exceeds max length"),
+    ),
     "Bedrock's tokens": (
         "rate_limit",
         400,

@@ -384,6 +384,45 @@ OVERFLOWS: dict[str, tuple[int | None, Any, int | None, int | None, int | None]]
         None,
         None,
     ),
+    "OpenAI: functions are in the sum": (
+        400,
+        openai(
+            "This model's maximum context length is 16385 tokens. However, your messages resulted "
+            "in 18000 tokens (17000 in the messages, 1000 in the functions). Please reduce the "
+            "length of the messages or functions.",
+            "context_length_exceeded",
+        ),
+        16_385,
+        18_000,
+        None,
+    ),
+    "Qwen": (
+        400,
+        openai(
+            "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+            "invalid_parameter_error",
+        ),
+        30_720,
+        None,
+        None,
+    ),
+    "z.ai": (
+        400,
+        {"error": {"code": "1261", "message": "Prompt exceeds max length"}},
+        None,
+        None,
+        None,
+    ),
+    "Cohere": (
+        400,
+        {
+            "message": "too many tokens: total number of tokens in the prompt cannot exceed 128000 "
+            "- received 130000. Try using a shorter prompt, or enabling prompt truncating."
+        },
+        128_000,
+        130_000,
+        None,
+    ),
     "Cerebras": (
         400,
         openai(

@@ -187,7 +187,7 @@ def _find_matching_text(texts: Iterable[str], pattern: str) -> str | None:
 def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
     """Return `limit`, `input` and `requested`, if the text names them and they are plausible."""
     found = dict(fields.figures)
-    more = total = 0
+    more = whole = total = 0
     patterns = (*(pattern for _, pattern in OVERFLOW_PATTERNS), *TOKEN_FIGURE_PATTERNS)
     for text in fields.texts:
         for pattern in patterns:
@@ -197,11 +197,15 @@ def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
                     continue
                 if name == "more":
                     more += parse_printed_number(value)
+                elif name == "all":
+                    whole = parse_printed_number(value)
                 elif name == "total":
                     total = parse_printed_number(value)
                 else:
                     found.setdefault(name, parse_printed_number(value))
-    if "input" in found:
+    if whole:
+        found["input"] = whole
+    elif "input" in found:
         found["input"] += more
     elif total and "requested" in found:
         found["input"] = total - found["requested"]
@@ -326,9 +330,12 @@ def _find_trailing_json(text: str) -> Any:
         if start < 0 or not text.endswith(closing):
             continue
         try:
-            return json.loads(text[start:])
+            value = json.loads(text[start:])
         except ValueError:
             continue
+        # A range such as `[1, 30720]` is part of the text.
+        if isinstance(value, dict) or any(isinstance(each, dict) for each in value):
+            return value
     return None
 
 

@@ -1,7 +1,8 @@
 """How providers word their errors. All of it is data for `error_parser.py`.
 
 In a pattern, `<input>`, `<limit>` and `<requested>` are numbers with that meaning. `<more>` is
-further input that is counted separately, `<total>` is input and output together. Patterns match
+further input that is counted separately, `<all>` is the input with it, `<total>` is input and
+output together. Patterns match
 anywhere in a text and ignore case. A space matches any white space.
 """
 
@@ -143,6 +144,7 @@ NOT_OVERFLOW_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
     ("refused", r"maximum tokens you requested exceeds the model limit of <total>"),
     # The account, which some tell with the status of a bad request.
     ("refused", r"credit balance|insufficient (?:balance|credits?|funds)|payment required"),
+    ("refused", r"long context beta is not|usage is required for long context"),
     ("refused", r"\bbilling\b|(?:usage|spend(?:ing)?) limits?\b|(?:hard|monthly) limit"),
     ("refused", r"(?:organi[sz]ation|account|project) (?:has been|is|was) (?:not active|disabled)"),
     ("refused", r"\b(?:account|organi[sz]ation)\b.{0,40}\b(?:deactivated|suspended|not active)\b"),
@@ -213,6 +215,9 @@ OVERFLOW_PATTERNS: tuple[tuple[str, str], ...] = (
     ("Copilot", r"prompt token count of <input> exceeds the limit of <limit>"),
     ("MiniMax", r"context window exceeds limit"),
     ("Kimi", r"exceeded model token limit(?:: <limit>(?: \(requested: <total>\))?)?"),
+    ("Qwen", r"range of input length should be \[\d, ?<limit>\]"),
+    ("z.ai", r"prompt exceeds max length"),
+    ("Cohere", r"tokens in the prompt cannot exceed <limit>(?: - received <input>)?"),
     ("Cerebras", r"current length is <input> while limit is <limit>"),
     ("Cerebras, by the SDK", r"^(?:400|413) status code \(no body\)$"),
     ("gateways", r"context[_ ](?:length|window)[_ ]exceeded|exceeds the model's context window"),
@@ -225,7 +230,7 @@ TOKEN_FIGURE_PATTERNS: tuple[str, ...] = (
     r"exceed context limit: <input> \+ <requested> > <limit>",
     r"maximum number of tokens allowed \(<limit>\)",
     r"requested (?:about |a total of )?<total> tokens",
-    r"messages resulted in <input> tokens",
+    r"messages resulted in <all> tokens",
     r"<input> in (?:the messages|your prompt)",
     r"<more> in the functions",
     r"<requested> (?:in|for) the (?:completion|output)\b",

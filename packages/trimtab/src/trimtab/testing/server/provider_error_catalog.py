@@ -208,6 +208,15 @@ OVERFLOW_FAULTS: Mapping[str, ProviderErrorTemplate] = {
     "kimi": _overflow_fault(
         "Invalid request: Your request exceeded model token limit: {limit} (requested: {total})"
     ),
+    "qwen": _overflow_fault(
+        "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, {limit}]",
+        code="invalid_parameter_error",
+    ),
+    "zai": _overflow_fault("Prompt exceeds max length", code="1261"),
+    "cohere": _overflow_fault(
+        "too many tokens: total number of tokens in the prompt cannot exceed {limit} - received "
+        "{input}. Try using a shorter prompt, or enabling prompt truncating."
+    ),
     "cerebras": _overflow_fault(
         "Please reduce the length of the messages or completion. Current length is {input} while "
         "limit is {limit}",
