@@ -120,10 +120,6 @@ class Told:
         """Whether nothing may hide the group."""
         return self.protected(group) or any(seq in self.pinned for seq in self.groups[group])
 
-    def needed(self, group: int) -> bool:
-        """Whether it loaded a tool that a visible call uses."""
-        return any(loads == group and calls not in self.hidden for loads, calls in self.loaded)
-
     def unread(self, group: int) -> bool:
         """Whether it was revealed and the model has not spoken since."""
         return any(self.revealed.get(seq, 0) > self.replied for seq in self.groups[group])
