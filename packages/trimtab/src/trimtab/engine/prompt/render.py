@@ -164,7 +164,7 @@ class IncrementalRenderer:
     def _extend(
         self, rounds: Sequence[Round | None], rendered: Sequence[tuple[list[PromptBlock], bytes]]
     ) -> None:
-        """Add the blocks of rounds, or of None for content before the first round."""
+        """Add blocks. They belong to rounds, or come before the first round."""
         starts = accumulate((len(blocks) for blocks, _ in rendered), initial=len(self.blocks))
         for part, (blocks, digests), start in zip(rounds, rendered, starts, strict=False):
             if part is not None:
