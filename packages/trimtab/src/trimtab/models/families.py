@@ -56,8 +56,8 @@ def has_foreign_thinking(message: Message, model: str) -> bool:
 
 def without_thinking(message: Message) -> Message:
     """Return the message without its thinking."""
-    kept = (part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking))
-    return replace(message, parts=tuple(kept))
+    kept = [part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking)]
+    return message if len(kept) == len(message.parts) else replace(message, parts=tuple(kept))
 
 
 def without_family_tag(message: Message) -> Message:

@@ -420,7 +420,7 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
         out["tools"] = list(prompt.tools)
     head = (render_round_blocks([message], prompt.rules_model) for message in prompt.system)
     system = [block.body for found in head for block in found]
-    messages = [*system, *(block.body for block in prompt.blocks)]
+    messages = [*system, *[block.body for block in prompt.blocks]]
     if accepts_cache_breakpoints(prompt.rules_model):
         messages = add_cache_breakpoints_to_messages(messages, len(system), prompt.marks)
     elif not is_openai:
