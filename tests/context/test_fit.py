@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import calls, prose, result, said, system, user
+from tests.conversations import calls, chat, prose, result, said, system, user
 from trimtab import CannotFit, ContextReport, check, fit
 from trimtab.engine.log.event import Edit, ToolResultRepair
 
@@ -146,3 +146,35 @@ def test_what_cannot_fit_is_said():
 def test_an_empty_list_is_refused():
     with pytest.raises(ValueError, match="the conversation has no message yet"):
         fit([], model="gpt-4o")
+
+
+def test_a_list_says_no_dates_that_nobody_knows_and_is_the_same_a_minute_later():
+    history = [
+        each
+        for n in range(150)
+        for each in (user(f"Question {n} {prose(300)}"), said(f"Answer {n} {prose(300)}"))
+    ]
+    noon = 1_800_000_000.0
+    now, later = (
+        fit([*history, user("Now?")], model="gpt-4o", context_window=16_000, clock=lambda at=at: at)
+        for at in (noon, noon + 60)
+    )
+    text = str(now.messages[0])
+    assert "older user messages are not shown" in text
+    assert "UTC" not in text
+    assert now.messages == later.messages
+
+
+def test_messages_that_a_list_brought_have_no_date_after_later_ones_have_one():
+    now = 1_800_000_000.0
+    context = chat("auto", context_window=16_000, clock=lambda: now)
+    history = [user(f"Old question {prose(400)}"), said("Old answer."), user("Newer question")]
+    context.sync(history)
+    for n in range(150):
+        now += 3_600
+        context.request()
+        history += [said(f"Answer {n}"), user(f"Question {n} {prose(400)}")]
+        context.sync(history)
+    lines = str(context.request()["messages"][0])
+    assert "older user messages are not shown" in lines
+    assert "UTC" not in lines

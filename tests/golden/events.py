@@ -78,6 +78,7 @@ BODIES: tuple[EventBody, ...] = (
         key="inbound-1",
         recalled=True,
         paused=True,
+        undated=True,
     ),
     Edit(
         op="truncate",

@@ -76,8 +76,8 @@ class Told:
     """What a log says."""
 
     messages: dict[int, Message] = field(default_factory=dict[int, Message])
-    at: dict[int, float] = field(default_factory=dict[int, float])
-    """By message: when it was said."""
+    at: dict[int, float | None] = field(default_factory=dict[int, float | None])
+    """By message: when it was said; None where nobody knows."""
     rounds: list[Round] = field(default_factory=list[Round])
     groups: list[list[int]] = field(default_factory=list[list[int]])
     thinking: list[bool] = field(default_factory=list[bool])
@@ -150,8 +150,9 @@ class Told:
             verb = "are" if left.messages > 1 else "is"
             span = f"m{left.first}" + (f"-m{left.last}" if left.last > left.first else "")
             handle = f" · recall {span}" if recall else ""
-            times = f"from {_minute(left.since)} to {_minute(left.until)}"
-            lines.append(f"[{many}, {times}, {verb} not shown{handle}]")
+            known = left.since is not None and left.until is not None
+            times = f", from {_minute(left.since)} to {_minute(left.until)}," if known else ""
+            lines.append(f"[{many}{times} {verb} not shown{handle}]")
         named = 0
         for place in places:
             entry = self.entry(place, recall=recall)
@@ -316,7 +317,8 @@ def tell(events: Sequence[Event]) -> Told:
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
                 _say(told, event.seq, sendable(body.message))
-                told.at[event.seq] = event.at
+                undated = isinstance(body, MessageAdded) and body.undated
+                told.at[event.seq] = None if undated else event.at
                 told.paused = isinstance(body, MessageAdded) and body.paused
                 told.unfinished |= {event.seq} if told.paused else set()
             case Edit(part=int()) as named:

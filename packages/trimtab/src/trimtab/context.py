@@ -818,7 +818,9 @@ class Context(Generic[DialectT_co]):
         is_long = fills_many or len(messages) > MAX_UNBATCHED_MESSAGES
         short_pause = limit // DECISIONS_PER_WINDOW if is_long else 0
         read = decided = 0
-        for message, size in zip(messages, sizes, strict=True):
+        spoken = [at for at, message in enumerate(messages) if message.role == "user"]
+        undated = set(spoken[:-1])
+        for at, (message, size) in enumerate(zip(messages, sizes, strict=True)):
             rounds = self.window.conversation.rounds
             last = rounds[-1].entries[-1].seq if rounds else 0
             if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
@@ -827,7 +829,8 @@ class Context(Generic[DialectT_co]):
                 made = self._record_external_call(budget, decides=due)
                 decided = read if due else decided
                 reply = None  # it answers another request
-            self._add_message(message, reply=reply)
+            # Of several user messages in one list, only the newest was written just now.
+            self._add_message(message, reply=reply, is_undated=at in undated)
             read, reply = read + size, None
         if made is not None:
             self._append(CallOutcome(call=made))  # its usage will never be known
@@ -1466,7 +1469,12 @@ class Context(Generic[DialectT_co]):
         return [self._build_event(body, offset) for offset, body in enumerate(bodies)]
 
     def _add_message(
-        self, message: Message, *, key: str | None = None, reply: ModelReply | None = None
+        self,
+        message: Message,
+        *,
+        key: str | None = None,
+        reply: ModelReply | None = None,
+        is_undated: bool = False,
     ) -> str:
         """Check the order, redact, measure and record a message.
 
@@ -1495,6 +1503,7 @@ class Context(Generic[DialectT_co]):
             key=key,
             recalled=is_recalled,
             paused=reply is not None and reply.paused,
+            undated=is_undated,
         )
         events = self._build_events([*before, added, *masks])
         self._apply(events)

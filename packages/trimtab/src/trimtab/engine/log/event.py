@@ -126,6 +126,9 @@ class MessageAdded:
     paused: bool = False
     """True for a reply that the provider has not finished. It continues if it is sent back
     unchanged."""
+    undated: bool = False
+    """True for a user message that came in a list together with later ones. Nobody knows when it
+    was written."""
 
 
 class UserPartReference(NamedTuple):
@@ -154,9 +157,9 @@ class OmittedUserMessages(NamedTuple):
     """Position of the first of them."""
     last: int
     """Position of the last of them."""
-    since: float
-    """Time of the first message, in seconds since the epoch."""
-    until: float
+    since: float | None
+    """Time of the first message, in seconds since the epoch; None if it is not known."""
+    until: float | None
     """Time of the last message."""
 
 

@@ -294,7 +294,7 @@ class Conversation:
         last = self.rounds[-1] if self.rounds else None
         open_ = last if last is not None and last.unanswered_calls else None
         round = open_ or self._round_for_message(body.message)
-        entry = self._put_message(event.seq, body, round, event.at)
+        entry = self._put_message(event.seq, body, round, _message_time(event))
         if isinstance(body, MessageAdded) and body.reply_id is not None:
             self.last_reply_id, self.last_reply_seq = body.reply_id, event.seq
         return entry
@@ -536,7 +536,8 @@ class Conversation:
             thinks = any(_holds_thinking(events[seq]) for seq in seqs)
             round = self._new_round(group, thinking=thinks)
             for seq in seqs:
-                self._put_message(seq, _message_body(events[seq]), round, events[seq].at)
+                body = _message_body(events[seq])
+                self._put_message(seq, body, round, _message_time(events[seq]))
 
     def _restore_wire_ids(self, wire_ids: Mapping[tuple[int, int], str]) -> None:
         self.visible_wire_ids.clear()
@@ -552,7 +553,7 @@ class Conversation:
     # How a message finds its place
 
     def _put_message(
-        self, seq: int, body: MessageAdded | ToolResultRepair, round: Round, at: float
+        self, seq: int, body: MessageAdded | ToolResultRepair, round: Round, at: float | None
     ) -> Entry:
         """Add a message to a round, count it and pair its calls and results."""
         message = body.message
@@ -747,7 +748,8 @@ def _restore_user_words(
         for place in listed:
             body = _message_body(events[place.seq])
             sizes = _message_sizes(body, counter)
-            words.messages[place.seq] = SaidMessage(body.message, sizes, events[place.seq].at)
+            at = _message_time(events[place.seq])
+            words.messages[place.seq] = SaidMessage(body.message, sizes, at)
         words.blocks.append(
             CompactionUserWords(
                 listed_parts=listed,
@@ -759,6 +761,12 @@ def _restore_user_words(
 
 def _to_result_keys(pairs: list[list[int]]) -> list[tuple[int, int]]:
     return [(seq, part) for seq, part in pairs]
+
+
+def _message_time(event: Event) -> float | None:
+    """Return the time of a message; None if it is not known."""
+    is_undated = isinstance(event.body, MessageAdded) and event.body.undated
+    return None if is_undated else event.at
 
 
 def _message_body(event: Event) -> MessageAdded | ToolResultRepair:

@@ -45,8 +45,8 @@ class Entry:
     """True for a substitute result of a call that never got one."""
     paused: bool = False
     """True for a reply that continues in the next one."""
-    at: float = 0.0
-    """Time of the message, in seconds since the epoch."""
+    at: float | None = None
+    """Time of the message, in seconds since the epoch; None if it is not known."""
 
     def shown_size(self, part: int) -> Size:
         """Return the part's size as the model sees it."""

@@ -80,8 +80,8 @@ class SaidMessage(NamedTuple):
     """The complete message."""
     sizes: tuple[Size, ...]
     """Size of each part in full."""
-    at: float
-    """Time of the message, in seconds since the epoch."""
+    at: float | None
+    """Time of the message, in seconds since the epoch; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +100,8 @@ class UserWordsItem:
     """Tokens of the item in the list, including its label, about."""
     listed_bytes: int
     """Bytes of the item in the list, about."""
-    said_at: float = 0.0
-    """Time of the message, in seconds since the epoch."""
+    said_at: float | None = None
+    """Time of the message, in seconds since the epoch; None if it is not known."""
 
 
 class WordTotals(NamedTuple):
@@ -557,15 +557,18 @@ def _merge_omitted(
     if not gone:
         return earlier_omitted
     first, last = min(gone), max(gone)
-    made = OmittedUserMessages(len(gone), first, last, gone[first], gone[last])
+    omitted = OmittedUserMessages(len(gone), first, last, gone[first], gone[last])
     if earlier_omitted is None:
-        return made
+        return omitted
+    oldest, newest = sorted((earlier_omitted, omitted), key=lambda line: line.first)
+    if newest.last < oldest.last:
+        newest = oldest
     return OmittedUserMessages(
-        earlier_omitted.messages + made.messages,
-        min(earlier_omitted.first, first),
-        max(earlier_omitted.last, last),
-        min(earlier_omitted.since, made.since),
-        max(earlier_omitted.until, made.until),
+        earlier_omitted.messages + omitted.messages,
+        oldest.first,
+        newest.last,
+        oldest.since,
+        newest.until,
     )
 
 
@@ -648,9 +651,12 @@ def _format_omitted_line(left_out: OmittedUserMessages, *, show_handles: bool) -
     count, first, last, since, until = left_out
     many = "1 older user message" if count == 1 else f"{count:,} older user messages"
     verb = "is" if count == 1 else "are"
-    line = (
-        f"[{many}, from {_format_utc_time(since)} to {_format_utc_time(until)}, {verb} not shown]"
+    times = (
+        f", from {_format_utc_time(since)} to {_format_utc_time(until)},"
+        if since is not None and until is not None
+        else ""
     )
+    line = f"[{many}{times} {verb} not shown]"
     return (
         add_recall_handle(line, f"m{first}" if first == last else f"m{first}-m{last}")
         if show_handles
