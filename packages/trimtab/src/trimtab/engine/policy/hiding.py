@@ -46,10 +46,9 @@ def hide_in_order(
 ) -> None:
     """Hide content in order until it is enough, or until nothing more may be hidden.
 
-    If the plan only has to reach a target, revealed content that the model has not read stays, and
-    so does the list of the user's words. Both give way to the limit alone. If `make_batch_check` is
-    given, older content is hidden until its check is true. So the next calls need no edit.
-    Everything else is hidden only until it is enough.
+    Revealed content that the model has not read comes last, and stays if the plan only has to reach
+    a target. If `make_batch_check` is given, older content is hidden until its check is true. So
+    the next calls need no edit. Everything else is hidden only until it is enough.
     """
     if is_enough():
         return
@@ -329,7 +328,7 @@ def _drop_older_user_words(
         is_done = make_batch_check(older)
     with plan.undo_unless(lambda: plan.tokens < before or is_enough()):
         drop_groups(plan, groups, is_done, reason, even_if_not_smaller=True)
-        while not (is_enough() or plan.only_reaches_target) and plan.halve_user_words():
+        while not is_enough() and plan.halve_user_words():
             plan.settle_user_words()
 
 
