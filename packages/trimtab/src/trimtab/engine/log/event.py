@@ -127,8 +127,8 @@ class MessageAdded:
     """True for a reply that the provider has not finished. It continues if it is sent back
     unchanged."""
     undated: bool = False
-    """True for a user message that came in a list together with later ones. Nobody knows when it
-    was written."""
+    """True for a user message that came in a list together with later ones. The
+    time when it was written is unknown."""
 
 
 class UserPartReference(NamedTuple):

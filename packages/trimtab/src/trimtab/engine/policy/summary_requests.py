@@ -209,10 +209,10 @@ def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], 
 
 
 def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
-    """Return what a summary of groups tells.
+    """Return what a summary of groups must contain.
 
-    Words of users that stay in the list are not told. Words that leave it now or soon are, unless
-    the previous summary contains them.
+    It repeats no words of users that stay in the list. It contains words that leave it now or soon,
+    unless the previous summary contains them.
     """
     entries = [entry for group in groups for entry in group.entries()]
     messages = map(build_message_without_rejected_parts, entries)
