@@ -512,8 +512,8 @@ FAULTS = (
         law=9,
         what="the line counts only what was left out last",
         file="engine/window/user_words.py",
-        old="        earlier_omitted.messages + made.messages,\n",
-        new="        made.messages,\n",
+        old="        earlier_omitted.messages + omitted.messages,\n",
+        new="        omitted.messages,\n",
     ),
     Fault(
         law=9,

@@ -150,8 +150,9 @@ class Told:
             verb = "are" if left.messages > 1 else "is"
             span = f"m{left.first}" + (f"-m{left.last}" if left.last > left.first else "")
             handle = f" · recall {span}" if recall else ""
-            known = left.since is not None and left.until is not None
-            times = f", from {_minute(left.since)} to {_minute(left.until)}," if known else ""
+            times = ""
+            if left.since is not None and left.until is not None:
+                times = f", from {_minute(left.since)} to {_minute(left.until)},"
             lines.append(f"[{many}{times} {verb} not shown{handle}]")
         named = 0
         for place in places:

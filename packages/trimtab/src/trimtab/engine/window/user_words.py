@@ -433,8 +433,9 @@ def make_user_words_item(said: SaidMessage | Entry, seq: int, part: int) -> User
             listed_bytes=SHORT_ITEM_SIZE.bytes,
             said_at=said.at,
         )
-    is_blank = not isinstance(content, Text) or not content.text.strip()
-    if is_blank or content.text == ERASED_PLACEHOLDER:
+    if not isinstance(content, Text) or not content.text.strip():
+        return None
+    if content.text == ERASED_PLACEHOLDER:
         return None
     size = said.sizes[part]
     return UserWordsItem(
