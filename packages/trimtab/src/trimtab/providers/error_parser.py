@@ -330,7 +330,7 @@ def _find_trailing_json(text: str) -> Any:
         if start < 0 or not text.endswith(closing):
             continue
         try:
-            value = json.loads(text[start:])
+            value: Any = json.loads(text[start:])
         except ValueError:
             continue
         # A range such as `[1, 30720]` is part of the text.

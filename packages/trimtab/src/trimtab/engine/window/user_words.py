@@ -66,10 +66,11 @@ class UserAndClientAllowance(NamedTuple):
     limited_by: str = ""
     """The setting that makes the allowance smaller than its default."""
 
-    def halved(self) -> UserAndClientAllowance:
-        """Return half of both numbers."""
+    def scaled(self, numerator: int, denominator: int) -> UserAndClientAllowance:
+        """Return a part of both numbers."""
         return self._replace(
-            user_tokens=self.user_tokens // 2, client_tokens=self.client_tokens // 2
+            user_tokens=self.user_tokens * numerator // denominator,
+            client_tokens=self.client_tokens * numerator // denominator,
         )
 
 

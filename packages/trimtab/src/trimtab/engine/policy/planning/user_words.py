@@ -141,15 +141,15 @@ class UserWordsPlan:
 
     def find_leaving(self, groups: Iterable[Group]) -> set[int]:
         """Return the positions of the messages that leave the list if these groups are also hidden,
-        or may leave it soon: all for which half the list has no room."""
+        or leave it next: all for which three quarters of the list have no room."""
         if self.allowance is None:
             return set()
         items = [*self._new_items, *self._items_of_groups(groups)]
         if not self._compute_update(items, self.allowance).relists:
             return set()
-        half = self.allowance.halved()
+        less = self.allowance.scaled(3, 4)
         seqs = {item.listed_part.seq for item in items} | self._user_words.messages.keys()
-        return seqs - self._user_words.find_staying(items, half, self._window.counter)
+        return seqs - self._user_words.find_staying(items, less, self._window.counter)
 
     def halve_allowance(self) -> bool:
         """Halve the list. Return False if nothing is left to halve."""
@@ -162,7 +162,7 @@ class UserWordsPlan:
         )
         if not (used.user_tokens or used.client_tokens):
             return False
-        self.allowance = used.halved()
+        self.allowance = used.scaled(1, 2)
         self._is_limited = True
         self._size = self._update = None
         return True
