@@ -335,7 +335,7 @@ def _find_trailing_json(text: str) -> Any:
             continue
         # A range such as `[1, 30720]` is part of the text.
         if isinstance(value, dict) or any(isinstance(each, dict) for each in value):
-            return value
+            return cast("Any", value)
     return None
 
 
