@@ -129,25 +129,27 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     If that is not enough, the guard requests less output, unless the user has set the output. After
     the provider refused a request for its length, it does so before it hides anything.
     """
-    decided = keep_edits_only_if_smaller(window, budget, tuple(edits))
+    plan = _plan_smaller_request(window, budget, tuple(edits))
     least = replace(budget, max_output=budget.least_output)
-    if budget.output_first and _make_fits_check(plan := _start_plan(window, least, decided))():
-        return plan.to_decision().edits
-    plan = _start_plan(window, budget, decided)
+    if budget.output_first:
+        shorter = _plan_with_edits(window, least, plan.to_decision().edits)
+        _hide_media(shorter)
+        if _make_fits_check(shorter)():
+            return shorter.to_decision().edits
     try:
+        _hide_media(plan)
         shrink_plan_to_fit(plan)
     except CannotFit:
         if budget.max_output <= budget.least_output:
             raise
-        plan = _start_plan(window, least, decided)
+        plan = _plan_smaller_request(window, least, tuple(edits))
+        _hide_media(plan)
         shrink_plan_to_fit(plan)
     return plan.to_decision().edits
 
 
-def keep_edits_only_if_smaller(
-    window: Window, budget: Budget, edits: tuple[Edit, ...]
-) -> tuple[Edit, ...]:
-    """Return the edits without those that would only cost a cache write.
+def _plan_smaller_request(window: Window, budget: Budget, edits: tuple[Edit, ...]) -> Plan:
+    """Return a plan with the edits, without those that would only cost a cache write.
 
     If all edits together do not lower the upper bound of the request, edits of content that was
     already sent are left out.
@@ -157,22 +159,21 @@ def keep_edits_only_if_smaller(
     plan = _plan_with_edits(window, budget, edits)
     plan.settle_user_words()
     if not plan.breaks_prefix or plan.bound() < Plan(window, budget).bound():
-        return edits
-    return tuple(
+        return plan
+    unsent = [
         edit
         for edit in edits
         if edit.part is not None and edit.first > window.accounting.sent_through_seq
-    )
+    ]
+    return _plan_with_edits(window, budget, unsent)
 
 
-def _start_plan(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
-    """Start a plan with a policy's edits, and hide pictures that no request may contain."""
-    plan = _plan_with_edits(window, budget, edits)
+def _hide_media(plan: Plan) -> None:
+    """Hide pictures that no request may contain."""
     hide_media_over_limits(plan)
     if (too_many := find_pictures_over_limits(plan)) is not None:
         allowed, pinned = too_many
         raise CannotFit(allowed, sum(pinned.values()), pinned, unit="pictures")
-    return plan
 
 
 def _plan_with_edits(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
