@@ -3,10 +3,11 @@
     python -m benchmarks.usage_lies [--quick] [--json] [--seed N]
 
 Conversations of words and results run under every preset and under the policy of the README, with
-pictures and without, against providers of six kinds: one that counts honestly; one that reports
+pictures and without, against providers of eight kinds: one that counts honestly; one that reports
 only what its cache did not hold; one that always reports the same small number; one that begins to
-lie after ten honest calls; one that reports a hundred times too much once; and a server that cuts
-what is too long and says nothing. Real sizes are counted by o200k, with 4 tokens around a message,
+lie after ten honest calls; one that reports a hundred times too much once; one that reports the sum
+of all calls so far; one that adds a system prompt of its own; and a server that cuts what is too
+long and says nothing. Real sizes are counted by o200k, with 4 tokens around a message,
 8 around a call and 85 for a picture in low detail.
 
 `over_window` counts requests whose real input and requested output are above the window, except,
@@ -106,6 +107,23 @@ class OnceTooHigh(Provider):
         return real * 100 if self.calls == 5 else real
 
 
+class SumOfCalls(Provider):
+    """Reports what the conversation has used so far."""
+
+    total = 0
+
+    def told(self, real: int) -> int:
+        self.total += real
+        return self.total
+
+
+class OwnSystemPrompt(Provider):
+    """Reads a text of its own before each request."""
+
+    def real(self, request: Wire) -> int:
+        return super().real(request) + 1_500
+
+
 class Cutting(Provider):
     """Reads half of its window where a request is longer than all of it."""
 
@@ -121,6 +139,8 @@ PROVIDERS = {
     "always 200": Constant,
     "wrong after ten calls": LaterWrong,
     "once a hundred times": OnceTooHigh,
+    "sum of calls": SumOfCalls,
+    "own system prompt": OwnSystemPrompt,
     "cuts in silence": Cutting,
 }
 PICTURES = {"words": False, "pictures": True}

@@ -81,6 +81,74 @@ def test_a_request_that_grew_cannot_have_been_counted_lower_than_its_beginning()
     assert context.report().doubt
 
 
+@pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
+def test_usage_above_the_window_of_a_small_request_changes_nothing(policy):
+    context = Context(model="gpt-4o", policy=policy)
+    context.add(said(0, 1))
+    called(context)
+    context.add(reply(0, 130_000))
+    assert "usage is ignored: the provider reported 130,000" in context.report().doubt
+    context.add(said(1, 1))
+    assert len(context.request()["messages"]) == 3
+    assert context.report().bound < 500
+
+
+def test_usage_that_is_a_sum_over_calls_hides_nothing():
+    """As a gateway does that adds up what a conversation has used."""
+    context, total = Context(model="gpt-4o", policy="full"), 0
+    for number in range(60):
+        context.add(said(number, 20))
+        body = called(context)
+        total += body.tokens
+        context.add(reply(number, total))
+    assert total > 128_000
+    assert len(context.request()["messages"]) == 120
+    report = context.report()
+    assert report.doubt
+    assert report.used <= report.bound < 1.6 * report.used
+
+
+def test_usage_that_is_not_believed_is_logged_once(caplog):
+    context = Context(model="gpt-4o")
+    for number in range(4):
+        context.add(said(number, 1))
+        called(context)
+        context.add(reply(number, 130_000))
+    (line,) = [each.getMessage() for each in caplog.records if "ignored" in each.getMessage()]
+    assert "reported 130,000 input tokens" in line
+
+
+def test_what_a_provider_adds_to_every_request_is_believed():
+    context = Context(model="gpt-4o")
+    for number in range(4):
+        context.add(said(number))
+        body = called(context)
+        context.add(reply(number, body.tokens + 12_000))
+        assert context.report().doubt == ""
+    assert context.report().bound >= context.report().used + 12_000
+
+
+def test_results_of_the_providers_own_tools_are_believed():
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    context = Context(model="claude-sonnet-4-5", tools=[search])
+    context.add({"role": "user", "content": "What is new?"})
+    context.request()
+    said_so = {"type": "text", "text": "Much."}
+    usage = {"input_tokens": 60_000, "output_tokens": 5}
+    context.add(
+        {
+            "id": "m1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-sonnet-4-5",
+            "content": [said_so],
+            "stop_reason": "end_turn",
+            "usage": usage,
+        }
+    )
+    assert context.report().doubt == ""
+
+
 def test_a_count_that_was_far_too_high_does_not_stand_for_ever():
     context = Context(model="gpt-4o")
     told(context, 0, share=3.0)

@@ -89,6 +89,7 @@ from trimtab.engine.prompt.report import (
     RequestPreview,
     build_context_report,
     build_request_preview,
+    describe_usage_doubt,
 )
 from trimtab.engine.prompt.shown_messages import ShownMessage, list_shown_messages
 from trimtab.engine.recall.tools import (
@@ -438,6 +439,7 @@ class Context(Generic[DialectT_co]):
         self.events: list[Event] = []
         """The log: every event in order, since the last checkpoint if there was one."""
         self._draft: list[Event] | None = None
+        self._doubt_is_logged = False
         self._known_history, self._synced_system = KnownHistory(), ()
         self._streamed_reply: tuple[Message, str] | None = None
         counter = options.build_counter()
@@ -878,6 +880,7 @@ class Context(Generic[DialectT_co]):
         """
         if not self._is_silent:
             log_missing_reply(self.window)
+            self._log_doubted_usage()
         for events in self._request_steps(stream=stream, volatile=volatile):
             self._apply(events)
         return self._render_request()
@@ -1450,6 +1453,13 @@ class Context(Generic[DialectT_co]):
         self.window.checkpoint()
         self.events.clear()
         return self.window.base.snapshot
+
+    def _log_doubted_usage(self) -> None:
+        """Warn once if the provider's usage is not believed, and again after it was believed."""
+        doubt = describe_usage_doubt(self.window)
+        if doubt and not self._doubt_is_logged:
+            _logger.warning("%s", doubt)
+        self._doubt_is_logged = bool(doubt)
 
     def _append(self, body: EventBody) -> int:
         """Add an event, and return its position."""

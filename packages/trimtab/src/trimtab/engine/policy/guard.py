@@ -154,9 +154,9 @@ def _plan_smaller_request(window: Window, budget: Budget, edits: tuple[Edit, ...
     If all edits together do not lower the upper bound of the request, edits of content that was
     already sent are left out.
     """
-    if not edits:
-        return edits
     plan = _plan_with_edits(window, budget, edits)
+    if not edits:
+        return plan
     plan.settle_user_words()
     if not plan.breaks_prefix or plan.bound() < Plan(window, budget).bound():
         return plan

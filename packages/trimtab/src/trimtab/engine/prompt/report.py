@@ -319,7 +319,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         if window.accounting.total_usage.input
         else compute_cost_usd(window.accounting.total_usage, window.settings.entry),
         summaries=window.accounting.summary_stats,
-        doubt=_usage_doubt_text(window),
+        doubt=describe_usage_doubt(window),
         cache_miss=_cache_miss_text(window),
         cache_misses=dict(window.accounting.cache_misses.misses_by_reason),
         tool_count=len(tools),
@@ -344,8 +344,8 @@ def _measure_unused_tools(
     }
 
 
-def _usage_doubt_text(window: Window) -> str:
-    """Explain why the usage of the last call says nothing about its size."""
+def describe_usage_doubt(window: Window) -> str:
+    """Explain why the usage of the last call says nothing about its size; empty if it does."""
     counted, sent = (
         window.accounting.disbelieved_input,
         window.accounting.last_estimate.total_tokens,

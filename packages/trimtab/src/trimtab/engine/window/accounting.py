@@ -193,6 +193,14 @@ MIN_BELIEVED_USAGE_RATIO = 0.5
 """Usage below this share of our estimate is not believed. The estimate stays."""
 MIN_PREFIX_USAGE_RATIO = 0.98
 """Usage below this share of the count of an earlier, shorter request is not believed."""
+MAX_HIDDEN_TOKENS, MAX_HIDDEN_GROWTH_TOKENS = 16_000, 2_000
+"""Maximum tokens that a provider is assumed to add to a request, such as a system prompt of its own
+and instructions for tools; and what it adds between two calls."""
+MAX_USAGE_GROWTH_RATIO = 2.0
+"""Usage of more than this multiple of our estimate is not believed if it also grew by more than the
+new text can have."""
+_SERVER_SIDE_PARAMS = ("previous_response_id", "conversation", "prompt")
+"""Parameters of a request that name content which the provider holds."""
 MIN_REFUSED_TOKENS = 1_000
 """No window is smaller than this. A refusal of fewer tokens teaches no limit."""
 
@@ -330,6 +338,17 @@ class LearnedRequestLimits(NamedTuple):
                 return self._replace(max_side_px=most)
             case _:
                 return self
+
+
+def _has_content_at_provider(settings: Settings) -> bool:
+    """Whether a request may have content that is not in it: tools of the provider, or a stored
+    prompt."""
+    own = ("function", "input_schema", "parameters")
+    return any(map(settings.params.__contains__, _SERVER_SIDE_PARAMS)) or any(
+        not any(map(tool.__contains__, own))
+        and tool.get("type") not in (None, "function", "custom")
+        for tool in settings.tools
+    )
 
 
 @dataclass(slots=True)
@@ -655,7 +674,12 @@ class Accounting:
         if self.was_silently_truncated(usage.input, settings, counter):
             self.learned_limit = usage.input  # that much certainly fits
         counted = usage.input if outcome.counted is None else outcome.counted
-        known = counted > 0 and self._calibrate(counted)
+        too_high = self._is_impossibly_high(counted, settings)
+        if too_high and self.disbelieved_input:
+            # Twice in a row is no accident, so that what the calls before taught is wrong as well.
+            self.usage_anchor = self.carried_usage = None
+            self.reset_calibration()
+        known = counted > 0 and not too_high and self._calibrate(counted)
         self.disbelieved_input = 0 if known else usage.input
 
     def _calibrate(self, reported_tokens: int) -> bool:
@@ -680,6 +704,32 @@ class Accounting:
             )
             self.carried_usage = None
         return True
+
+    def _is_impossibly_high(self, reported_tokens: int, settings: Settings) -> bool:
+        """Whether a count is above what the request can have, such as a sum over many calls.
+
+        A token is a byte or longer, so that text has at most about four times the tokens of our
+        estimate. What a provider adds is constant. Content that only the provider has, such as the
+        results of its own tools, can have any size up to the window.
+        """
+        pending, anchor = self.last_estimate, self.usage_anchor
+        limit, _ = resolve_token_limit_and_source(settings, self.learned_limit)
+        most = MAX_LEARNED_RATIO * pending.total_tokens
+        if pending.media_tokens or _has_content_at_provider(settings):
+            return reported_tokens > max(limit, most + MAX_HIDDEN_TOKENS)
+        if reported_tokens > most + (MAX_HIDDEN_TOKENS if reported_tokens <= limit else 0):
+            return True
+        usual = MAX_USAGE_GROWTH_RATIO * pending.total_tokens
+        if anchor is None or self.version_at_last_call != self.prefix_version:
+            if self.disbelieved_input:
+                return reported_tokens > usual + MAX_HIDDEN_GROWTH_TOKENS
+            usual *= max(1.0, self.last_call_ratio)
+            return any(self.calibration_sums) and reported_tokens > usual + MAX_HIDDEN_TOKENS
+        new = max(0, pending.total_tokens - anchor.estimated_tokens)
+        growth = reported_tokens - anchor.reported_tokens - MAX_HIDDEN_GROWTH_TOKENS
+        return growth > MAX_LEARNED_RATIO * new and (
+            reported_tokens > usual + MAX_HIDDEN_GROWTH_TOKENS
+        )
 
     def _is_believable(self, reported_tokens: int) -> bool:
         """Whether a count may be that of the whole request.
