@@ -334,8 +334,8 @@ def _find_trailing_json(text: str) -> Any:
         except ValueError:
             continue
         # A range such as `[1, 30720]` is part of the text.
-        if isinstance(value, dict) or any(isinstance(each, dict) for each in value):
-            return cast("Any", value)
+        if opening == "{" or any(isinstance(each, dict) for each in value):
+            return value
     return None
 
 
