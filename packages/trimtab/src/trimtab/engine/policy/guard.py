@@ -129,7 +129,7 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     If that is not enough, the guard requests less output, unless the user has set the output. After
     the provider refused a request for its length, it does so before it hides anything.
     """
-    plan = _plan_smaller_request(window, budget, tuple(edits))
+    plan = plan_smaller_request(window, budget, tuple(edits))
     least = replace(budget, max_output=budget.least_output)
     if budget.output_first:
         shorter = _plan_with_edits(window, least, plan.to_decision().edits)
@@ -142,13 +142,13 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     except CannotFit:
         if budget.max_output <= budget.least_output:
             raise
-        plan = _plan_smaller_request(window, least, tuple(edits))
+        plan = plan_smaller_request(window, least, tuple(edits))
         _hide_media(plan)
         shrink_plan_to_fit(plan)
     return plan.to_decision().edits
 
 
-def _plan_smaller_request(window: Window, budget: Budget, edits: tuple[Edit, ...]) -> Plan:
+def plan_smaller_request(window: Window, budget: Budget, edits: tuple[Edit, ...]) -> Plan:
     """Return a plan with the edits, without those that would only cost a cache write.
 
     If all edits together do not lower the upper bound of the request, edits of content that was

@@ -30,7 +30,7 @@ from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.auto import build_auto_policy
 from trimtab.engine.policy.budget import Budget, bytes_to_tokens, compute_max_messages_in_memory
 from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
-from trimtab.engine.policy.guard import cut_oversized_newest_texts, keep_edits_only_if_smaller
+from trimtab.engine.policy.guard import cut_oversized_newest_texts, plan_smaller_request
 from trimtab.engine.policy.planning.plan import Decision, Plan, Policy, TextCap
 from trimtab.engine.policy.preset_steps import (
     apply_history_cap,
@@ -84,7 +84,7 @@ def decide_message_limit(window: Window, budget: Budget) -> tuple[Edit, ...]:
     """Return the edits that hide the messages above the limit of `layered`."""
     plan = Plan(window, budget)
     drop_messages_over_limit(plan, compute_max_messages_in_memory(budget.limit))
-    return keep_edits_only_if_smaller(window, budget, plan.to_decision().edits)
+    return plan_smaller_request(window, budget, plan.to_decision().edits).to_decision().edits
 
 
 def drop_oldest_turn_rounds(plan: Plan) -> None:
