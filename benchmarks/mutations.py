@@ -152,8 +152,8 @@ FAULTS = (
         law=2,
         what="a call without a result is not repaired",
         file="context.py",
-        old="        yield self._build_repair_events()\n        yield self._decide_edits(",
-        new="        yield self._decide_edits(",
+        old="        yield self._build_repair_events()\n        yield self._build_restoring",
+        new="        yield self._build_restoring",
     ),
     Fault(
         law=2,
@@ -435,7 +435,7 @@ FAULTS = (
         law=9,
         what="nothing is left of the newest message",
         file="engine/policy/hiding.py",
-        old="return plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5 + CUT_INDICATOR_TOKENS",
+        old="return max(share, MIN_NEWEST_TEXT_TOKENS) + CUT_INDICATOR_TOKENS",
         new="return CUT_INDICATOR_TOKENS",
     ),
     Fault(
@@ -459,8 +459,8 @@ FAULTS = (
         law=9,
         what="the list is lost by an erase of something else",
         file="engine/window/window.py",
-        old="        self.base.change_events(change)\n        self._refold()\n",
-        new="        self.base.change_events(change)\n        self._refold()\n"
+        old="        self.accounting.change_last_call(change)\n        self._refold()\n",
+        new="        self.accounting.change_last_call(change)\n        self._refold()\n"
         "        self.conversation.user_words = type(self.conversation.user_words)()\n"
         "        self.conversation.recount_front()\n",
     ),
@@ -538,10 +538,10 @@ FAULTS = (
     ),
     Fault(
         law=9,
-        what="the newest reply is cut",
+        what="the reply of the active round is cut",
         file="engine/policy/hiding.py",
-        old="if entry.seq == plan.window.conversation.last_assistant_seq and",
-        new="if entry.seq < 0 and",
+        old="        if entry.seq not in active and not entry.pinned",
+        new="        if not entry.pinned",
     ),
 )
 

@@ -225,7 +225,7 @@ def test_where_nothing_is_forgotten_nothing_is_told(caplog, ending):
     context.request()
     match ending:
         case "reply":
-            context.add(claude_reply())
+            context.add(claude_reply(usage={"input_tokens": 550, "output_tokens": 3}))
         case "bare":
             context.add({"role": "assistant", "content": "Ok."})
         case "fail":

@@ -55,7 +55,7 @@ def test_what_is_refused_although_less_output_was_asked_for_already_is_cut():
 
 
 def test_what_cannot_be_cut_is_not_tried_for_ever():
-    context = chat("layered", context_window=8_192, system=prose(28_000))
+    context = chat("layered", context_window=8_192, system=prose(27_000))
     context.add(user("hi"))
     with pytest.raises(CannotFit, match="the provider refused the request for its length"):
         shrinking(context, 9)

@@ -438,7 +438,7 @@ def _find_tool_references(block: _Wire) -> list[str]:
 
 def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
     """Check the marks in the order in which the API reads them."""
-    blocks = [
+    blocks: list[tuple[str, _Wire]] = [
         (f"{key}.{index}", block)
         for key in ("tools", "system")
         for index, block in enumerate(dicts_in_list(request.get(key)))
