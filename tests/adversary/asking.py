@@ -64,7 +64,7 @@ def _check_wire(conversation: Conversation, request: Wire, volatile: str | None)
             conversation.broke("v3", check_converse.check(at_converse(request)))
     elif conversation.dialect == "openai_chat":
         conversation.broke("v3", check_openai_chat.check(request))
-        if conversation.takes_turns:
+        if conversation.takes_turns and not conversation.settings.model.startswith("gpt-"):
             broken = check_openai_chat.check_template(request)
             tail = " (volatile text)" if volatile else ""
             conversation.broke("v3", (Broken(rule + tail, detail) for rule, detail in broken))

@@ -60,8 +60,10 @@ def _fields(message: Message) -> Iterator[Broken]:
 
 
 def check_template(request: Mapping[str, Any]) -> Iterator[Broken]:
-    """What chat templates of open models refuse as well. It can only be asked of a conversation in
-    which user and assistant take turns."""
+    """What chat templates of open models refuse as well, and OpenAI's own models accept.
+
+    It can only be asked of a conversation in which user and assistant take turns.
+    """
     messages = request.get("messages") or []
     roles = [message["role"] for message in messages]
     others = [role for role in roles if role not in ("system", "developer")]

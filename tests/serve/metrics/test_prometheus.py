@@ -309,7 +309,8 @@ async def test_a_call_that_is_not_allowed_is_counted_under_its_name(memory, coun
 
 
 async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory, counted):
-    session = await create(memory, policy="rolling")
+    limits = {"summary": {"list_tokens": 500}}
+    session = await create(memory, policy="rolling", limits=limits)
     summariser = writer(GOOD, "", *[GOOD] * 9)
     provider = claude(*[prose(300, f"answer {n}") for n in range(12)])
     told = []
