@@ -201,9 +201,12 @@ def blocks_of(request: Wire, dialect: str) -> list[Any]:
     for message in request.get("messages", request.get("input")) or ():
         plain = _plain(message)
         parts = plain.get("content")
-        if dialect == "openai_chat" and plain.get("role") == "user" and isinstance(parts, str):
+        if dialect == "openai_chat" and plain.get("role") == "user":
             # What the user says next may stand in the same message: a paragraph is what stays.
-            blocks += [("user", paragraph) for paragraph in parts.split("\n\n")]
+            for part in [parts] if isinstance(parts, str) else parts or ():
+                text = part if isinstance(part, str) else part.get("text")
+                said = text.split("\n\n") if isinstance(text, str) else [part]
+                blocks += [("user", each) for each in said]
             continue
         if dialect != "anthropic":
             blocks.append(plain)
