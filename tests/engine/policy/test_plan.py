@@ -119,6 +119,26 @@ def test_two_summaries_in_one_plan_cover_what_both_replace():
     ]
 
 
+def test_a_summary_covers_the_listed_words_that_it_may_repeat_so_that_an_erasure_finds_it():
+    context = chat("auto")
+    for number in range(6):
+        context.add(user(prose(300, f"rule {number}.")))
+        context.add({"role": "assistant", "content": prose(2_000)})
+    window = context.window
+    first, *others = list(window.conversation.groups)
+    plan = plan_of(context)
+    assert plan.drop(first, "mine")
+    for edit in plan.to_decision().edits:
+        context._append(edit)  # pyright: ignore[reportPrivateUsage] - as a request does
+    plan = plan_of(context)
+    assert plan.summarise(others[:2], "The user said: rule 0.", "mine")
+    for edit in plan.to_decision().edits:
+        context._append(edit)  # pyright: ignore[reportPrivateUsage] - as a request does
+    assert any('"The user said: rule 0."' in line for line in context.dump())
+    context.erase(f"m{first.first}")
+    assert not any("rule 0." in line for line in context.dump())
+
+
 def test_sizes_of_cuts_and_repairs_are_taken_again_for_another_model():
     context = chat("layered", limits={"max_tool_result_tokens": 500})
     context.add(user("go"))
