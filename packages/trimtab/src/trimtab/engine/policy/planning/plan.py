@@ -677,8 +677,8 @@ class Plan:
     def _build_summary_edit(self, groups: list[Group], text: str, reason: str) -> Edit:
         prior = self.summary
         # It may repeat words that leave the list, so an erasure of these must find it.
-        listed = self.window.conversation.user_words.messages
-        first = min([*listed, *(g.first for g in groups), *([prior.first] if prior else [])])
+        starts = [*self.window.conversation.user_words.messages, *(g.first for g in groups)]
+        first = min(starts + ([prior.first] if prior else []))
         last = max([group.last for group in groups] + ([prior.last] if prior else []))
         return self._with_summary_size(
             Edit(op="summarise", first=first, last=last, text=text, why=reason)
