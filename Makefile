@@ -3,14 +3,14 @@ PYTHON ?= python
 BIN = $(dir $(shell command -v $(PYTHON)))
 # What installs packages; it must read dependency groups, as pip does since 25.1.
 INSTALL ?= $(PYTHON) -m pip install
-# Two plain processes, divided by folder.
+# Three plain processes, divided by folder.
 TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
 CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine tests/models
 
 .PHONY: install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
-	thorough-benchmarks all
+	thorough-frameworks thorough-benchmarks all
 
 install:
 	$(INSTALL) --quiet 'pip>=25.1'
@@ -83,7 +83,7 @@ bench-quick:
 	$(PYTHON) -m benchmarks --quick
 
 # Everything that .ci/run has no time for; hours on two cores. Each part can be run alone.
-thorough: check types-all thorough-tests thorough-laws thorough-benchmarks
+thorough: check types-all thorough-tests thorough-laws thorough-frameworks thorough-benchmarks
 
 # The plugin sees to it that every test that docs/conformance.md names was run.
 thorough-tests:
@@ -91,6 +91,10 @@ thorough-tests:
 
 thorough-laws:
 	ls tests/laws/test_*.py | TRIMTAB_LAWS=thorough xargs -n 1 -P $$(nproc) $(PYTHON) -m pytest -q
+
+# Each framework with its newest version, in an environment of its own; says what broke.
+thorough-frameworks:
+	$(PYTHON) -m tests.integrations.newest
 
 thorough-benchmarks:
 	$(PYTHON) -m benchmarks

@@ -24,6 +24,7 @@ COMMANDS = (
     ("-m", "benchmarks.wire_switches"),
     ("-m", "benchmarks.store_crash"),
     ("-m", "benchmarks.store_scale"),
+    ("-m", "benchmarks.explain"),
     ("-m", "benchmarks.long_chat"),
     ("-m", "benchmarks.faults"),
     ("-m", "benchmarks.turn_crash"),
@@ -41,8 +42,10 @@ COMMANDS = (
     ("-m", "benchmarks.turn_footprint"),
     ("-m", "benchmarks.serve_load"),
     ("-m", "benchmarks.serve_chaos"),
+    ("-m", "benchmarks.move_sessions"),
     ("-m", "benchmarks.outages"),
     ("-m", "benchmarks.serve_backlog"),
+    ("-m", "benchmarks.noisy_tenant"),
     ("-m", "benchmarks.http_fuzz"),
     ("-m", "benchmarks.sse_streams"),
     ("-m", "benchmarks.half_open"),
@@ -51,8 +54,10 @@ COMMANDS = (
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.bedrock_bot"),
+    ("-m", "benchmarks.frameworks"),
     ("-m", "benchmarks.screenshots"),
     ("-m", "benchmarks.forgetting"),
+    ("-m", "benchmarks.personal_data"),
 )
 """In the order they run. `fit_weights` and `fit_vocabulary` only write tables."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import queue
 import resource
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
-from trimtab_serve.channels.http.api_keys import create_api_key, write_key_file
+from trimtab_serve.api_keys.api_key import ApiKey, create_api_key
+from trimtab_serve.api_keys.command_line_control import open_api_keys
 
 PATIENCE = 300.0
 STREAMS = ("/events 200", "/messages 200")
@@ -44,6 +46,12 @@ class Server:
         return self.process.poll() is None
 
 
+async def _store_keys(store: Path, *keys: ApiKey) -> None:
+    async with open_api_keys(str(store)) as stored:
+        for key in keys:
+            await stored.add(key)
+
+
 @contextmanager
 def served(folder: Path, *, descriptors: int | None = None, **session: Any) -> Generator[Server]:
     """An agent `helper` on files, for the length of the block, with no more than so many
@@ -56,10 +64,10 @@ def served(folder: Path, *, descriptors: int | None = None, **session: Any) -> G
     with spawn_simulated_provider(tokenizer="estimate", keeps=False) as model:
         text, kept = create_api_key("bench", role="admin")
         figures, own = create_api_key("figures", role="metrics")
-        write_key_file(folder / "keys.json", [kept, own])
+        asyncio.run(_store_keys(folder / "sessions", kept, own))
         block = {
             "port": 0,
-            "keys": "keys.json",
+            "keys": True,
             "requests_per_minute": 10**9,
             "max_body_bytes": 65_536,
             "shutdown_timeout": 1,

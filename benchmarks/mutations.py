@@ -504,7 +504,7 @@ FAULTS = (
         law=9,
         what="no line tells of what is left out",
         file="engine/window/user_words.py",
-        old="        [_format_omitted_line(block.left_out, show_handles=show_handles)]\n"
+        old="        [_format_omitted_line(block.left_out, recall_hint=recall_hint)]\n"
         "        if block.left_out is not None\n        else []\n",
         new="        list[str]()\n",
     ),

@@ -75,7 +75,7 @@ STEADY = {"full": (64, 9, 10), "quick": (12, 3, 6)}
 """Sessions, rounds and turns of the lane of that name."""
 WINDOW = 6_000
 """Its tokens."""
-FLAT, LEAST = 1.05, 0.7
+FLAT, LEAST = 1.05, 0.75
 ZERO = ("lost", "doubled", "out_of_order")
 PACKAGES = ("anthropic", "procrastinate", "psycopg")
 

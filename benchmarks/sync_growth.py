@@ -1,10 +1,12 @@
-"""What `Context.sync` and `request` cost as a caller's own list grows, against langchain-core's
-`trim_messages` in the same run.
+"""What `Context.sync`, `request` and `view` cost as a caller's own list grows, against
+langchain-core's `trim_messages` in the same run.
 
 warm    the same list of the same objects with two new messages, then the request
 fresh   the same with equal objects that are new, as after parsing a body
 fold    the first `sync` and `request` of a whole list
 fit     one `fit` of 300 messages, 100 of them results of 40 kB
+view    `view` after each warm request
+configure  `configure` with the same model, system prompt and 60 tools as before
 auto    `request` in a conversation whose results are 40 kB of log, JSON, code, CJK and base64 text
 
 Times are CPU times of one process. `--before REF` measures a past commit of this repository in the
@@ -65,6 +67,8 @@ LIMITS = {
     "first_fold_s_10001": 3.0,
     "fold_growth": 1.5,
     "fit_300_s": 0.5,
+    "view_growth": 2.0,
+    "configure_ms": 0.2,
     "auto_40kb_p95_ms": 10.0,
 }
 """The most that each figure is meant to be. `warm_growth` is against 1,001 messages, because the
@@ -163,6 +167,64 @@ def measure_warm(
     return syncs, requests
 
 
+def measure_view(count: int, rounds: int) -> list[float]:
+    """CPU seconds of `view` after a request with two new messages, call by call, at a length."""
+    from trimtab import Context
+
+    messages = conversation(count + 2 * rounds)
+    context = Context(MODEL, **WINDOW)
+    context.sync(messages[:count])
+    context.request()
+    context.view()
+    times: list[float] = []
+    for turn in range(1, rounds + 1):
+        context.sync(messages[: count + 2 * turn])
+        context.request()
+        gc.collect()
+        start = time.process_time()
+        context.view()
+        times.append(time.process_time() - start)
+    return times
+
+
+def tool_definitions(count: int) -> list[dict[str, Any]]:
+    """Definitions as large as those of a coding agent: 2 kB each."""
+    pick = random.Random(60)  # noqa: S311 - not for secrets
+    properties = {
+        name: {"type": "string", "description": " ".join(pick.choices(WORDS, k=40))}
+        for name in ("path", "pattern", "content", "mode")
+    }
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": f"tool_{number}",
+                "description": " ".join(pick.choices(WORDS, k=100)),
+                "parameters": {"type": "object", "properties": properties},
+            },
+        }
+        for number in range(count)
+    ]
+
+
+def measure_configure(rounds: int) -> list[float]:
+    """CPU seconds of `configure` with equal values in new objects, as after parsing a body."""
+    from trimtab import Context
+
+    system, tools = "You are careful. " * 500, tool_definitions(60)
+    context = Context(MODEL, system=system, tools=tools, **WINDOW)
+    context.sync(conversation(101))
+    context.request()
+    times: list[float] = []
+    for _ in range(rounds):
+        same = json.loads(json.dumps({"system": system, "tools": tools}))
+        gc.collect()
+        start = time.process_time()
+        context.configure(model=MODEL, system=same["system"], tools=same["tools"])
+        times.append(time.process_time() - start)
+    return times
+
+
 def measure_fold(count: int) -> float:
     """CPU seconds of the first `sync` and `request` of a list."""
     from trimtab import Context
@@ -245,6 +307,11 @@ def figures(*, quick: bool, before: bool = False) -> dict[str, Any]:
     same = statistics.median(measure_warm(10_001, rounds)[0])
     fresh = statistics.median(measure_warm(10_001, rounds, fresh=True)[0])
     out["fresh_us_per_message"] = round(1e6 * (fresh - same) / 10_001, 3)
+    views = {count: statistics.median(measure_view(count, rounds)) for count in (101, 10_001)}
+    for count, seconds in views.items():
+        out[f"view_ms_{count}"] = round(1e3 * seconds, 3)
+    out["view_growth"] = round(views[10_001] / views[101], 2)
+    out["configure_ms"] = round(1e3 * statistics.median(measure_configure(rounds)), 3)
     folds = {count: measure_fold(count) for count in (1_001, 10_001)}
     out["first_fold_s_10001"] = round(folds[10_001], 2)
     out["fold_growth"] = round(folds[10_001] / 10_001 / (folds[1_001] / 1_001), 2)

@@ -52,7 +52,10 @@ def find_public_names() -> dict[str, str]:
     found: dict[str, str] = {}
     for public in NAMES.read_text("utf-8").split():
         package, _, name = public.rpartition(".")
-        defined = getattr(importlib.import_module(package), name)
+        try:
+            defined = getattr(importlib.import_module(package), name)
+        except ImportError:  # a framework that is not installed
+            continue
         if getattr(defined, "__module__", "").startswith("trimtab") and hasattr(
             defined, "__qualname__"
         ):

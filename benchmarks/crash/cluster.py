@@ -31,6 +31,11 @@ class Cluster:
         return f"host=127.0.0.1 port={self.port} user={USER} dbname=postgres"
 
     @property
+    def log(self) -> Path:
+        """What the server has logged."""
+        return self._folder / "log"
+
+    @property
     def runs(self) -> bool:
         return (self._data / "postmaster.pid").exists()
 
@@ -40,8 +45,8 @@ class Cluster:
 
     def start(self) -> None:
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
-        log = str(self._folder / "log")
-        self._run("pg_ctl", "start", "-w", "-D", str(self._data), "-l", log, "-o", settings)
+        log = ("-l", str(self.log))
+        self._run("pg_ctl", "start", "-w", "-D", str(self._data), *log, "-o", settings)
 
     def stop(self) -> None:
         """As a crash would: nothing is finished or written out."""

@@ -36,7 +36,8 @@ async def next_requests(store: Store, name: str) -> tuple[str, str]:
     folded = Context.load(log, clock=lambda: NOW)
     if not folded.window.visible_groups:
         return "", ""
-    return json.dumps(session.preview().request), json.dumps(folded.preview().request)
+    preview = await session.preview()
+    return json.dumps(preview.request), json.dumps(folded.preview().request)
 
 
 async def lost_keys(store: Store, name: str) -> int:

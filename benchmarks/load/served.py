@@ -48,12 +48,12 @@ class Timing(LocalEventBus):
         self.took: dict[str, float] = {}
         self._begun: dict[str, float] = {}
 
-    def tell(self, session: str, happening: TurnEvent) -> None:
-        if isinstance(happening, TurnStarted):
+    def publish(self, session: str, event: TurnEvent) -> None:
+        if isinstance(event, TurnStarted):
             self._begun[session] = time.perf_counter()
-        elif isinstance(happening, TurnFinished):
+        elif isinstance(event, TurnFinished):
             self.took[session] = time.perf_counter() - self._begun.pop(session)
-        super().publish(session, happening)
+        super().publish(session, event)
 
 
 def agent_of(store: Store, url: str, window: int | None = None) -> Agent:

@@ -58,7 +58,7 @@ class Target:
     """A server that runs, with what an attacker of one tenant has."""
 
     folder: Path
-    """The folder with `agent.yaml`, `keys.json` and `sessions`."""
+    """The folder with `agent.yaml` and `sessions`."""
     server: Serving
     model: ProviderSimulator
     """Who answers."""
@@ -178,11 +178,16 @@ def until(holds: Callable[[], Any], seconds: float = LONGEST) -> Any:
     return found
 
 
-def create_key(file: Path, name: str, *options: str) -> str:
+def create_key(store: Path | str, name: str, *options: str) -> str:
     """A new key, as `trimtab keys create` prints it."""
-    done = CliRunner().invoke(app, ["keys", "create", name, *options, "--file", str(file)])
+    return run_keys_command(store, "create", name, *options).strip()
+
+
+def run_keys_command(store: Path | str, *command: str) -> str:
+    """What `trimtab keys` prints for the keys of a store."""
+    done = CliRunner().invoke(app, ["keys", *command, "--store", str(store)])
     assert done.exit_code == 0, done.output
-    return done.stdout.strip()
+    return done.stdout
 
 
 @contextmanager
@@ -190,8 +195,9 @@ def attacked(
     folder: Path, *, python: Sequence[str] = (sys.executable,), **blocks: Any
 ) -> Generator[Target]:
     """A served agent with keys for several tenants, on files unless `session` says otherwise."""
-    keys = {name: create_key(folder / "keys.json", name, *given) for name, given in CALLERS.items()}
-    serve = {"keys": "keys.json", "requests_per_minute": 1_000_000, **blocks.pop("serve", {})}
+    store = blocks.get("session", {}).get("store", folder / "sessions")
+    keys = {name: create_key(store, name, *given) for name, given in CALLERS.items()}
+    serve = {"keys": True, "requests_per_minute": 1_000_000, **blocks.pop("serve", {})}
     with serve_simulated_provider(tokenizer="estimate") as provider:
         model = {"name": "claude-sonnet-5-5", "base_url": provider.url}
         write_agent(folder, provider.url, **{"model": model, "serve": serve, **blocks})

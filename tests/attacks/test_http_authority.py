@@ -1,15 +1,14 @@
-"""Keys that no longer open anything or open less, headers that say two things, and files of keys
-that are none."""
+"""Keys that no longer open anything or open less, and headers that say two things."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.attacks.target import (
     STREAM,
@@ -18,9 +17,10 @@ from tests.attacks.target import (
     attacked,
     build_head,
     create_key,
+    run_keys_command,
     until,
 )
-from trimtab.cli.app import app
+from trimtab_serve.channels.http.sse import CALLER_CHECK_INTERVAL_S
 
 pytestmark = pytest.mark.process
 
@@ -34,10 +34,10 @@ def own_target(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys") / "agent"
     folder.mkdir()
     with attacked(folder) as made:
-        file = folder / "keys.json"
-        made.keys["reader"] = create_key(file, "reader", "--tenant", "acme", "--role", "read")
+        store = folder / "sessions"
+        made.keys["reader"] = create_key(store, "reader", "--tenant", "acme", "--role", "read")
         of_another_agent = ("--tenant", "acme", "--role", "admin", "--agent", "other")
-        made.keys["limited"] = create_key(file, "limited", *of_another_agent)
+        made.keys["limited"] = create_key(store, "limited", *of_another_agent)
         made.ask("Hello.", "room")
         yield made
 
@@ -51,29 +51,26 @@ def target(own_target: Target):
 
 def test_a_stream_ends_with_its_key(target: Target):
     """Whoever was let in once must not read on after the key was revoked, or has expired."""
-    file = target.folder / "keys.json"
-    key = create_key(file, "former", "--tenant", "acme", "--role", "read")
+    store = target.folder / "sessions"
+    key = create_key(store, "former", "--tenant", "acme", "--role", "read")
     with target.connect() as wire, wire.makefile("rb") as reader:
         wire.sendall(build_head("GET", f"{ROOM}/events?after=0", key))
         while b"turn.finished" not in reader.readline():
             pass
-        done = CliRunner().invoke(app, ["keys", "revoke", "former", "--file", str(file)])
-        assert done.exit_code == 0, done.output
+        run_keys_command(store, "revoke", "former")
+        time.sleep(CALLER_CHECK_INTERVAL_S)
         target.ask("Nobody else hears OCELOT.", "room")
         rest = reader.read()
     assert b"OCELOT" not in rest
     assert b"event: reconnect" in rest
 
-    created = CliRunner().invoke(app, ["keys", "create", "brief", "--file", str(file)])
-    kept = json.loads(file.read_text())
-    for each in kept["keys"]:
-        if each["name"] == "brief":
-            each |= {"tenant": "acme", "expires": time.time() + 1}
-    file.write_text(json.dumps(kept))
+    brief = create_key(store, "brief", "--tenant", "acme", "--role", "read")
+    with closing(sqlite3.connect(store / ".server/server.db", isolation_level=None)) as database:
+        change = "UPDATE api_keys SET expires_at = ? WHERE name = 'brief'"
+        database.execute(change, [time.time() + 1])
     with target.connect() as wire, wire.makefile("rb") as reader:
-        wire.sendall(build_head("GET", f"{ROOM}/events", created.stdout.strip()))
+        wire.sendall(build_head("GET", f"{ROOM}/events", brief))
         assert b"event: reconnect" in reader.read()
-    CliRunner().invoke(app, ["keys", "revoke", "brief", "--file", str(file)])
 
 
 def test_a_header_that_decides_is_there_once(target: Target):
@@ -170,50 +167,6 @@ def test_whoever_comes_by_a_proxy_is_slowed_by_the_address_that_the_proxy_adds(t
     assert {guess(target, f"10.2.{n}.1").status for n in range(30)} == {401}
 
 
-def test_a_file_of_keys_that_is_none_locks_nobody_out_and_stops_nothing(target: Target):
-    file = target.folder / "keys.json"
-    good = file.read_bytes()
-
-    def check(expected: int) -> None:
-        assert target.request("GET", "/v1/agents").status == expected
-        assert guess(target, "192.0.2.1").status == 401
-        file.rmdir() if file.is_dir() else file.unlink()
-
-    try:
-        file.unlink()
-        file.symlink_to(file.name)
-        check(200)
-        file.mkdir()
-        check(200)
-        os.mkfifo(file)
-        check(200)
-        file.write_bytes(b'{"version": 1, "keys": ' + b"[" * 100_000)
-        check(200)
-        # Without a file there are no keys; a broken one brings none back.
-        assert target.request("GET", "/v1/agents").status == 401
-        file.write_bytes(b"{")
-        check(401)
-    finally:
-        file.write_bytes(good)
-        file.chmod(0o600)
-
-
-@pytest.mark.parametrize("expires", [float("nan"), float("inf"), "nan", -1e300, 1e300])
-def test_an_expiry_that_is_no_time_is_refused(target: Target, expires: object):
-    """A time that is no number would never come."""
-    file = target.folder / "keys.json"
-    good = file.read_bytes()
-    kept = json.loads(good)
-    added = {**kept["keys"][1], "name": "eternal", "tenant": "guest", "expires": expires}
-    try:
-        file.write_text(json.dumps({**kept, "keys": [added]}))
-        # The last good file is in force: the tenant of the key is as it was.
-        assert target.request("GET", ROOM).status == 200
-        assert target.request("GET", ROOM, key="guest").is_problem(404)
-    finally:
-        file.write_bytes(good)
-
-
 def test_the_page_that_describes_the_api_runs_nothing_and_tells_of_nobody(target: Target):
     for path in ("/docs", "/openapi.json"):
         answer = target.request("GET", path, key=None)
@@ -254,19 +207,14 @@ def test_a_known_idempotency_key_is_one_users_one_sessions_and_one_tenants(targe
         assert answer.is_problem(422)
 
 
-def test_when_keys_were_used_is_written_to_no_file_that_a_link_names(own_target: Target):
+def test_when_a_key_was_used_is_known_after_the_server_has_ended(own_target: Target):
     """The last test of this server: it is written when the server ends."""
-    victim = own_target.folder.parent / "victim"
-    victim.write_text("precious")
-    used = own_target.folder / "keys.last-used.json"
-    used.unlink(missing_ok=True)
-    used.symlink_to(victim)
     assert own_target.request("GET", "/v1/agents").status == 200
     own_target.server.end()
-    assert victim.read_text() == "precious"
-    assert not used.is_symlink()
-    assert "acme" in json.loads(used.read_text())["last_used"]
-    assert used.stat().st_mode & 0o077 == 0
+    listed = json.loads(run_keys_command(own_target.folder / "sessions", "list", "--json"))
+    used = {key["name"]: key["last_used"] for key in listed}
+    assert used["acme"] is not None
+    assert used["prometheus"] is None
 
 
 def guess(target: Target, forwarded_for: str) -> Answer:

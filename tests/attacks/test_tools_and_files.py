@@ -120,9 +120,9 @@ def test_a_shell_in_a_sandbox_reads_neither_sessions_nor_keys(tmp_path: Path):
     shell = {"kind": "shell", "permission": "allow", "sandbox": "required"}
     lines = (
         "cat sessions/default*/events.jsonl",
-        "cat keys.json",
+        "cat sessions/.server/server.db",
         "cat /proc/*/environ",
-        "grep -rs . sessions keys.json",
+        "grep -rs . sessions",
         "echo as it should | tr a-z A-Z",
     )
     calls = [{"name": "shell", "arguments": {"command": line}} for line in lines]
@@ -131,7 +131,7 @@ def test_a_shell_in_a_sandbox_reads_neither_sessions_nor_keys(tmp_path: Path):
         told = target.ask(f"simulate: {json.dumps([{'calls': calls}, 'Done.'])}", "attack")
         # They ran, and found nothing.
         assert "AS IT SHOULD" in told
-        assert [secret for secret in ("ZEBRA", "sha256", PROVIDER_KEY) if secret in told] == []
+        assert [secret for secret in ("ZEBRA", "prometheus", PROVIDER_KEY) if secret in told] == []
 
 
 def test_a_tool_server_gives_no_tool_a_name_of_ours():

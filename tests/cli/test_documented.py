@@ -8,7 +8,7 @@ from typer.main import get_command
 from trimtab.cli.app import app
 
 DOCS = Path(__file__).parents[2] / "docs"
-ELSEWHERE = {"schema": "agent", "erasures": "forgetting"}
+ELSEWHERE = {"schema": "agent", "erasures": "forgetting", "move": "scale"}
 """Commands that are explained on another's page."""
 COMMANDS = {
     name: command

@@ -153,7 +153,12 @@ def test_what_is_shown_fits_a_terminal(kept, width):
     with console.file:
         print_session_view(asyncio.run(look()), console, [])
         one = SessionListEntry(
-            session="x" * 36, position=1_234_567, messages=612_345, updated=0, parent="y" * 36
+            session="x" * 36,
+            position=1_234_567,
+            messages=612_345,
+            updated=0,
+            active=0,
+            parent="y" * 36,
         )
         print_session_list([one], console)
         plain = console.export_text(clear=False)

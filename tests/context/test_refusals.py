@@ -69,7 +69,7 @@ OPTIONS = [
     ),
     Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools[0]: more than 200 lists and"),
     Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system[0]: more than 200 lists"),
-    Wrong({"recall": "no"}, "recall is 'no'; it must be True or False"),
+    Wrong({"recall": "no"}, "recall is 'no'; it must be True, False or a text with {handle}"),
     *(
         Wrong({"params": {"seed": 1, key: 1}}, f"params contains {key!r}, which Trimtab {use}")
         for key, use in {

@@ -13,6 +13,7 @@ from tests.conversations import (
     chat,
     claude,
     contents,
+    said,
     talk,
     texts,
     user,
@@ -29,6 +30,7 @@ from tests.replies import (
 )
 from trimtab import CannotFit, Context, DialectName, check
 from trimtab.engine.log.event import MessageAdded, Usage
+from trimtab.engine.log.message import Message, Text
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -44,6 +46,32 @@ def test_an_sdks_reply_is_added_with_its_usage(dialect):
     assert kinds(context)[-2:] == ["CallOutcome", "MessageAdded"]
     context.add(user("more"))
     assert check(context.request(), dialect_name=dialect) == []
+
+
+@pytest.mark.parametrize(
+    "item", [Message(role="assistant", parts=(Text(text="Yes."),)), said("Yes.")]
+)
+def test_a_reply_that_does_not_carry_its_usage_is_added_with_it(item):
+    context = chat()
+    context.add(user("hi"))
+    context.request()
+    handle = context.add(item, usage=USAGE)
+    assert context.recall(handle) == f"[{handle} assistant]\nYes."
+    assert context.report().last_usage == USAGE
+    assert context.report().total_usage == USAGE
+    assert not context.window.accounting.open_call_seq
+
+
+def test_a_usage_is_only_for_a_reply_and_does_not_replace_the_replys_own():
+    context = start("anthropic")
+    with pytest.raises(ValueError, match="usage belongs to a model's reply"):
+        context.add(user("hi"), usage=USAGE)
+    context.add(user("hi"))
+    context.request()
+    with pytest.raises(TypeError, match="a Usage"):
+        context.add(said("Yes."), usage=cast("Usage", {"input": 1}))
+    context.add(REPLY["anthropic"]("Yes."), usage=Usage(input=1))
+    assert context.report().last_usage == replace(USAGE, cache_write=30)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -26,9 +26,11 @@ from tests.replies import (
     claude_reply,
 )
 from trimtab import CannotFit, Context, ErasedError, PolicyName, check
+from trimtab import context as context_module
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.errors import HistoryNotInMemory
+from trimtab.options import build_settings_event
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():
@@ -132,6 +134,30 @@ def test_what_is_set_already_is_not_set_again():
     assert len(context.events) == count
     assert context.window.accounting.prefix_version == version
     assert not context.window.accounting.cache_is_cold
+
+
+def test_settings_are_built_once_a_day_for_options_that_stay(monkeypatch):
+    """Prices change from day to day. A tool that the caller changes in place is another tool."""
+    now, built = [86_400.0 * 20_000], []
+
+    def count(*given: Any, **options: Any) -> Any:
+        built.append(given)
+        return build_settings_event(*given, **options)
+
+    tool: Any = deepcopy(READ)
+    context = claude(tools=[tool], clock=lambda: now[0])
+    monkeypatch.setattr(context_module, "build_settings_event", count)
+    for _ in range(3):
+        context.configure(tools=[tool])
+        context.add(user("hi"))
+    assert len(built) <= 1
+    before = len(built)
+    now[0] += 86_400
+    context.configure(tools=[tool])
+    assert len(built) == before + 1
+    tool["description"] = "Read another file."
+    context.configure(tools=[tool])
+    assert context.window.settings.tools[0]["description"] == "Read another file."
 
 
 def test_what_the_caller_changes_afterwards_is_not_what_was_set():

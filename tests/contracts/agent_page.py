@@ -37,7 +37,7 @@ BLOCKS = (
     "session.thresholds",
     "cost",
 )
-CHANNELS = ("serve", "telegram", "discord", f"schedules.{ANY_NAME}")
+CHANNELS = ("serve", "serve.tenant_limits", "telegram", "discord", f"schedules.{ANY_NAME}")
 """How it is reached."""
 
 

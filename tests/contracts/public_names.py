@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -17,12 +18,20 @@ PACKAGES = (
     "trimtab.testing",
     "trimtab.replay",
     "trimtab.observe",
+    "trimtab.integrations.conversations",
     "trimtab_serve",
     "trimtab_serve.client",
     "trimtab_serve.metrics",
     "trimtab_serve.testing",
 )
-"""Whose `__all__` is public; `trimtab.integrations.<name>` joins them with its first module."""
+"""Whose `__all__` is public."""
+FRAMEWORK_MODULES = (
+    "trimtab.integrations.langchain",
+    "trimtab.integrations.openai_agents",
+    "trimtab.integrations.pydantic_ai",
+)
+"""Their `__all__` is public as well. Each needs a framework, so they are read, not imported."""
+SOURCE = Path(__file__).parents[2] / "packages" / "trimtab" / "src"
 FILE = Path(__file__).with_suffix(".txt")
 PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
 BEGIN = "<!-- names: written by `python -m tests.contracts.public_names` -->\n"
@@ -32,6 +41,7 @@ WITHOUT_DOCSTRING = {
     "trimtab_serve.ENVIRON": "The environment of this process, withheld secrets included.",
     "trimtab.Policy": "A function of a window and a budget that returns a `Decision`.",
     "trimtab.PolicyName": "The names of the presets, for annotations.",
+    "trimtab.RECALL_TOOLS": "Definitions of the recall tools, in Anthropic's form.",
     "trimtab.Request": "What `Context.request()` returns: keyword arguments of an SDK's `create`.",
     "trimtab.TurnEvent": "Any of the values that `on_event` hears.",
     "trimtab.__version__": "The version of this release.",
@@ -40,12 +50,36 @@ WITHOUT_DOCSTRING = {
 """Constants and aliases, which have no docstring of their own at run time."""
 
 
+def list_names(module: str) -> list[str]:
+    """The names in the `__all__` of a public package or module."""
+    if module in FRAMEWORK_MODULES:
+        return sorted(_read_docstrings(module))
+    return importlib.import_module(module).__all__
+
+
+def _read_docstrings(module: str) -> dict[str, str]:
+    """By name in its `__all__`: the docstring of a class or a function."""
+    path = SOURCE.joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (names,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+    documented = {
+        node.name: ast.get_docstring(node) or ""
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    return {name: documented[name] for name in names}
+
+
 def exported() -> list[str]:
     """Every public name as `package.Name`, sorted."""
     return sorted(
         f"{package}.{name}"
-        for package in PACKAGES
-        for name in importlib.import_module(package).__all__
+        for package in (*PACKAGES, *FRAMEWORK_MODULES)
+        for name in list_names(package)
     )
 
 
@@ -54,7 +88,10 @@ def describe(full_name: str) -> str:
     if full_name in WITHOUT_DOCSTRING:
         return WITHOUT_DOCSTRING[full_name]
     package, _, name = full_name.rpartition(".")
-    text = inspect.getdoc(getattr(importlib.import_module(package), name)) or ""
+    if package in FRAMEWORK_MODULES:
+        text = _read_docstrings(package)[name]
+    else:
+        text = inspect.getdoc(getattr(importlib.import_module(package), name)) or ""
     paragraph = " ".join(text.split("\n\n")[0].split())
     return re.split(r"(?<=[.!?]) (?=[A-Z`])", paragraph)[0].replace("|", "\\|")
 
@@ -62,8 +99,8 @@ def describe(full_name: str) -> str:
 def table() -> str:
     """A heading and a table for each package."""
     parts: list[str] = []
-    for package in PACKAGES:
-        names = sorted(importlib.import_module(package).__all__, key=str.lower)
+    for package in (*PACKAGES, *FRAMEWORK_MODULES):
+        names = sorted(list_names(package), key=str.lower)
         rows = "".join(f"| `{name}` | {describe(f'{package}.{name}')} |\n" for name in names)
         parts.append(f"### `{package}`\n\n| name | meaning |\n|---|---|\n{rows}")
     return "\n".join(parts)

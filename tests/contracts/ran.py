@@ -1,7 +1,7 @@
 """`pytest -p tests.contracts.ran`: a run fails if a test named in docs/conformance.md did not run.
 
-Only files that the run collects count, because `.ci/tests` divides the files between two runs. The
-end of the output names tests that were skipped.
+Only files that the run collects count, because `.ci/tests` divides the files between three runs.
+The end of the output names tests that were skipped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from trimtab_serve.agent.config.schema import format_editor_schema, iterate_conf
 
 YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 TEXT = PAGE.read_text(encoding="utf-8")
-ENVIRON = {"ANTHROPIC_API_KEY": "k", "TICKETS_TOKEN": "t"}
+README = DOCS.parent / "README.md"
 
 
 def test_the_schema_is_as_the_settings_make_it():
@@ -58,11 +58,22 @@ def test_every_provider_stands_in_the_table_with_its_key():
         assert server.key_variable is None or f"`{server.key_variable}`" in row
 
 
-@pytest.mark.parametrize("text", YAML.findall(TEXT))
-def test_an_example_of_the_page_is_read(text, tmp_path):
+def test_an_example_of_any_page_is_read(tmp_path):
+    """A part of a file gets a model, and each variable without a default has a value."""
     path = tmp_path / "agent.yaml"
-    path.write_text(text, encoding="utf-8")
-    assert load_agent_spec(path, ENVIRON).model.name
+    pages = [README, *sorted(DOCS.rglob("*.md"))]
+    examples = [(at, text) for at in pages for text in YAML.findall(at.read_text(encoding="utf-8"))]
+    assert len(examples) > 30
+    for at, text in examples:
+        if text.startswith("# prometheus.yml"):
+            continue
+        model = "" if re.search(r"^model:", text, re.MULTILINE) else "model: {name: gpt-5}\n"
+        path.write_text(f"{text}\n{model}", encoding="utf-8")
+        environ = {
+            "ANTHROPIC_API_KEY": "k",
+            **dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "123456:ABC-def"),
+        }
+        assert load_agent_spec(path, environ).model.name, at.name
 
 
 def test_the_errors_of_the_page_are_those_that_are_told(tmp_path, monkeypatch):

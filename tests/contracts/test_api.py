@@ -38,11 +38,14 @@ SAME_NAMES = {
     "find_message_starts": DIALECT,
     "find_request_errors": DIALECT,
     "is_reply_body": DIALECT,
+    "join_blocks": DIALECT,
+    "must_join": DIALECT,
     "parse_history": DIALECT,
     "parse_message": DIALECT,
     "parse_reply": DIALECT,
     "parse_system_messages": DIALECT,
     "render_round_blocks": DIALECT,
+    "render_sent_blocks": DIALECT,
     "render_tools": DIALECT,
     "serialize_history": DIALECT,
     "build_reply_body": WIRE_FORMAT,
@@ -67,9 +70,7 @@ DEFINED = re.compile(r"^(?:class|def|async def) (\w+)", re.MULTILINE)
 
 def is_public(module: str) -> bool:
     """Whether users may import from it."""
-    if module in public_names.PACKAGES:
-        return True
-    return module.startswith("trimtab.integrations.") and module.count(".") == 2
+    return module in (*public_names.PACKAGES, *public_names.FRAMEWORK_MODULES)
 
 
 def find_deep_imports(code: str) -> list[str]:
@@ -84,7 +85,7 @@ def find_deep_imports(code: str) -> list[str]:
             if not is_public(module):
                 found.append(module)
                 continue
-            known = importlib.import_module(module).__all__
+            known = public_names.list_names(module)
             found += [f"{module}.{each.name}" for each in node.names if each.name not in known]
     return [name for name in found if not is_public(name)]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +96,31 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
     assert {check["alertname"] for check in cases if not check["exp_alerts"]} == rules
 
 
+@pytest.mark.process
+def test_nginx_accepts_the_rule_in_front(tmp_path):
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    whole = f"pid {tmp_path}/pid; events {{}} http {{ include {DEPLOY}/nginx.conf; }}"
+    (tmp_path / "nginx.conf").write_text(whole, encoding="utf-8")
+    command = [nginx, "-t", "-q", "-p", tmp_path, "-c", tmp_path / "nginx.conf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stderr.splitlines() if "/var/log/nginx" not in line]
+    assert (done.returncode, complaints) == (0, [])
+
+
+def test_the_rule_in_front_reads_the_header_that_says_where_a_session_is():
+    from trimtab.errors import SessionMoved
+    from trimtab_serve.channels.http.problems import convert_error_to_problem
+
+    rule = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    problem = convert_error_to_problem(SessionMoved("acme/helper/one", "b"))
+    assert problem is not None
+    (header,) = problem.headers
+    assert f"$upstream_http_{header.lower().replace('-', '_')};" in rule
+    assert f"error_page {problem.kind.status} = @moved;" in rule
+
+
 def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 
@@ -111,38 +135,23 @@ def test_the_compose_file_names_commands_and_services_that_exist():
             assert needed in services, name
 
 
-def test_every_container_of_ours_has_a_health_check_that_fits_it():
+def test_every_container_of_ours_answers_the_health_check_of_the_image():
     services = compose()["services"]
     assert services["migrate"]["healthcheck"] == {"disable": True}
-    assert "healthcheck" not in services["serve"], "the image's own asks for /healthz"
-    assert "--workers-only" not in services["serve"]["command"]
-    check, command = services["worker"]["healthcheck"]["test"], services["worker"]["command"]
-    assert command[command.index("--health-file") + 1] in check[1]
+    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    [port] = re.findall(r"HEALTHCHECK(?s:.*)http://127.0.0.1:(\d+)/healthz", image)
+    commands = [json.loads(image.rpartition("\nCMD ")[2])]
+    for name in ("serve", "worker"):
+        assert "healthcheck" not in services[name]
+        commands.append(services[name]["command"])
+    for command in commands:
+        assert command[command.index("--metrics-port") + 1] == port
 
 
-def freshness_checks() -> list[tuple[str, str]]:
-    """Of workers: what their supervisor runs, and the file that it looks at."""
-    worker = compose()["services"]["worker"]
-    found = [(worker["healthcheck"]["test"][1].replace("$$", "$"), "/tmp/alive")]  # noqa: S108
-    probe = container("trimtab-worker")["livenessProbe"]["exec"]["command"]
-    return [*found, (probe[2], "/tmp/alive")]  # noqa: S108
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("age_s", "alive"), [(0, True), (20, True), (60, False), (None, False)])
-def test_a_worker_is_healthy_while_its_file_is_fresh(tmp_path, age_s, alive):
-    path = tmp_path / "alive"
-    if age_s is not None:
-        path.touch()
-        os.utime(path, (time.time() - age_s,) * 2)
-    for check, looked_at in freshness_checks():
-        assert looked_at in check
-        done = subprocess.run(
-            ["/bin/sh", "-c", check.replace(looked_at, shlex.quote(str(path)))],
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode == 0) is alive, check
+def test_the_unit_is_restarted_when_the_process_reports_no_more():
+    unit = (DEPLOY / "trimtab.service").read_text(encoding="utf-8")
+    assert re.search(r"^WatchdogSec=30$", unit, re.MULTILINE)
+    assert "AF_UNIX" in re.findall(r"^RestrictAddressFamilies=(.*)$", unit, re.MULTILINE)[0]
 
 
 def test_no_password_is_part_of_an_address():
@@ -179,6 +188,15 @@ def pods() -> dict[str, dict[str, Any]]:
     }
 
 
+def manifest(kind: str, name: str) -> dict[str, Any]:
+    (found,) = [
+        each["spec"]
+        for each in manifests()
+        if (each["kind"], each["metadata"]["name"]) == (kind, name)
+    ]
+    return found
+
+
 def container(name: str) -> dict[str, Any]:
     (found,) = pods()[name]["containers"]
     return found
@@ -187,14 +205,17 @@ def container(name: str) -> dict[str, Any]:
 def test_the_manifest_has_all_parts_of_a_fleet():
     assert [(each["kind"], each["metadata"]["name"]) for each in manifests()] == [
         ("ConfigMap", "trimtab"),
-        ("Job", "trimtab-migrate"),
+        ("Job", "trimtab-migrate-0-1-0"),
         ("Deployment", "trimtab-serve"),
         ("Deployment", "trimtab-worker"),
         ("Service", "trimtab"),
+        ("PodDisruptionBudget", "trimtab-serve"),
+        ("PodDisruptionBudget", "trimtab-worker"),
+        ("NetworkPolicy", "trimtab"),
     ]
     for name in pods():
         assert container(name)["args"][0] in EXTRAS_BY_COMMAND
-    service, labels = manifests()[-1]["spec"], manifests()[2]["spec"]
+    service, labels = manifest("Service", "trimtab"), manifest("Deployment", "trimtab-serve")
     assert service["selector"] == labels["selector"]["matchLabels"]
     assert service["selector"] == labels["template"]["metadata"]["labels"]
     ports = {port["name"] for port in container("trimtab-serve")["ports"]}
@@ -203,14 +224,58 @@ def test_the_manifest_has_all_parts_of_a_fleet():
 
 def test_kubernetes_asks_paths_that_are_answered_without_a_key():
     public = {route.path for route in API_ROUTES if route.required_role is None}
-    serve = container("trimtab-serve")
-    asked = {probe: serve[probe]["httpGet"]["path"] for probe in serve if probe.endswith("Probe")}
-    assert asked == {
-        "startupProbe": "/healthz",
-        "livenessProbe": "/healthz",
-        "readinessProbe": "/readyz",
-    }
-    assert set(asked.values()) <= public
+    alive = {"path": "/healthz", "port": "health"}
+    for name, ready in (
+        ("trimtab-serve", {"readinessProbe": {"path": "/readyz", "port": "http"}}),
+        ("trimtab-worker", {}),
+    ):
+        pod = container(name)
+        asked = {probe: pod[probe]["httpGet"] for probe in pod if probe.endswith("Probe")}
+        # A process that is busy is not killed: the port `health` is not the event loop's.
+        assert asked == {"startupProbe": alive, "livenessProbe": alive, **ready}
+        assert {each["path"] for each in asked.values()} <= public
+        ports = {port["name"]: port["containerPort"] for port in pod["ports"]}
+        assert {each["port"] for each in asked.values()} <= ports.keys()
+        assert f"--metrics-port={ports['health']}" in pod["args"]
+
+
+def test_an_upgrade_and_an_emptied_node_leave_a_process_that_answers():
+    for name in ("trimtab-serve", "trimtab-worker"):
+        deployment = manifest("Deployment", name)
+        budget = manifest("PodDisruptionBudget", name)
+        assert deployment["replicas"] > budget["minAvailable"] > 0
+        assert budget["selector"] == deployment["selector"]
+    update = manifest("Deployment", "trimtab-serve")["strategy"]["rollingUpdate"]
+    assert update == {"maxUnavailable": 0, "maxSurge": 1}
+    pod = pods()["trimtab-serve"]
+    sleep = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    from trimtab_serve.agent.config.spec import ServeSpec
+
+    wait = int(sleep[1]) + ServeSpec().shutdown_timeout
+    assert pod["terminationGracePeriodSeconds"] > wait
+
+
+def test_a_new_version_migrates_by_a_job_of_its_own():
+    (name,) = [each for each in pods() if each.startswith("trimtab-migrate-")]
+    version = name.removeprefix("trimtab-migrate-").replace("-", ".")
+    images = {each["image"] for pod in pods().values() for each in pod["containers"]}
+    assert images == {f"trimtab:{version}"}
+
+
+def test_the_network_policy_names_ports_that_exist():
+    policy = manifest("NetworkPolicy", "trimtab")
+    (labels,) = policy["podSelector"].values()
+    assert all(
+        labels.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+        for each in manifests()
+        if each["kind"] in {"Deployment", "Job"}
+    )
+    named = {port["name"] for name in ("serve", "worker") for port in container_ports(name)}
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == named
+
+
+def container_ports(component: str) -> list[dict[str, Any]]:
+    return container(f"trimtab-{component}")["ports"]
 
 
 def test_pods_run_without_rights_and_within_limits():
@@ -238,7 +303,7 @@ def test_the_agent_in_the_manifest_can_be_loaded(tmp_path):
     (tmp_path / "agent.yaml").write_text(data["agent.yaml"], encoding="utf-8")
     environ = {"DATABASE_URL": data["DATABASE_URL"], "ANTHROPIC_API_KEY": "k"}
     spec = load_agent_spec(tmp_path / "agent.yaml", environ)
-    assert (spec.session.store, spec.serve.keys) == (data["DATABASE_URL"], "keys.json")
+    assert (spec.session.store, spec.serve.keys) == (data["DATABASE_URL"], True)
 
 
 def test_containers_have_longer_to_stop_than_turns_have_to_end():

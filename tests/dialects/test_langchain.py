@@ -199,3 +199,105 @@ def test_a_block_that_is_none_is_refused_in_words():
     )
     with pytest.raises(TypeError, match=r"content\[1\] is list; it must be a text or a block"):
         Context(model="gpt-4o").add(said)
+
+
+STREAMED_BY_CLAUDE = [
+    {"type": "text", "text": "I look.", "index": 0},
+    {
+        "type": "tool_use",
+        "id": "c1",
+        "name": "read",
+        "input": {},
+        "index": 1,
+        "partial_json": '{"path": "a.py"}',
+    },
+]
+OF_RESPONSES = [
+    {"type": "text", "text": "I look.", "annotations": [], "id": "msg_1"},
+    {"type": "function_call", "call_id": "c1", "id": "fc_1", "name": "read", "arguments": "{}"},
+]
+IN_LANGCHAIN_S_FORMAT = [{"type": "text", "text": "I look."}, CALL]
+
+
+@pytest.mark.parametrize("content", [STREAMED_BY_CLAUDE, OF_RESPONSES, IN_LANGCHAIN_S_FORMAT])
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5", "gpt-5.2"])
+def test_a_call_is_read_once_with_its_arguments(model, content):
+    context = Context(model=model, tools=TOOLS)
+    context.sync(
+        [
+            core.HumanMessage("Look at it."),
+            core.AIMessage(content, tool_calls=[CALL]),
+            core.ToolMessage("print(1)", tool_call_id="c1"),
+        ]
+    )
+    request = context.request()
+    assert check(request) == []
+    assert str(request).count("a.py") == 1
+    assert "partial_json" not in str(request)
+    said = context.view()[1].message
+    assert [type(part).__name__ for part in said.parts] == ["Text", "ToolCall"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "media", "mime_type": "image/png", "data": text(png(64, 64))},
+        {"type": "image_url", "image_url": f"data:image/png;base64,{text(png(64, 64))}"},
+        {"type": "video", "mime_type": "video/mp4", "base64": "AAAA" * 40_000},
+    ],
+)
+def test_media_of_other_integrations_are_not_counted_as_text(block):
+    context = Context(model="gemini-2.5-pro", dialect="openai_chat")
+    context.sync([core.HumanMessage([{"type": "text", "text": "What is it?"}, block])])
+    context.request()
+    assert context.report().has_media
+    assert context.report().used < 10_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "It prints 1.",
+        [{"type": "text", "text": "It prints 1.", "index": 0}],
+        [
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
+            {"type": "text", "text": "It prints 1.", "annotations": [], "id": "msg_1"},
+        ],
+        [
+            {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+            {"type": "text", "text": "It prints 1."},
+        ],
+    ],
+)
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5", "gpt-5.2"])
+def test_a_reply_that_was_added_is_known_in_the_list_that_follows(model, content):
+    dialect = "openai_responses" if model == "gpt-5.2" else None
+    context = Context(model=model, dialect=dialect)
+    usage = {"input_tokens": 40, "output_tokens": 7, "total_tokens": 47}
+    asked = core.HumanMessage("What does it print?", id="h1")
+    reply = core.AIMessage(content, id="a1", usage_metadata=usage)
+    context.sync([asked], ids=["h1"])
+    context.request()
+    context.add(reply)
+    context.sync([asked, reply, core.HumanMessage("And then?", id="h2")], ids=["h1", "a1", "h2"])
+    assert not context.window.base.rewinds
+    heard = context.report().last_usage
+    assert heard is not None
+    assert heard.input == 40
+
+
+def test_writes_to_claude_s_cache_are_heard_by_their_lifetime():
+    context = Context(model="claude-sonnet-4-5")
+    context.add(core.HumanMessage("Hello"))
+    context.request()
+    details = {
+        "cache_read": 10,
+        "cache_creation": 0,
+        "ephemeral_5m_input_tokens": 20,
+        "ephemeral_1h_input_tokens": 5,
+    }
+    usage = {"input_tokens": 40, "output_tokens": 7, "total_tokens": 47}
+    context.add(core.AIMessage("Hi", usage_metadata={**usage, "input_token_details": details}))
+    heard = context.report().last_usage
+    assert heard is not None
+    assert (heard.cache_read, heard.cache_write, heard.cache_write_long) == (10, 25, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trimtab.engine.log.event import (
+    CallerMark,
     CallOutcome,
     Edit,
     Event,
@@ -116,6 +117,7 @@ BODIES: tuple[EventBody, ...] = (
         bound=115,
         blocks=7,
         marks=(-1, 3, 6),
+        caller_marks=(CallerMark(6, 1, {"cache_control": {"type": "ephemeral"}}),),
         stream=True,
         volatile="It is noon.",
         note={"meter": 12.5},

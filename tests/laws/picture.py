@@ -135,7 +135,7 @@ def recount(window: Window) -> dict[str, int]:
     bytes_, tokens, messages, turn_bytes, turn_tokens = 0, 0, 0, 0, 0
     texts = [
         window.conversation.dropped_notice(),
-        *window.conversation.user_words.render_blocks(show_handles=window.settings.recall),
+        *window.conversation.user_words.render_blocks(recall_hint=window.settings.recall_hint),
     ]
     if window.summary is not None and window.summary.text:
         handle = f" · recall {window.summary.handle}" if window.settings.recall else ""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, Literal
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import StoreUnavailable
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry, Store
+from trimtab.stores.base import (
+    NEWER_THAN_ALL,
+    WHOLE_LOG,
+    PositionSpan,
+    SessionListEntry,
+    Store,
+)
 
 
 class Wrapped:
@@ -56,6 +62,14 @@ class Wrapped:
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         return await self.inner.sessions(after=after, limit=limit)
+
+    async def recent_sessions(
+        self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
+    ) -> list[SessionListEntry]:
+        return await self.inner.recent_sessions(folder, before=before, limit=limit)
+
+    async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        return await self.inner.sessions_about(scope, subjects)
 
     async def release(self, session: str) -> None:
         await self.inner.release(session)

@@ -107,7 +107,7 @@ class Worker:
             said = prose(size, f"value_{number}_{index} = {number}")
             await self.use(said, path=f"src/part_{number % 7}.py")
         await self.answer(text(f"answer {number}"))
-        wanted = self.session.pending_summary()
+        wanted = await self.session.pending_summary()
         if wanted is not None:
             with suppress(UnusableSummary):  # it may be no smaller than what it replaces
                 await self.session.add_summary(f"All up to {number}.", span=wanted.span)

@@ -13,7 +13,7 @@ from trimtab.engine.log.event import dump_canonical_json
 from trimtab.engine.policy.budget import compute_max_messages_in_memory
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.window.checkpoint import snapshot_to_json
-from trimtab.session import Session
+from trimtab.session import Session, loading
 from trimtab.session.loading import MIN_CHECKPOINT_EVENTS
 from trimtab.testing import MemoryStore
 
@@ -40,6 +40,7 @@ async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, in
 
 
 @pytest.mark.slow
+@pytest.mark.soak_on("memory", "postgres")
 @pytest.mark.parametrize("turns", [500, pytest.param(2_500, marks=pytest.mark.soak)])
 async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, turns):
     store = await place.open()
@@ -79,6 +80,22 @@ async def test_memory_is_bounded_while_messages_are_added_and_nothing_is_request
     reopened = await Session.open(store, "s")
     assert await reopened.request() == await session.request()
     assert session.window.visible_messages <= limit
+
+
+async def test_long_messages_leave_memory_soon_after_they_are_hidden(monkeypatch):
+    monkeypatch.setattr(loading, "MIN_CHECKPOINT_BYTES", 60_000)
+    store = Counting(MemoryStore())
+    session = await Session.create(store, "s", **options(context_window=4_000))
+    for number in range(12):
+        await session.add(user(f"{number} {'heron ' * 3_000}"))
+        await session.request()
+        assert sum(entry.sizes[0].bytes for entry in session.window.entries.values()) < 100_000
+        await session.add(said("ok"))
+    store.read = 0
+    reopened = await Session.open(store, "s")
+    assert reopened.window.base.snapshot.seq
+    assert store.read < session.window.seq
+    assert (await reopened.recall("m2.0")).startswith("0 heron")
 
 
 @pytest.mark.slow

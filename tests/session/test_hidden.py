@@ -249,7 +249,7 @@ async def test_a_fork_of_the_past_has_the_policy_of_that_time(store):
 
 async def test_what_is_said_while_a_summary_is_made_stays(store):
     worker = await asked_for_a_summary(store)
-    wanted = worker.session.pending_summary()
+    wanted = await worker.session.pending_summary()
     assert wanted is not None
     other = Worker(await Session.open(store, "s"))
     await other.say("Meanwhile, something new.")
@@ -263,7 +263,7 @@ async def test_what_is_said_while_a_summary_is_made_stays(store):
 @pytest.mark.parametrize("what", ["rewind", "erase"])
 async def test_a_summary_of_what_was_undone_or_erased_meanwhile_is_refused(store, what):
     worker = await asked_for_a_summary(store)
-    wanted = worker.session.pending_summary()
+    wanted = await worker.session.pending_summary()
     assert wanted is not None
     other = await Session.open(store, "s")
     if what == "rewind":
@@ -283,7 +283,7 @@ async def asked_for_a_summary(store) -> Worker:
         await worker.say(prose(200, f"question {number}"))
         await worker.ask()
         await worker.answer(text(prose(200, f"answer {number}")))
-        if worker.session.pending_summary() is not None:
+        if await worker.session.pending_summary() is not None:
             return worker
     raise AssertionError("no summary was ever asked for")
 

@@ -276,7 +276,7 @@ async def test_a_preview_is_what_the_next_request_is_and_writes_nothing(store):
     await worker.session.checkpoint()
     await worker.say("And now?")
     before = await store.position("s")
-    shown = worker.session.preview()
+    shown = await worker.session.preview()
     assert await store.position("s") == before
     assert dump_canonical_json(await worker.ask()) == dump_canonical_json(shown.request)
 

@@ -248,7 +248,7 @@ async def test_a_summary_that_comes_too_late_is_refused(memory):
     cast("Any", summariser.provider).send = slow
     turn = asyncio.create_task(act(session, model(), [Hand(gives=LOG)], summariser=summariser))
     await going.wait()
-    (wanted,) = session.pending_result_summaries()
+    (wanted,) = await session.pending_result_summaries()
     await session.erase(wanted.handle)
     done.set()
     await turn

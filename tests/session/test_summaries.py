@@ -267,7 +267,7 @@ async def test_what_is_said_while_a_summary_is_made_stays(memory):
 async def test_a_summary_of_what_was_undone_meanwhile_is_rejected(memory):
     session = await rolling(memory)
     await talk(session, 10)
-    wanted = session.pending_summary()
+    wanted = await session.pending_summary()
     assert wanted is not None
     made = await make_summary(writer(GOOD), wanted.messages)
     assert made.outcome == "patched"

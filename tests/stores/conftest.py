@@ -15,6 +15,13 @@ def template():
     yield from places.template()
 
 
+@pytest.fixture(scope="session")
+def shared(template):
+    """A database that each test finds empty."""
+    with places.database(template) as made:
+        yield made
+
+
 @pytest.fixture
 def migrated(template):
     """A database of one's own with all tables, empty."""
@@ -24,8 +31,8 @@ def migrated(template):
 
 @pytest.fixture(params=places.NAMES)
 def place(request, tmp_path):
-    copied = request.getfixturevalue("template") if request.param == "postgres" else ""
-    with places.made(request.param, tmp_path / "sessions", copied) as found:
+    shared = request.getfixturevalue("shared") if request.param == "postgres" else ""
+    with places.made(request.param, tmp_path / "sessions", shared) as found:
         yield found
 
 

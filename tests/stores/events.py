@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from trimtab.engine.log.event import (
@@ -18,7 +19,16 @@ from trimtab.engine.log.event import (
     Usage,
     dump_event_line,
 )
-from trimtab.engine.log.message import Message, Role, Text, ToolCall, ToolResult, make_text_message
+from trimtab.engine.log.message import (
+    PRIVATE_CHAT_KEY,
+    SENDER_KEY,
+    Message,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    make_text_message,
+)
 from trimtab.errors import PositionTaken
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, Store
 
@@ -30,6 +40,15 @@ def said(
 ) -> Event:
     body = MessageAdded(message=make_text_message(role, text), sizes=SIZES, key=key)
     return Event(seq=seq, at=at or float(seq), body=body)
+
+
+def sent(seq: int, user: str, text: str = "hello", *, is_private: bool = False) -> Event:
+    """A message of a user."""
+    extra: dict[str, object] = {SENDER_KEY: user}
+    if is_private:
+        extra[PRIVATE_CHAT_KEY] = True
+    message = replace(make_text_message("user", text), extra=extra)
+    return Event(seq=seq, at=float(seq), body=MessageAdded(message=message, sizes=SIZES))
 
 
 def called(seq: int, name: str, arguments: str) -> Event:

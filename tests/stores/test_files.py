@@ -391,6 +391,22 @@ def test_what_is_read_and_searched_in_pieces_is_the_whole(root, monkeypatch):
     assert len(found) == 55
 
 
+def test_a_piece_of_a_log_ends_with_large_texts_although_their_lines_are_short(root, monkeypatch):
+    append(root, [said(seq, f"{seq}" * 100_000) for seq in range(5, 10)])
+    pieces: list[int] = []
+    read = log_reader.read_event_chunk
+
+    def note_size(*arguments):
+        found, rest = read(*arguments)
+        pieces.append(len(found))
+        return found, rest
+
+    monkeypatch.setattr("trimtab.stores.files.store.read_event_chunk", note_size)
+    monkeypatch.setattr(log_reader, "READ_CHUNK_BYTES", 150_000)
+    assert len(lines(root, (5, None))) == 5
+    assert pieces == [2, 2, 1]
+
+
 @pytest.mark.parametrize(
     ("session", "name"),
     [

@@ -1,6 +1,7 @@
 """The store in PostgreSQL: its tables, what is made from the log, and writers that meet."""
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from uuid import UUID, uuid4
@@ -45,7 +46,7 @@ from trimtab.stores.postgres import PostgresStore, migrations
 from trimtab.stores.postgres.append import build_append_statement
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.escaping import (
-    compute_event_partition,
+    compute_partition,
     compute_session_uuid,
     escape_for_text_column,
     unescape_from_text_column,
@@ -57,6 +58,7 @@ from trimtab.stores.postgres.migrations import (
     load_migrations,
 )
 from trimtab.stores.postgres.queries import QUERIES
+from trimtab.stores.postgres.store import LIST_BY_RECENCY_SQL
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -179,13 +181,65 @@ async def test_a_database_without_tables_says_to_migrate(empty):
         await PostgresStore.connect(empty)
 
 
-async def test_a_database_of_a_later_release_is_refused(migrated):
-    await rows_none(migrated, "INSERT INTO trimtab.migrations VALUES (99, '0099_later', 'x')")
-    for step in (apply_pending_migrations, PostgresStore.connect):
+LATER = Migration(
+    version=2, name="0002_colours", sql=b"ALTER TABLE trimtab.dead ADD COLUMN colour text"
+)
+BREAKING = b"-- breaks: releases without 000%d\n"
+
+
+async def apply_later_migrations(database, monkeypatch, *later):
+    """Migrate a database as a later release would."""
+    known = load_migrations()
+    monkeypatch.setattr(migrations, "load_migrations", lambda: (*known, *later))
+    done = await apply_pending_migrations(database)
+    monkeypatch.undo()
+    return done
+
+
+async def test_a_release_runs_on_the_tables_of_the_next_one(migrated, monkeypatch, caplog):
+    assert await apply_later_migrations(migrated, monkeypatch, LATER) == ["0002_colours"]
+    async with opened(migrated) as store:
+        await store.append("s", [said(1), call(2, 100)])
+        await store.checkpoint("s", Snapshot(seq=2, state={}))
+        assert await store.position("s") == 2
+    assert await apply_pending_migrations(migrated) == []
+    assert await list_pending_migrations(migrated) == []
+    assert "is at version 2 (0002_colours), made by a newer release; this release" in caplog.text
+
+
+@pytest.mark.parametrize(("needed", "known", "runs"), [(2, 1, False), (3, 2, False), (2, 2, True)])
+async def test_a_release_refuses_tables_that_break_it(migrated, monkeypatch, needed, known, runs):
+    """A column goes one release after its last use, so the previous release may still run."""
+    dropped = Migration(
+        version=3, name="0003_gone", sql=BREAKING % needed + b"DROP TABLE trimtab.dead"
+    )
+    await apply_later_migrations(migrated, monkeypatch, LATER, dropped)
+    release = (*load_migrations(), LATER)[:known]
+    monkeypatch.setattr(migrations, "load_migrations", lambda: release)
+    for step in (apply_pending_migrations, list_pending_migrations, PostgresStore.connect):
+        if runs:
+            answer = await step(migrated)
+            if isinstance(answer, PostgresStore):
+                await answer.close()
+            continue
         with pytest.raises(
-            DatabaseSchemaTooNew, match=r"version 99 \(0099_later\).*upgrade trimtab"
+            DatabaseSchemaTooNew,
+            match=rf"version 3 \(0003_gone\), which needs a release that knows version {needed}; "
+            rf"this release knows only versions up to {known}; upgrade trimtab",
         ):
             await step(migrated)
+
+
+@pytest.mark.parametrize(
+    "line", [b"-- breaks: everything\n", b"-- breaks\n", b"-- breaks: releases"]
+)
+def test_a_first_line_that_declares_nothing_readable_is_an_error(line):
+    with pytest.raises(ValueError, match="first line of migration 0002_x cannot be read"):
+        _ = Migration(version=2, name="0002_x", sql=line + b"SELECT 1").needed_version
+
+
+def test_no_migration_needs_a_version_that_is_later_than_its_own():
+    assert all(one.needed_version <= one.version for one in load_migrations())
 
 
 async def test_a_migration_that_was_another_is_refused(migrated):
@@ -201,8 +255,9 @@ async def test_a_database_from_before_the_first_release_is_refused_and_stays(mig
     await rows_none(migrated, "DELETE FROM trimtab.migrations")
     async with raw(migrated, autocommit=True) as connection:
         for version, name in enumerate(names, 1):
-            values = [version, name, "x"]
+            values = [version, name, "x", 0]
             await connection.execute(QUERIES["record_migration"], values)
+        await connection.execute("ALTER TABLE trimtab.migrations DROP COLUMN needed_version")
     for step in (apply_pending_migrations, list_pending_migrations, PostgresStore.connect):
         with pytest.raises(
             DatabaseNotMigrated,
@@ -214,20 +269,14 @@ async def test_a_database_from_before_the_first_release_is_refused_and_stays(mig
 
 async def test_a_later_migration_is_applied_to_what_is_there(migrated, monkeypatch):
     first = load_migrations()
-    later = Migration(
-        version=2, name="0002_colours", sql=b"ALTER TABLE trimtab.dead ADD COLUMN colour text"
-    )
     await rows_none(migrated, "INSERT INTO trimtab.dead VALUES ('s', 'why', 1)")
-    monkeypatch.setattr(migrations, "load_migrations", lambda: (*first, later))
+    monkeypatch.setattr(migrations, "load_migrations", lambda: (*first, LATER))
     with pytest.raises(DatabaseNotMigrated, match="is at version 1, but this release needs 2"):
         await PostgresStore.connect(migrated)
     assert await list_pending_migrations(migrated) == ["0002_colours"]
     assert await apply_pending_migrations(migrated) == ["0002_colours"]
     assert await apply_pending_migrations(migrated) == []
     assert await rows(migrated, "SELECT session, colour FROM trimtab.dead") == [("s", None)]
-    monkeypatch.undo()
-    with pytest.raises(DatabaseSchemaTooNew, match=r"version 2 \(0002_colours\).*upgrade trimtab"):
-        await PostgresStore.connect(migrated)
 
 
 async def rows_none(database, query):
@@ -525,7 +574,27 @@ async def test_the_partition_is_the_one_that_postgresql_reckons(migrated):
         for number in range(100):
             name = f"session {number}"
             found = await (await connection.execute(query, [compute_session_uuid(name)])).fetchall()
-            assert found == [(compute_event_partition(name),)]
+            assert found == [(compute_partition(name),)]
+
+
+async def test_every_statement_of_a_session_scans_one_partition_of_a_table(migrated):
+    """Planned for any session, as the store's connections plan them."""
+    async with raw(migrated) as connection:
+        await connection.execute("SET plan_cache_mode = force_generic_plan")
+        for name, query in QUERIES.items():
+            statement = query.decode()
+            if "session = $1" not in statement or ":events" in statement:
+                continue
+            if "session_usage" in statement:  # a row for a session, in a table that is not divided
+                continue
+            await connection.execute(f"PREPARE {name} AS {statement}".encode())
+            count = max(int(number) for number in re.findall(r"\$(\d+)", statement))
+            given = ", ".join([f"'{uuid4()}'", *["NULL"] * (count - 1)])
+            cursor = await connection.execute(f"EXPLAIN EXECUTE {name} ({given})".encode())
+            plan = "\n".join(line for (line,) in await cursor.fetchall())
+            partitions = set(re.findall(r"Scan [^\n]*on (\w+_\d\d) ", plan))
+            assert partitions, plan
+            assert len(partitions) == len({partition[:-3] for partition in partitions}), plan
 
 
 async def test_no_connection_is_held_by_a_reader_that_pauses(migrated):
@@ -554,3 +623,37 @@ async def test_events_without_the_row_of_their_session_are_an_error_and_no_wait(
             await asyncio.wait_for(again.add(user("And now?")), 10)
     finally:
         await store.close()
+
+
+async def test_turns_within_ten_seconds_leave_the_place_of_a_session_by_recency(store):
+    clock = iter((100.0, 105.0, 110.0, 110.1, 90.0))
+
+    def claim(seq):
+        return Event(seq=seq, at=next(clock), body=claimed(seq, seq).body)
+
+    await store.append("acme/a/x", [said(1, at=50.0)])
+    places_by_recency = []
+    for seq in range(2, 7):
+        await store.append("acme/a/x", [claim(seq)])
+        (entry,) = await store.recent_sessions("acme/a/")
+        places_by_recency.append(entry.active)
+    # A clock that was set back is believed.
+    assert places_by_recency == [100.0, 100.0, 100.0, 110.1, 90.0]
+
+
+async def test_sessions_of_a_user_and_by_recency_are_found_by_an_index(store, migrated):
+    async with await AsyncConnection.connect(migrated, autocommit=True) as connection:
+        await connection.execute("SET enable_seqscan = off")
+        cursor = AsyncRawCursor(connection)
+        for query, parameters, index in (
+            (QUERIES["sessions_about"], [[1]], "events_00_subject_session_idx"),
+            (LIST_BY_RECENCY_SQL, ["acme/a/", 9, 1e9, ""], "Backward using sessions_active"),
+        ):
+            await cursor.execute(b"EXPLAIN " + query, parameters)
+            plan = "\n".join(line for (line,) in await cursor.fetchall())
+            assert index in plan
+
+
+async def test_no_plan_is_compiled(store):
+    # It takes longer than to run any of our statements.
+    assert await store._fetch(b"SELECT current_setting('jit')", []) == [("off",)]

@@ -12,8 +12,8 @@ from trimtab.cli.app import app
 
 
 @pytest.fixture
-def place(template, tmp_path):
-    with places.made("postgres", tmp_path, template) as found:
+def place(shared, tmp_path):
+    with places.made("postgres", tmp_path, shared) as found:
         yield found
 
 

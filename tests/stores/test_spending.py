@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests import warm
@@ -22,6 +25,7 @@ from trimtab.errors import CostCeilingReached, StoreUnavailable
 from trimtab.stores.factory import find_spending_ledger
 from trimtab.stores.files import FileStore
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
+from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.spending import CallReservation, CostCeilings
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +68,161 @@ async def test_of_20_calls_at_once_only_those_that_fit_are_reserved(ledger, name
     done = await reserve_many(ledger, CostCeilings(**{name: 7 * PRICE + PRICE // 2}), 20)
     assert sum(isinstance(each, int) for each in done) == 7
     assert {each.ceiling for each in done if isinstance(each, CostCeilingReached)} == {name}
+
+
+async def count_spending(ledger, call) -> dict[str, int]:
+    """Return what counts for each ceiling of a call, which a ceiling of nothing tells."""
+    counted = {}
+    for name in ("session", "tenant_per_day", "day"):
+        with pytest.raises(CostCeilingReached) as error:
+            await ledger.reserve(replace(call, micros=1), CostCeilings(**{name: 0}))
+        counted[name] = round(error.value.counted_usd * 1e6)
+    return counted
+
+
+async def test_no_order_of_concurrent_calls_exceeds_a_ceiling_or_loses_an_amount(place):
+    """Two stores stand for two processes. The ceilings are reached by some calls and not by all."""
+    chance = random.Random()  # noqa: S311
+    ceilings = CostCeilings(session=6_000, tenant_per_day=13_000, day=25_000)
+    stores = [await place.open(), await place.open()]
+    ledgers = [find_spending_ledger(store) for store in stores]
+    if place.name == "memory":
+        ledgers[1] = ledgers[0]
+    sessions = [(f"t{n % 2}", f"t{n % 2}/helper/{n}") for n in range(6)]
+    for _, name in sessions:
+        await (await Session.create(stores[0], name, model="claude-sonnet-4-5")).close()
+    kept: list[tuple[CallReservation, int]] = []
+    refusals: set[str] = set()
+
+    async def make_calls(worker: int) -> None:
+        for _ in range(6):
+            tenant, session = chance.choice(sessions)
+            call = replace(CALL, tenant=tenant, session=session, micros=chance.randrange(1, 2_500))
+            ledger = ledgers[worker % 2]
+            try:
+                number = await ledger.reserve(call, ceilings)
+            except CostCeilingReached as reached:
+                refusals.add(reached.ceiling)
+                continue
+            cost = chance.choice((call.micros, call.micros, chance.randrange(call.micros)))
+            # Some are never settled: their process was killed.
+            if chance.random() < 0.8:
+                await ledger.settle(number, cost)
+                kept.append((call, cost))
+            else:
+                kept.append((call, call.micros))
+
+    await asyncio.gather(*(make_calls(worker) for worker in range(12)))
+    for tenant, session in sessions:
+        call = replace(CALL, tenant=tenant, session=session)
+        spent = {
+            "session": sum(cost for made, cost in kept if made.session == session),
+            "tenant_per_day": sum(cost for made, cost in kept if made.tenant == tenant),
+            "day": sum(cost for _, cost in kept),
+        }
+        assert await count_spending(ledgers[0], call) == spent
+        assert spent["session"] <= 6_000
+        assert spent["tenant_per_day"] <= 13_000
+        assert spent["day"] <= 25_000
+    assert len(refusals) > 1
+    for store in stores:
+        await store.close()
+
+
+async def test_a_refused_call_counts_for_none_of_its_ceilings(ledger):
+    ceilings = CostCeilings(session=5 * PRICE, tenant_per_day=5 * PRICE, day=PRICE)
+    await ledger.reserve(CALL, ceilings)
+    before = await count_spending(ledger, CALL)
+    assert await refused(ledger, CALL, ceilings) == "day"
+    assert await count_spending(ledger, CALL) == before == dict.fromkeys(before, PRICE)
+
+
+async def test_settling_lowers_no_total_that_did_not_count_the_call(ledger):
+    """The tenant's ceiling was set while the call was being made."""
+    number = await ledger.reserve(CALL, CostCeilings(day=9 * PRICE))
+    both = CostCeilings(tenant_per_day=PRICE, day=9 * PRICE)
+    await ledger.reserve(CALL, both)
+    await ledger.settle(number, 0)
+    assert await refused(ledger, replace(CALL, micros=1), both) == "tenant_per_day"
+
+
+async def test_a_call_whose_clock_is_weeks_ahead_does_not_reset_the_day(place):
+    ceilings = CostCeilings(tenant_per_day=PRICE, day=PRICE)
+    store, other = await place.open(), await place.open()
+    ledger = find_spending_ledger(store)
+    today = replace(CALL, now=time.time())
+    await ledger.reserve(today, ceilings)
+    ahead = ledger if place.name == "memory" else find_spending_ledger(other)
+    await ahead.reserve(replace(CALL, now=time.time() + 40 * DAY), ceilings)
+    assert await refused(ledger, today, ceilings) == "tenant_per_day"
+    await store.close()
+    await other.close()
+
+
+async def test_totals_are_forgotten_after_31_days(place):
+    if place.name == "memory":
+        pytest.skip("it is gone with its process")
+    store = await place.open()
+    ledger = find_spending_ledger(store)
+    await (await Session.create(store, CALL.session, model="claude-sonnet-4-5")).close()
+    ceilings = CostCeilings(session=PRICE, tenant_per_day=PRICE, day=PRICE)
+    old, recent = (replace(CALL, now=time.time() - days * DAY) for days in (33, 29))
+    for call in (old, recent):
+        await ledger.reserve(replace(call, session_log_micros=0), ceilings)
+    await store.close()
+    store = await place.open()
+    ledger = find_spending_ledger(store)
+    without_session = replace(ceilings, session=None)
+    assert await refused(ledger, recent, without_session) == "tenant_per_day"
+    await ledger.reserve(old, without_session)
+    await store.close()
+
+
+async def test_a_reservation_of_postgresql_is_one_statement_and_on_the_disk(migrated, monkeypatch):
+    statements: list[bytes] = []
+    execute = psycopg.AsyncConnection.execute
+
+    async def count(self, query, *given, **options):
+        statements.append(query)
+        return await execute(self, query, *given, **options)
+
+    store = await PostgresStore.connect(migrated)
+    await (await Session.create(store, CALL.session, model="claude-sonnet-4-5")).close()
+    ceilings = CostCeilings(session=9 * PRICE, tenant_per_day=9 * PRICE, day=9 * PRICE)
+    await store.spending_ledger().reserve(CALL, ceilings)
+    ledger = store.spending_ledger()
+    await ledger.reserve(CALL, ceilings)
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        [(before,)] = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchall()
+        monkeypatch.setattr(psycopg.AsyncConnection, "execute", count)
+        number = await ledger.reserve(CALL, ceilings)
+        [(is_on_disk,)] = connection.execute(
+            "SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", [before]
+        ).fetchall()
+    assert is_on_disk
+    await ledger.settle(number, 1)
+    assert len(statements) == 2
+    await store.close()
+
+
+async def test_calls_of_other_tenants_and_agents_wait_for_no_lock_of_a_call(migrated):
+    store = await PostgresStore.connect(migrated)
+    ledger = store.spending_ledger()
+    for name in (CALL.session, "other/helper/s"):
+        await (await Session.create(store, name, model="claude-sonnet-4-5")).close()
+    ceilings = CostCeilings(session=9 * PRICE, tenant_per_day=9 * PRICE, day=9 * PRICE)
+    other = replace(CALL, agent="other", tenant="other", session="other/helper/s")
+    for call in (CALL, other):
+        await ledger.reserve(call, ceilings)
+    with psycopg.connect(migrated) as slow:
+        for table in ("per_day", "per_tenant"):
+            slow.execute(f"SELECT FROM trimtab.spending_{table} WHERE agent = 'other' FOR UPDATE")
+        await ledger.reserve(CALL, ceilings)
+        waits = asyncio.create_task(ledger.reserve(other, ceilings))
+        await ledger.reserve(CALL, ceilings)
+        assert not waits.done()
+    await waits
+    await store.close()
 
 
 async def test_what_a_call_did_not_cost_is_free_again(ledger):
@@ -274,3 +433,30 @@ async def test_a_store_without_ceilings_keeps_no_file(tmp_path: Path):
     await store.delete("s")
     await store.close()
     assert not (tmp_path / "sessions" / ".spending").exists()
+
+
+async def test_a_session_that_is_reset_has_all_its_budget_again_and_the_day_does_not(ledger):
+    own = CostCeilings(session=2 * PRICE, tenant_per_day=9 * PRICE, day=9 * PRICE)
+    for _ in range(2):
+        await ledger.settle(await ledger.reserve(CALL, own), PRICE)
+    assert await refused(ledger, CALL, own) == "session"
+    await ledger.reset_session(CALL.session, 2 * PRICE)
+    # The log goes on to say what the session has cost in all.
+    later = replace(CALL, session_log_micros=2 * PRICE)
+    await ledger.settle(await ledger.reserve(later, own), PRICE)
+    assert await refused(ledger, replace(CALL, micros=PRICE + 1), own) == "session"
+    assert await refused(ledger, later, CostCeilings(tenant_per_day=3 * PRICE)) == "tenant_per_day"
+    assert await refused(ledger, later, CostCeilings(day=3 * PRICE)) == "day"
+    # A log may know more than was settled; that was spent before the reset as well.
+    await ledger.reset_session("acme/helper/t", 50 * PRICE)
+    other = replace(CALL, session="acme/helper/t", session_log_micros=50 * PRICE)
+    await ledger.reserve(other, own)
+
+
+async def test_a_call_that_runs_during_a_reset_counts_for_the_new_budget(ledger):
+    own = CostCeilings(session=2 * PRICE)
+    running = await ledger.reserve(CALL, own)
+    await ledger.reset_session(CALL.session, 0)
+    await ledger.settle(running, PRICE)
+    await ledger.settle(await ledger.reserve(CALL, own), PRICE)
+    assert await refused(ledger, CALL, own) == "session"

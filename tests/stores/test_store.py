@@ -15,11 +15,13 @@ from tests.stores.events import (
     repaired,
     returned,
     said,
+    sent,
 )
-from trimtab.engine.log.event import MessageAdded, TurnProgressRecord, dump_event_line
+from trimtab.engine.log.event import Event, MessageAdded, TurnProgressRecord, dump_event_line
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
-from trimtab.stores.base import SessionListEntry
+from trimtab.stores.base import NEWER_THAN_ALL, SessionListEntry
+from trimtab.stores.subjects import session_subject
 
 pytestmark = pytest.mark.anyio
 
@@ -335,8 +337,10 @@ async def test_sessions_are_listed_in_the_order_of_their_ids(store):
         await store.append(name, [said(1), claimed(2, 1), said(3), repaired(4, "x")])
         await store.append(name, [said(5, at=100.0 + index)])
     listed = await store.sessions()
-    assert listed == [
-        SessionListEntry(session=name, position=5, messages=3, updated=100.0 + IDS.index(name))
+    assert [replace(one, active=0.0) for one in listed] == [
+        SessionListEntry(
+            session=name, position=5, messages=3, updated=100.0 + IDS.index(name), active=0.0
+        )
         for name in sorted(IDS)
     ]
     assert await store.sessions(after=sorted(IDS)[2], limit=3) == listed[3:6]
@@ -447,3 +451,88 @@ async def test_a_writer_that_is_cancelled_has_written_all_or_nothing(store):
     lines = await held(store, "s")
     assert len(lines) == last
     assert sum(f'"t{name}"' in line for name in range(1, 10, 2) for line in lines) == 5
+
+
+async def test_a_session_is_found_by_each_sender_however_the_message_was_appended(store):
+    large, many = LARGE, 12
+    await store.append("acme/a/first", [sent(1, "anna"), said(2)])
+    for name in ("one", "few", "many", "large", "claim"):
+        await store.append(f"acme/a/{name}", [said(1)])
+    await store.append("acme/a/one", [sent(2, "anna")])
+    await store.append("acme/a/few", [said(2), sent(3, "anna")])
+    await store.append("acme/a/many", [*map(said, range(2, many)), sent(many, "anna")])
+    await store.append("acme/a/large", [sent(2, "anna", large)])
+    await store.append("acme/a/claim", [claimed(2, 1), sent(3, "anna")])
+    await store.append("acme/b/other", [sent(1, "bob"), said(2, "anna, anna")])
+    await store.append("zeta/a/first", [sent(1, "anna")])
+    found = await store.sessions_about("acme/", ["anna"])
+    names = ("claim", "few", "first", "large", "many", "one")
+    assert found == [f"acme/a/{name}" for name in names]
+    assert await store.sessions_about("acme/", ["bob"]) == ["acme/b/other"]
+    assert await store.sessions_about("zeta/", ["anna"]) == ["zeta/a/first"]
+    assert await store.sessions_about("acme/", ["carl"]) == []
+    assert await store.sessions_about("none/", ["anna", "bob"]) == []
+
+
+@pytest.mark.parametrize("user", ["a" * 10_000, "\x00\ud800 é🙂", 'a"b\\', "", "\u2028"])
+async def test_a_sender_may_have_any_length_and_any_characters(store, user):
+    await store.append("acme/a/x", [sent(1, user)])
+    assert await store.sessions_about("acme/", [user]) == ["acme/a/x"]
+
+
+async def test_a_sender_that_a_rewrite_removes_is_no_longer_found(store):
+    await store.append("acme/a/x", [sent(1, "anna"), sent(2, "bob")])
+    await store.rewrite("acme/a/x", [said(3)], lambda event: said(1) if event.seq == 1 else event)
+    assert await store.sessions_about("acme/", ["anna"]) == []
+    await store.append("acme/a/x", [sent(4, "anna")])
+    assert await store.sessions_about("acme/", ["anna"]) == ["acme/a/x"]
+    await store.delete("acme/a/x")
+    assert await store.sessions_about("acme/", ["anna", "bob"]) == []
+    await store.append("acme/a/x", [sent(1, "carl")])
+    assert await store.sessions_about("acme/", ["anna", "bob"]) == []
+
+
+async def test_a_fork_is_found_by_all_that_it_was_copied_from_even_if_they_are_gone(store):
+    await store.append("acme/a/telegram:12:3", [said(1)])
+    await store.append("acme/a/middle", [said(1), forked(2, "acme/a/telegram:12:3")])
+    copied = [said(1), forked(2, "acme/a/telegram:12:3"), forked(3, "acme/a/middle")]
+    await store.append("acme/a/copy", copied)
+    await store.append("zeta/a/taken", copied)
+    await store.delete("acme/a/middle")
+    await store.delete("acme/a/telegram:12:3")
+    for name in ("telegram:12:3", "middle"):
+        subject = session_subject(f"acme/a/{name}")
+        assert await store.sessions_about("acme/", [subject]) == ["acme/a/copy"]
+    assert await store.sessions_about("acme/", ["telegram:12"]) == ["acme/a/copy"]
+    assert await store.sessions_about("acme/", ["telegram:1"]) == []
+
+
+async def test_sessions_are_listed_by_recency_page_by_page(store, place):
+    names = [f"acme/a/{letter}" for letter in "cabd"]
+    for turn, name in enumerate(names):
+        await store.append(name, [said(1, at=float(turn + 1)), claimed(2, 1)])
+        await asyncio.sleep(0.01 if place.name == "files" else 0)
+    await store.append("acme/a/c", [Event(seq=3, at=60.0, body=claimed(3, 2).body)])
+    await store.append("acme/b/x", [said(1)])
+    await store.append("acme/a/x/y", [said(1)])
+    entries = await store.recent_sessions("acme/a/")
+    expected = ["acme/a/c", "acme/a/d", "acme/a/b", "acme/a/a"]
+    if place.name != "files":
+        # A session's place is the time of its claim, which is the same for all but one.
+        assert [one.active for one in entries] == [60.0, 2.0, 2.0, 2.0]
+    assert [one.session for one in entries] == expected
+    pages, before = [], NEWER_THAN_ALL
+    while page := await store.recent_sessions("acme/a/", before=before, limit=1):
+        pages += page
+        before = (page[-1].active, page[-1].session)
+    assert pages == entries
+    assert await store.recent_sessions("acme/c/") == []
+
+
+async def test_an_erasure_does_not_make_a_session_recent(store, place):
+    for name in ("old", "new"):
+        await store.append(f"acme/a/{name}", [said(1), said(2)])
+        await asyncio.sleep(0.01 if place.name == "files" else 0)
+    before = await store.recent_sessions("acme/a/")
+    await store.rewrite("acme/a/old", [], lambda event: said(event.seq, "gone"))
+    assert await store.recent_sessions("acme/a/") == before

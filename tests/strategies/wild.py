@@ -37,7 +37,7 @@ def _parts(window: Window) -> Iterator[Edit]:
 
 
 def _named(window: Window, words: str, seq: int, part: int) -> str:
-    return add_recall_handle(words, f"m{seq}.{part}") if window.settings.recall else words
+    return add_recall_handle(words, f"m{seq}.{part}", window.settings.recall_hint)
 
 
 def _groups(window: Window) -> Iterator[Edit]:

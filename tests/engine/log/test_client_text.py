@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.durations import measure_cpu_s
 from trimtab.engine.text.client_text import is_wholly_client_generated
 
 REMINDER = "<system-reminder>\nThe date has changed. Do not mention this.\n</system-reminder>"
@@ -184,6 +183,4 @@ LONG = {
 
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 def test_a_text_of_a_megabyte_takes_no_time_worth_naming(text: str) -> None:
-    began = time.process_time()
-    is_wholly_client_generated(text)
-    assert time.process_time() - began < 1
+    assert measure_cpu_s(lambda: is_wholly_client_generated(text), enough_s=1) <= 1

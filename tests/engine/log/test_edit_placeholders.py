@@ -24,7 +24,7 @@ from trimtab.engine.log.edits import (
     parse_handle,
     replace_long_arguments,
 )
-from trimtab.engine.log.event import Edit
+from trimtab.engine.log.event import DEFAULT_RECALL_HINT, Edit
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 
 CALL = ToolCall(id="c1", name="read", arguments='{"path":"a"}')
@@ -72,11 +72,11 @@ FRAME = "Summary of the earlier conversation, for reference: the newest user mes
         ),
         (format_first_line_placeholder(""), "[Previously viewed: ]"),
         (
-            frame_summary_for_model("So far."),
+            frame_summary_for_model("So far.", "m3-m9", ""),
             f"[{FRAME}]\nSo far.",
         ),
         (
-            frame_summary_for_model("So far.", "m3-m9"),
+            frame_summary_for_model("So far.", "m3-m9", DEFAULT_RECALL_HINT),
             f"[{FRAME} · recall m3-m9]\nSo far.",
         ),
     ],
@@ -108,7 +108,7 @@ def test_a_text_is_exactly(text, expected):
     ],
 )
 def test_a_handle_stands_before_the_closing_bracket(text, handle, expected):
-    assert add_recall_handle(text, handle) == expected
+    assert add_recall_handle(text, handle, DEFAULT_RECALL_HINT) == expected
 
 
 @pytest.mark.parametrize(

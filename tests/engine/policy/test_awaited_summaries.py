@@ -74,7 +74,7 @@ def test_where_masks_do_not_reach_low_water_a_summary_is_wanted_and_nothing_is_e
     shown = texts(context.request())
     assert context.window.policy_note is None  # the meter is paid, nobody waits
     listed = context.window.conversation.user_words.measure_all_blocks(
-        context.window.counter, show_handles=False
+        context.window.counter, recall_hint=""
     ).tokens
     assert context.window.tokens - listed < 14_000
     # What the user said stays, word for word: in its place, or in the list beside the mark.

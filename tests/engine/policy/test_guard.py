@@ -20,9 +20,18 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.pictures import png
+from tests.pictures import text as picture_text
 from trimtab import CannotFit, Context, check
 from trimtab.engine.log.event import CallOutcome, Edit, Usage
-from trimtab.engine.log.message import Media, Message, Text, ToolCall, ToolResult
+from trimtab.engine.log.message import (
+    Media,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    make_text_message,
+)
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.window.accounting import CALIBRATION_PRIOR_TOKENS
@@ -612,3 +621,25 @@ def test_a_request_without_an_earlier_call_hides_only_what_it_must():
         context.add(result(f"c{number}", prose(1_600)))
     context.request()
     assert 19_000 < bound(context) <= 20_000
+
+
+def test_the_sign_of_a_cut_says_if_every_line_is_shown_only_in_part():
+    context = chat("full", recall=True, **SMALL)
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", f"{'ab cd ' * 4_000}\n{'ef gh ' * 4_000}"))
+    [sign, *_] = shown.splitlines()
+    assert sign.endswith("tokens are shown: 2 of 2 lines, long ones only in part · recall m4.0]")
+
+
+def test_the_guard_frees_a_step_also_of_pictures_that_users_sent():
+    context = chat("full", context_window=16_000, max_output_tokens=4_000)
+    data = picture_text(png(600, 600))
+    breaks = 0
+    for number in range(40):
+        picture = Media(kind="image", mime="image/png", data=data)
+        context.add(Message(role="user", parts=(Text(text=f"look {number}"), picture)))
+        before = context.window.accounting.version_at_last_call
+        context.request()
+        breaks += 0 <= before != context.window.accounting.version_at_last_call
+        context.add(make_text_message("assistant", "ok"), usage=Usage(input=last(context).tokens))
+    assert 1 <= breaks <= 8

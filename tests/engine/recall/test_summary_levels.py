@@ -4,10 +4,12 @@ import json
 
 from tests.conversations import chat, prose, talk
 from trimtab.engine.log.edits import HandleTarget
+from trimtab.engine.log.event import DEFAULT_RECALL_HINT as HINT
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import ToolCall, make_text_message
 from trimtab.engine.recall.expansion import expand_summary
-from trimtab.engine.recall.tools import MAX_ANSWER_CHARS, answer_recall_call
+from trimtab.engine.recall.lines import MAX_ANSWER_CHARS
+from trimtab.engine.recall.tools import answer_recall_call
 
 
 def asks(context, handle, **how):
@@ -49,7 +51,11 @@ def test_a_shortened_summary_opens_as_it_was_first_made():
     short = Edit(op="summarise", first=2, last=9, text="…it", prior=12)
     said = {2: make_text_message("user", "Hello.")}
     told = expand_summary(
-        HandleTarget(first_seq=2, last_seq=9), [short, first], said, max_chars=1_000
+        HandleTarget(first_seq=2, last_seq=9),
+        [short, first],
+        said,
+        max_chars=1_000,
+        recall_hint=HINT,
     )
     assert told is not None
     assert told.splitlines() == [
@@ -64,7 +70,11 @@ def test_of_very_many_messages_the_middle_is_named():
     summary = Edit(op="summarise", first=1, last=2_000, text="all")
     said = {seq: make_text_message("user", prose(200, f"line {seq}")) for seq in range(1, 2_001)}
     told = expand_summary(
-        HandleTarget(first_seq=1, last_seq=2_000), [summary], said, max_chars=MAX_ANSWER_CHARS
+        HandleTarget(first_seq=1, last_seq=2_000),
+        [summary],
+        said,
+        max_chars=MAX_ANSWER_CHARS,
+        recall_hint=HINT,
     )
     assert told is not None
     assert len(told) <= MAX_ANSWER_CHARS

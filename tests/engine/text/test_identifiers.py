@@ -92,11 +92,17 @@ def test_one_endless_word_does_not_hide_the_others():
 
 def test_a_cut_inside_a_word_takes_the_whole_word():
     text = "see parse_header and ErrShort there"
-    assert slice_without_splitting_identifiers(text, 8, 26) == "parse_header and ErrShort"
-    assert slice_without_splitting_identifiers(text, 4, 16) == "parse_header"
-    assert slice_without_splitting_identifiers(text, 0, len(text)) == text
-    assert slice_without_splitting_identifiers(text, 3, 4) == " "
-    assert slice_without_splitting_identifiers("", 0, 0) == ""
+    assert slice_without_splitting_identifiers(text, 8, 26, 20) == "parse_header and ErrShort"
+    assert slice_without_splitting_identifiers(text, 4, 16, 20) == "parse_header"
+    assert slice_without_splitting_identifiers(text, 0, len(text), 20) == text
+    assert slice_without_splitting_identifiers(text, 3, 4, 20) == " "
+    assert slice_without_splitting_identifiers("", 0, 0, 20) == ""
+
+
+def test_a_word_that_is_too_long_is_cut_at_the_offsets():
+    text = "see parse_header and ErrShort there"
+    assert slice_without_splitting_identifiers(text, 8, 26, 10) == "parse_header and ErrShort"
+    assert slice_without_splitting_identifiers(text, 8, 26, 6) == "e_header and ErrSh"
 
 
 def test_strings_are_the_values_of_arguments_as_the_tool_sees_them():

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.pictures import png, text
-from trimtab import Context
+from trimtab import CannotFit, Context
+from trimtab.engine.log.message import Media, Message, Text
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.tokens.counter import (
     BYTES_4_COUNTER,
@@ -125,7 +126,21 @@ def test_what_a_provider_adds_to_every_request_is_believed():
         body = called(context)
         context.add(reply(number, body.tokens + 12_000))
         assert context.report().doubt == ""
-    assert context.report().bound >= context.report().used + 12_000
+    estimate = context.budget().head.tokens + context.window.tokens
+    assert context.report().bound >= context.report().used == estimate + 12_000
+
+
+def test_a_report_follows_what_the_provider_counts_for_pictures():
+    context = Context(model="gpt-5.4", dialect="openai_chat", context_window=16_000)
+    for number in range(3):
+        data = text(png(600, 600))
+        picture = Media(kind="image", mime="image/png", data=data)
+        context.add(Message(role="user", parts=(Text(text=f"look {number}"), picture)))
+        counted = called(context).tokens + 1_000 * (number + 1)
+        context.add(reply(number, counted))
+        report = context.report()
+        assert counted < report.used < counted + 20
+        assert 0 <= report.margin < 20
 
 
 def test_results_of_the_providers_own_tools_are_believed():
@@ -327,3 +342,15 @@ def test_what_was_learned_of_usage_survives_a_checkpoint():
     again = Context.load(lines, snapshot=snapshot)
     assert again.report().doubt == before.doubt
     assert again.budget().limit == before.limit
+
+
+def test_an_error_says_that_its_limit_was_learned():
+    context = Context(**OLLAMA, context_window=100_000)
+    told(context, 0)
+    context.add(said(1, 300))
+    called(context)
+    context.add(reply(1, 1_024))
+    context.configure(system=SPEECH * 100)
+    context.add(said(2, 1))
+    with pytest.raises(CannotFit, match="the limit learned from the provider's answers is 1,024"):
+        context.request()

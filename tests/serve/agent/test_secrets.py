@@ -108,6 +108,28 @@ def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_
 
 @linux
 @pytest.mark.process
+def test_programs_inherit_an_empty_keyring_and_not_that_of_the_users_session():
+    seen = ran(
+        "import ctypes\n"
+        "from trimtab_serve.agent import process_secrecy_linux as module\n"
+        "keyctl = module._KEYCTL.get(module.platform.machine(), -1)\n"
+        "libc = ctypes.CDLL(None)\n"
+        "def look():\n"
+        "    content = ctypes.create_string_buffer(8)\n"
+        "    return [libc.syscall(keyctl, 0, -3, 0), libc.syscall(keyctl, 11, -3, content, 8)]\n"
+        "before = look()\n"
+        "module.leave_session_keyring()\n"
+        "print([before, look()])"
+    )
+    before, after = seen
+    if before[0] < 0:
+        pytest.skip("this kernel has no keyrings, or this machine is unknown")
+    assert after[0] not in (before[0], -1)
+    assert after[1] == 0
+
+
+@linux
+@pytest.mark.process
 def test_a_shell_finds_no_key_in_the_environment_of_the_process_that_started_it():
     seen = ran(
         "from trimtab_serve.agent.environment import withhold_secrets_from_tools\n"

@@ -20,9 +20,11 @@ from typer.testing import CliRunner
 from tests import warm
 from tests.cli.running import TRIMTAB, environ, trimtab
 from trimtab.cli.app import app
+from trimtab.errors import DatabaseSchemaTooNew
 from trimtab.testing.server import RemoteSimulator
 from trimtab_serve.agent.config.loader import load_agent_spec
 from trimtab_serve.agent.tools import sandbox as sandboxing
+from trimtab_serve.cli.doctor import checks as checking
 from trimtab_serve.cli.doctor import model_checks as asking
 from trimtab_serve.cli.doctor import tool_checks as reaching
 from trimtab_serve.cli.doctor import tool_checks as tooling
@@ -30,7 +32,7 @@ from trimtab_serve.cli.doctor import tool_checks as tooling
 pytestmark = pytest.mark.process
 
 KEY = "sk-ant-api03-not-a-real-key-0123456789"
-KEYS = "serve: {keys: keys.json}\n"
+KEYS = "serve: {keys: true}\n"
 AGENT = """\
 name: ship
 model: {{name: claude-sonnet-4-6, base_url: "{url}"}}
@@ -102,8 +104,9 @@ tools:
     checks = agent(tools)
     assert checks["sandbox"]["state"] == "warn"
     assert checks["sandbox"]["text"].startswith("none for two and three: bubblewrap is not instal")
-    made = sandboxing.Bubblewrap(program="/bin/true", version="0.8.0")
+    made = sandboxing.Bubblewrap(program="/bin/true", version="0.8.0", user_namespace=())
     monkeypatch.setattr(tooling, "find_bubblewrap", lambda _: made)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
     found = [
         (finding.state, finding.text)
         for finding in tooling.check_sandboxes(
@@ -115,6 +118,7 @@ tools:
         ("skip", "off for one; see `sandbox` in docs/tools.md"),
         ("ok", "bubblewrap 0.8.0, network off: two"),
         ("ok", "bubblewrap 0.8.0, network on: three"),
+        ("warn", "the server runs as root, so programs in the sandbox can read every file"),
     ]
 
 
@@ -290,7 +294,7 @@ def test_a_shell_that_runs_beside_the_keys_of_others_is_said(agent, tmp_path):
         ]
 
     (said,) = told("")
-    assert said.startswith("it runs in a folder that contains the key file and the sessions of")
+    assert said.startswith("it runs in a folder that contains the sessions of all tenants")
     assert told(", cwd: work") == []
 
 
@@ -356,6 +360,17 @@ def test_a_database_that_is_down_is_said_without_its_password(agent):
     assert checks["store"]["state"] == "bad"
     assert "127.0.0.1:1 cannot be reached" in checks["store"]["text"]
     assert "hush" not in json.dumps(checks)
+
+
+@pytest.mark.anyio
+async def test_a_database_of_a_newer_release_needs_that_release(monkeypatch):
+    async def open_newer(_: str) -> None:
+        raise DatabaseSchemaTooNew("ships is at version 9; upgrade trimtab")
+
+    monkeypatch.setattr(checking, "open_store", open_newer)
+    finding = await checking.check_store("postgresql://ship@db.example/ships")
+    assert finding.state == "bad"
+    assert finding.next == "install the release of trimtab that migrated it"
 
 
 def test_an_address_that_is_no_store_is_said_without_its_password(tmp_path):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import sqlite3
 import stat
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
-from trimtab_serve.channels.http.api_keys import ApiKeyFile, InvalidKeyFile
+from trimtab_serve.api_keys.api_key import ApiKey, hash_api_key
+from trimtab_serve.api_keys.command_line_control import open_api_keys
 from trimtab_serve.cli.keys import parse_expiry
 
 RUN = CliRunner()
@@ -34,24 +38,40 @@ def create(*command: str) -> str:
     return done.stdout.strip()
 
 
+def find(key: str) -> ApiKey | None:
+    """What a server that runs finds for a key."""
+
+    async def look() -> ApiKey | None:
+        async with open_api_keys("sessions") as stored:
+            return await stored.find(hash_api_key(key))
+
+    return asyncio.run(look())
+
+
+def change(key: str, *, expires: float | None = None, used: float | None = None) -> None:
+    sql = "UPDATE api_keys SET expires_at = ?, last_used_at = ? WHERE sha256 = ?"
+    with closing(sqlite3.connect("sessions/.server/server.db", isolation_level=None)) as database:
+        database.execute(sql, [expires, used, hash_api_key(key)])
+
+
 def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folder):
     done = keys("create", "web", "--tenant", "acme", "--agent", "helper", "--agent", "other")
     assert done.exit_code == 0
     key = done.stdout.strip()
     assert key.startswith("tt_")
     assert len(key) > 40
-    assert "The key web reads sessions of tenant acme and talks in them." in done.stderr
-    file = folder / "keys.json"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    text = file.read_text()
-    assert key not in text
-    (kept,) = json.loads(text)["keys"]
-    assert kept["sha256"] == hashlib.sha256(key.encode()).hexdigest()
-    caller = ApiKeyFile(file).find_caller(key)
-    assert caller is not None
-    assert (caller.name, caller.tenant, caller.agents) == ("web", "acme", ("helper", "other"))
-    assert (caller.may_use("helper"), caller.may_use("third")) == (True, False)
-    assert caller.role == "talk"
+    assert "sessions of tenant acme and talks in them, only with helper and other." in done.stderr
+    kept = [path for path in (folder / "sessions").rglob("*") if path.is_file()]
+    assert len(kept) > 1
+    assert [path for path in kept if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+    assert [path for path in kept if key.encode() in path.read_bytes()] == []
+    stored = find(key)
+    assert stored is not None
+    assert stored.sha256 == hashlib.sha256(key.encode()).digest()
+    assert (stored.name, stored.tenant, stored.agents) == ("web", "acme", ("helper", "other"))
+    assert stored.role == "talk"
+    one = keys("create", "one", "--agent", "helper", "--json")
+    assert json.loads(one.stdout)["agents"] == ["helper"]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +82,12 @@ def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folde
         ("admin", "may do everything with sessions of tenant acme."),
     ],
 )
-def test_a_key_has_a_role(role, told, folder):
+def test_a_key_has_a_role(role, told):
     done = keys("create", "web", "--tenant", "acme", "--role", role)
     assert f"The key web {told}" in done.stderr
-    caller = ApiKeyFile(folder / "keys.json").find_caller(done.stdout.strip())
-    assert caller is not None
-    assert caller.role == role
+    stored = find(done.stdout.strip())
+    assert stored is not None
+    assert stored.role == role
     assert keys("create", "other", "--role", "root").exit_code == 2
 
 
@@ -97,19 +117,16 @@ def test_a_time_that_is_none_or_over_is_refused(text, folder):
         parse_expiry(text, NOON)
     done = keys("create", "web", f"--expires={text}")
     assert done.exit_code == 2
-    assert not (folder / "keys.json").exists()
+    assert not (folder / "sessions").exists()
 
 
-def test_the_list_says_when_keys_expire_and_were_used(folder):
-    for name, more in (("web", ()), ("old", ("--expires", "1h")), ("idle", ("--expires", "2h"))):
-        create(name, *more)
-    file = folder / "keys.json"
-    data = json.loads(file.read_text())
-    data["keys"][1]["expires"] = 1_700_000_000.0
-    file.write_text(json.dumps(data))
-    opened = ApiKeyFile(file)
-    opened.last_use.record("web")
-    opened.last_use.save({"web"})
+def test_the_list_says_when_keys_expire_and_were_used():
+    made = {
+        name: create(name, *more)
+        for name, more in (("web", ()), ("old", ("--expires", "1h")), ("idle", ("--expires", "2h")))
+    }
+    change(made["old"], expires=1_700_000_000.0)
+    change(made["web"], used=datetime.now(UTC).timestamp())
     shown = keys("list").stdout.splitlines()
     web, old, idle = shown[2:]
     assert ("never" in web, "just now" in web.split("never")[1]) == (True, True)
@@ -130,7 +147,7 @@ def test_no_two_keys_are_the_same_and_no_name_is_used_twice():
     assert create("one") != create("two")
     done = keys("create", "one")
     assert done.exit_code == 2
-    assert "already has a key called one" in done.stderr
+    assert "there already is a key called one" in done.stderr
 
 
 def test_keys_are_listed_without_what_would_open_anything():
@@ -152,59 +169,36 @@ def test_keys_are_listed_without_what_would_open_anything():
         assert secret not in done.stdout + json.dumps(told)
 
 
-def test_a_key_for_metrics_has_neither_a_tenant_nor_agents(folder):
+def test_a_key_for_metrics_has_neither_a_tenant_nor_agents():
     done = keys("create", "ops", "--role", "metrics")
     assert "The key ops reads /metrics and nothing else." in done.stderr
     for more in (("--tenant", "acme"), ("--agent", "helper")):
         done = keys("create", "other", "--role", "metrics", *more)
         assert done.exit_code == 2
         assert "a key for metrics cannot use sessions" in done.stderr
-    assert [key["name"] for key in json.loads((folder / "keys.json").read_text())["keys"]] == [
-        "ops"
-    ]
+    assert [key["name"] for key in json.loads(keys("list", "--json").stdout)] == ["ops"]
 
 
-def test_a_revoked_key_opens_nothing_in_a_server_that_runs(folder):
+def test_a_revoked_key_opens_nothing():
     key, other = create("web"), create("other")
-    file = ApiKeyFile(folder / "keys.json")
-    assert file.find_caller(key) is not None
+    assert find(key) is not None
     assert keys("revoke", "web").exit_code == 0
-    assert file.find_caller(key) is None
-    assert file.find_caller(other) is not None
+    assert find(key) is None
+    assert find(other) is not None
     again = keys("revoke", "web")
     assert again.exit_code == 2
     assert "has no key called web; its keys: other" in again.stderr
 
 
+def test_keys_are_in_the_store_that_the_agent_here_names(folder):
+    (folder / "agent.yaml").write_text("model: {name: gpt-5.1}\nsession: {store: data/all}\n")
+    create("web")
+    assert json.loads(keys("list", "--json").stdout)[0]["name"] == "web"
+    assert json.loads(keys("list", "--json", "--store", "data/all").stdout)[0]["name"] == "web"
+    assert keys("list", "--json", "--store", "elsewhere").stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", ["a b", "", "a/b", "-x/", "ü"])
 def test_a_name_that_would_not_fit_into_an_address_is_refused(name, folder):
     assert keys("create", "fine", "--tenant", name).exit_code == 2
-    assert not (folder / "keys.json").exists()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no JSON",
-        "[]",
-        '{"v": 2, "keys": []}',
-        '{"version": 2, "keys": []}',
-        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '"}]}',
-        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "role": "root"}]}',
-        '{"version": 1, "keys": [{"name": "a", "sha256": "short", "role": "read"}]}',
-        '{"version": 1, "keys": [{"name": "a", "sha256": "' + "ü" * 64 + '", "role": "read"}]}',
-        '{"version": 1, "keys": [{"name": "a", "role": "read", "tenant": "a/b", "sha256": "'
-        + "0" * 64
-        + '"}]}',
-        '{"version": 1, "keys": [7]}',
-    ],
-)
-def test_a_file_that_is_none_is_refused_and_one_that_was_fine_stays_in_force(folder, text):
-    key, file = create("web"), folder / "keys.json"
-    opened = ApiKeyFile(file)
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidKeyFile):
-        ApiKeyFile(file)
-    assert opened.find_caller(key) is not None
-    file.unlink()
-    assert opened.find_caller(key) is None
+    assert not (folder / "sessions").exists()

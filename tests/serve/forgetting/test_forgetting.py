@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
+import time
 from dataclasses import replace
 
 import pytest
 
 from tests import pictures
+from tests.serve.forgetting import histories
 from tests.serve.queue import queues
 from tests.serve.queue.queues import reply
 from tests.serve.service.served_agents import agent
@@ -22,13 +26,14 @@ from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab.testing import ScriptedProvider
-from trimtab_serve.forgetting import erasure
+from trimtab_serve.forgetting import erasure, export
+from trimtab_serve.forgetting.user_shares import find_user_shares
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.schedules.schedule import Schedule, ScheduleOrigin
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 from trimtab_serve.schedules.tools import build_erased_call_schedules_hook, derive_schedule_number
 from trimtab_serve.schedules.triggers import parse_one_time_trigger
-from trimtab_serve.service.erasure_records import FileErasureRecords
+from trimtab_serve.service.erasure_records import FileErasureRecords, list_running_and_recorded
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.sender import find_sender, with_sender
 from trimtab_serve.service.service import AgentService
@@ -145,7 +150,7 @@ async def test_a_user_s_own_chat_is_deleted_with_all_that_waits_or_is_scheduled(
 
     done = await erasure.erase_user(service, "default", ANNA, by="office")
 
-    assert (done.sessions, done.messages, done.configured_schedules) == (2, 0, ["helper/daily"])
+    assert (done.sessions, done.messages, done.configured_schedules) == (2, 0, ("helper/daily",))
     assert await holders(service) == []
     assert [one.session for one in await service.store.sessions()] == [f"default/helper/{BOB}"]
     again = await erasure.erase_user(service, "default", ANNA, by="office")
@@ -279,7 +284,7 @@ async def test_an_export_is_what_would_be_erased_and_says_where_it_ends(service)
     messages = (by(BOB, "Hi"), "Hi Bob.", by(ANNA, "And I?"), "Hi Anna.")
     await talk(service.store, GROUP, *messages)
 
-    lines = await collect(erasure.export_user(service, "default", ANNA))
+    lines = await collect(export.export_user(service, "default", ANNA))
 
     assert lines[0].pop("at") > 0
     assert lines[0] == {"kind": "export", "v": 1, "tenant": "default", "user": ANNA}
@@ -300,7 +305,7 @@ async def test_an_export_is_what_would_be_erased_and_says_where_it_ends(service)
     assert look["handle"].startswith("m")
     assert (look["role"], look["user"], look["at"] > 0) == ("user", ANNA, True)
     assert look["parts"][1] == {"media": "image", "mime": "image/png", "data": PICTURE}
-    whole = await collect(erasure.export_tenant(service, "default"))
+    whole = await collect(export.export_tenant(service, "default"))
     assert "Hi Bob." in [one.get("text") for one in whole]
     assert whole[-1]["messages"] == 7
 
@@ -321,18 +326,16 @@ async def test_what_was_done_is_recorded_without_the_content_or_the_name(service
     told = [(one.kind, one.by, one.outcome, one.sessions, one.messages) for one in found]
     assert told == [
         ("tenant", "office", "done", 0, 0),
-        ("tenant", "office", "begun", 0, 0),
         ("session", "desk", "done", 1, 0),
         ("user", "office", "done", 0, 2),
-        ("user", "office", "begun", 0, 0),
         ("message", "office", "done", 0, 1),
     ]
     for name in (ANNA, BOB, WORD):
         assert await holders(service, name) == []
     of_bob = await records.newest("acme", target=await records.digest(BOB))
-    assert [one.outcome for one in of_bob] == ["done", "begun"]
+    assert [one.outcome for one in of_bob] == ["done"]
     assert [one.kind for one in await records.newest("acme", limit=1)] == ["tenant"]
-    assert len(await records.newest(None)) == 8
+    assert len(await records.newest(None)) == 5
     assert await records.digest(BOB) != await records.digest(ANNA)
 
 
@@ -344,7 +347,7 @@ async def test_a_record_that_a_crash_cut_off_spoils_no_other(service):
     path = service.store.root / ".erasures" / "records.jsonl"
     path.write_bytes(path.read_bytes()[:-10])
     await erasure.erase_tenant(service, "acme", by="two")
-    assert [one.by for one in await records.newest("acme")] == ["two", "two", "one"]
+    assert [one.by for one in await records.newest("acme")] == ["two"]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -396,3 +399,137 @@ async def test_an_erasure_that_never_comes_to_an_end_is_not_recorded_as_done(
         await erasing
     newest = (await service.erasure_records.newest("default"))[0]
     assert newest.outcome == "failed"
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(40, marks=pytest.mark.soak)])
+async def test_what_is_found_of_a_user_is_what_a_search_of_all_sessions_finds(service, count):
+    owned = shared = 0
+    for seed in range(count):
+        pick = random.Random(seed)  # noqa: S311 - a history, not a secret
+        await histories.write_history(service, pick)
+        for user in histories.USERS:
+            found = await find_user_shares(service, "acme", user, None, [])
+            searched = await find_user_shares(histories.scanned(service), "acme", user, None, [])
+            # A fork comes before what it was copied from, but the search decides by how much.
+            assert {*found} == {*searched}, (seed, user)
+            owned += sum(share.is_own for share in found)
+            shared += sum(not share.is_own for share in found)
+        for one in await service.store.sessions(limit=1_000):
+            if pick.random() < 0.7:
+                await service.store.delete(one.session)
+    assert min(owned, shared) > count
+
+
+async def start(service, tenant="default", user=ANNA):
+    return await erasure.start_erasure(service.erasure_records, tenant, user=user, by="office")
+
+
+async def state(service, job):
+    found = await erasure.find_erasure(service.erasure_records, job.tenant, job.id)
+    assert found is not None
+    return found
+
+
+async def test_a_job_that_a_process_left_is_continued_by_the_next(service, monkeypatch):
+    for name in ("one", "two", "three"):
+        await talk(service.store, f"default/helper/{name}", by(ANNA, f"I am {WORD}"), "Hello.")
+    delete, deleted = AgentService.delete_session, asyncio.Event()
+
+    async def one_and_no_more(self, session):
+        if deleted.is_set():
+            await asyncio.Event().wait()
+        await delete(self, session)
+        deleted.set()
+
+    job = await start(service)
+    with monkeypatch.context() as patch:
+        patch.setattr(AgentService, "delete_session", one_and_no_more)
+        running = asyncio.create_task(erasure.run_erasure(service))
+        await deleted.wait()
+        # The same request again is the same job, and nobody else can run it now.
+        assert (await start(service)).id == job.id
+        assert not await erasure.run_erasure(service)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    left = await state(service, job)
+    assert (left.state, left.user, left.sessions, left.to_do) == ("running", ANNA, 1, 2)
+    (listed,) = await list_running_and_recorded(service.erasure_records, "default")
+    assert (listed.outcome, listed.id) == ("running", job.id)
+    assert await erasure.run_erasure(service)
+    ended = await state(service, job)
+    assert (ended.state, ended.user, ended.sessions, ended.to_do) == ("done", "", 3, 0)
+    assert await holders(service) == []
+    assert await holders(service, ANNA) == []
+    (listed,) = await list_running_and_recorded(service.erasure_records, "default")
+    assert (listed.outcome, listed.id, listed.sessions) == ("done", job.id, 3)
+    assert not await erasure.run_erasure(service)
+
+
+async def test_what_was_erased_before_a_process_is_killed_is_counted(service, monkeypatch):
+    for name in "abc":
+        await Session.create(service.store, f"acme/helper/{name}", model="gpt-4o")
+    job = await erasure.start_erasure(service.erasure_records, "acme", by="test")
+    delete, stored_counts = AgentService.delete_session, list[int]()
+
+    async def look_then_delete(self, session):
+        stored_counts.append((await state(service, job)).sessions)
+        await delete(self, session)
+
+    monkeypatch.setattr(AgentService, "delete_session", look_then_delete)
+    assert await erasure.run_erasure(service)
+    assert stored_counts == [0, 1, 2]
+
+
+async def test_the_jobs_of_a_tenant_run_one_at_a_time_and_those_of_others_beside_them(service):
+    first, second, other = [
+        await start(service, tenant, user)
+        for tenant, user in (("acme", ANNA), ("acme", BOB), ("zeta", ANNA))
+    ]
+    records = service.erasure_records
+    leased = [await records.claim_job(None, lease_s=60) for _ in range(3)]
+    assert [job and job.id for job in leased] == [first.id, other.id, None]
+    assert await records.claim_job(second.id, lease_s=60) is None
+    await records.save_job(replace(first, finished_at=time.time(), user=""))
+    again = await records.claim_job(None, lease_s=60)
+    assert again is not None
+    assert again.id == second.id
+    assert await records.claim_job(first.id, lease_s=60) is None
+
+
+async def test_a_job_fails_when_the_store_was_unavailable_several_times(service, monkeypatch):
+    async def unavailable(*_):
+        raise StoreUnavailable("the disk is full")
+
+    monkeypatch.setattr(erasure, "find_user_shares", unavailable)
+    monkeypatch.setattr(erasure, "LEASE_S", 0.0)
+    job = await start(service)
+    for attempt in range(1, erasure.MAX_ATTEMPTS + 1):
+        assert (await state(service, job)).state == "running"
+        assert await erasure.run_erasure(service)
+        assert (await state(service, job)).attempts == attempt
+    ended = await state(service, job)
+    assert (ended.state, ended.reason) == ("failed", "the disk is full")
+    assert not await erasure.run_erasure(service)
+
+
+async def test_a_fork_that_was_copied_before_and_written_after_an_erasure_is_deleted(service):
+    await talk(service.store, GROUP, by(BOB, "hi"), "Hi.", by(ANNA, f"I am {WORD}"), "Hello.")
+    await talk(service.store, "default/helper/bob", by(BOB, "I am Bob."), "Hello.")
+    job = await start(service)
+
+    async def fork(session, since):
+        opened = await Session.open(service.store, session)
+        await (await opened.fork("default/helper/copy")).close()
+        await opened.close()
+        await erasure.delete_copy_of_erased_data(service, "default/helper/copy", since)
+
+    now = time.time()
+    for finished_at in (None, now - 30):
+        await service.erasure_records.save_job(replace(job, finished_at=finished_at))
+        with pytest.raises(erasure.CopyOfErasedData):
+            await fork(GROUP, now)
+        assert await service.store.position("default/helper/copy") == 0
+    await fork("default/helper/bob", now)
+    await service.delete_session("default/helper/copy")
+    await fork(GROUP, now + 3_600)

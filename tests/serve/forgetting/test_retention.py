@@ -218,3 +218,18 @@ async def test_deletions_are_recorded_though_the_store_goes_away_during_a_look(
     assert deleted_total() == before + 1
     (record,) = await service.erasure_records.newest("default")
     assert record.sessions == 1
+
+
+async def test_deleted_sessions_are_counted_one_by_one(service, monkeypatch):
+    for number in range(3):
+        await talk(service.store, f"default/helper/{number}", said("hi"), "Hello.")
+    delete, counts = AgentService.delete_idle_session, list[float]()
+    before = deleted_total()
+
+    async def watched(self, session):
+        counts.append(deleted_total() - before)
+        await delete(self, session)
+
+    monkeypatch.setattr(AgentService, "delete_idle_session", watched)
+    assert await runner(service, days_later=91).delete_expired() == 3
+    assert counts == [0, 1, 2]

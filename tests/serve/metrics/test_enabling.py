@@ -1,7 +1,7 @@
 """Who watches, and what it costs where nobody does."""
 
+import json
 import logging
-import socket
 import subprocess
 import sys
 from urllib.request import urlopen
@@ -16,7 +16,6 @@ from trimtab.observe import instrument
 from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
-from trimtab_serve.metrics.prometheus import start_metrics_server
 
 pytestmark = pytest.mark.anyio
 
@@ -132,17 +131,12 @@ def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_pat
         assert process.heard[-1]["metrics"] == f"http://127.0.0.1:{port}/metrics"
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             told = answer.read().decode()
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+            assert json.load(answer) == {"status": "ok"}
         assert {"trimtab_queued_messages", "process_open_fds"} <= {
             family.name for family in text_string_to_metric_families(told)
         }
         assert process.end() == 0
-
-
-def test_a_port_that_is_taken_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ValueError, match=f"cannot serve metrics at 127.0.0.1:{port}"):
-            start_metrics_server(port)
 
 
 async def test_an_agent_is_observed_by_itself_under_its_name(memory, counted):

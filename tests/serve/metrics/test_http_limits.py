@@ -1,16 +1,21 @@
 """What keys, connections and log lines are held to is counted where it happens."""
 
+import asyncio
 import logging
 import time
 
 import pytest
 
 from tests.serve.metrics.exported import samples
-from trimtab_serve.channels.http.api_keys import ApiKeyFile, create_api_key, write_key_file
+from tests.serve.service.served_agents import until
+from trimtab_serve.api_keys import last_use
+from trimtab_serve.api_keys.api_key import create_api_key
+from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, CallerAuthentication
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
 from trimtab_serve.process.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
+from trimtab_serve.testing.memory_queue import MemoryDatabase
 
 pytestmark = pytest.mark.slow
 
@@ -22,24 +27,33 @@ class Connection:
         pass
 
 
-def test_keys_are_counted_by_why_they_are_refused_and_shown_with_their_times(counted, tmp_path):
-    file, now = tmp_path / "keys.json", time.time()
+@pytest.mark.anyio
+async def test_keys_are_counted_by_why_they_are_refused_and_shown_with_their_times(
+    counted, monkeypatch
+):
+    keys, now = SqliteApiKeys(MemoryDatabase()), time.time()
     text, lasting = create_api_key("lasting", role="read", expires=now + 100)
     old_text, old = create_api_key("old", role="read", expires=now - 100)
-    write_key_file(file, [lasting, old])
-    asked = CallerAuthentication(ApiKeyFile(file), 600)
-    asked.authenticate({"authorization": f"Bearer {text}"}, "")
+    for key in (lasting, old):
+        await keys.add(key)
+    asked = CallerAuthentication(keys, 600)
+    await asked.authenticate({"authorization": f"Bearer {text}"}, "")
     headers = [{}, {"authorization": f"Bearer {old_text}"}]
     for given in [*headers, *[{"authorization": "Bearer x"}] * WRONG_KEYS_PER_MINUTE]:
         with pytest.raises(HttpProblem):
-            asked.authenticate(given, "192.0.2.1")
+            await asked.authenticate(given, "192.0.2.1")
     told = {
         reason: counted("trimtab_api_key_rejections_total", reason=reason)
         for reason in ("missing", "expired", "wrong", "paced")
     }
     assert told == {"missing": 1, "expired": 1, "wrong": WRONG_KEYS_PER_MINUTE - 1, "paced": 1}
-    shown = samples()
+    monkeypatch.setattr(last_use, "SAVE_INTERVAL_S", 0.0)
+    assert asked.last_use is not None
+    saving = asyncio.create_task(asked.last_use.save_regularly())
     by_key = frozenset({("key", "lasting")})
+    await until(lambda: ("trimtab_api_key_expiry_timestamp_seconds", by_key) in samples())
+    saving.cancel()
+    shown = samples()
     assert shown["trimtab_api_key_expiry_timestamp_seconds", by_key] == lasting.expires
     assert shown["trimtab_api_key_last_used_timestamp_seconds", by_key] >= now
 

@@ -18,7 +18,9 @@ from trimtab.providers.base import ProviderFailureDetails
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.testing import MemoryStore, ScriptedProvider, ScriptedReply
 from trimtab_serve.channels.http.app import HttpServerState, create_http_app
+from trimtab_serve.forgetting import erasure
 from trimtab_serve.forgetting.retention import RetentionRunner
+from trimtab_serve.forgetting.user_shares import find_user_shares
 from trimtab_serve.metrics import recording as server_metrics
 from trimtab_serve.metrics.labels import OTHER_LABEL
 from trimtab_serve.metrics.payer import PayerLabels, reset_payer, set_payer
@@ -194,6 +196,9 @@ class Clockwork:
     async def next_due(self, agents, *, excluding=()):
         return None
 
+    async def find(self, *, agent, limit):
+        return []
+
 
 class _Due:
     id, next_run_at = "nightly", 1.0
@@ -212,6 +217,21 @@ async def test_sessions_that_were_too_old_are_counted_by_agent(counted):
     later = RetentionRunner(service=held.service, tenant_ages={}, clock=lambda: time.time() + 3_601)
     assert await later.delete_expired() == 1
     assert counted("trimtab_retention_deleted_total", agent="helper") == 1
+
+
+async def test_erasures_of_users_and_tenants_are_counted_by_their_end(counted, monkeypatch):
+    held, running = served(), list[float]()
+
+    async def watched(*args):
+        running.append(counted("trimtab_erasures_running"))
+        return await find_user_shares(*args)
+
+    monkeypatch.setattr(erasure, "find_user_shares", watched)
+    await erasure.erase_user(held.service, "default", "anna", by="office")
+    await erasure.erase_tenant(held.service, "default", by="office")
+    assert counted("trimtab_erasures_total", kind="user", outcome="done") == 1
+    assert counted("trimtab_erasures_total", kind="tenant", outcome="done") == 1
+    assert (running, counted("trimtab_erasures_running")) == ([1], 0)
 
 
 async def nothing(_):

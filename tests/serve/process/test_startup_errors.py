@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from tests.serve.process.processes import write_agent
 from tests.snapshots import snapshot
 from trimtab.cli.app import app
+from trimtab_serve.agent.config.spec import ServeSpec
+from trimtab_serve.api_keys.requirement import requires_api_keys
 from trimtab_serve.process.banner import render_startup_banner
-from trimtab_serve.process.http_server import load_api_keys
 from trimtab_serve.process.loading import load_agent_set
 
 RUN = CliRunner()
@@ -45,14 +46,26 @@ def test_a_port_that_is_taken_is_named(folder):
         assert f"port {port} of 127.0.0.1 is in use" in refused("--port", port)
 
 
-def test_others_are_let_in_with_keys_alone(folder):
-    write_agent(folder, NOWHERE)
-    assert "so API keys are needed" in refused("--host", EVERYWHERE, "--port", "0")
+@pytest.mark.parametrize(
+    ("serve", "required"),
+    [
+        ({}, False),
+        ({"host": "localhost"}, False),
+        ({"host": "::1"}, False),
+        ({"keys": True}, True),
+        ({"host": EVERYWHERE}, True),
+        ({"host": "::", "keys": False}, True),
+        ({"host": "192.0.2.7"}, True),
+        ({"host": "127.0.0.1.example.com"}, True),
+    ],
+)
+def test_others_are_let_in_with_keys_alone(serve, required):
+    assert requires_api_keys(ServeSpec.model_validate(serve)) is required
+
+
+def test_a_file_of_keys_is_refused_with_the_setting_that_replaced_it(folder):
     write_agent(folder, NOWHERE, serve={"keys": "keys.json"})
-    assert "does not exist; create a key with `trimtab keys create NAME" in refused()
-    assert RUN.invoke(app, ["keys", "create", "web"]).exit_code == 0
-    (folder / "keys.json").chmod(0o644)
-    assert "run: chmod 600" in refused()
+    assert "serve.keys" in refused()
 
 
 def test_several_processes_on_files_are_refused(folder):
@@ -85,7 +98,7 @@ def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
     told = render_startup_banner(
         crew,
         url="http://127.0.0.1:8080",
-        keys=None,
+        requires_keys=False,
         channels=(),
         runs_turns=True,
         resumed_sessions=2,
@@ -96,8 +109,8 @@ Trimtab is serving. Ctrl-C stops it after running turns have finished.
   HTTP     http://127.0.0.1:8080   (API description: http://127.0.0.1:8080/docs)
   agents   helper (claude-sonnet-5-5)
   store    SESSIONS
-  keys     none: only this machine has access; to let others in, run `trimtab keys create NAME`
-  turns    32 at the same time
+  keys     not required: only this machine has access; for others, set `serve.host`
+  turns    64 at the same time, 32 of them for one tenant
   resumed  2 sessions with messages from a previous run
 
 Try:
@@ -117,7 +130,7 @@ def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder)
 
     def told(*, turns: bool) -> str:
         return render_startup_banner(
-            crew, url=None, keys=None, channels=(), runs_turns=turns, resumed_sessions=0
+            crew, url=None, requires_keys=False, channels=(), runs_turns=turns, resumed_sessions=0
         )
 
     refused = "search, if `ask` matches; shell, unless `allow` matches"
@@ -134,7 +147,7 @@ def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_whi
     def told(**session: Any) -> str:
         crew = load_agent_set([write_agent(folder, NOWHERE, session=session)])
         return render_startup_banner(
-            crew, url=None, keys=None, channels=(), runs_turns=True, resumed_sessions=0
+            crew, url=None, requires_keys=False, channels=(), runs_turns=True, resumed_sessions=0
         )
 
     [note] = [line for line in told(**keeps).splitlines() if line.startswith("  note ")]
@@ -149,7 +162,7 @@ def test_the_banner_says_where_the_metrics_are(folder):
     told = render_startup_banner(
         crew,
         url=None,
-        keys=None,
+        requires_keys=False,
         channels=(),
         runs_turns=True,
         resumed_sessions=0,
@@ -158,22 +171,20 @@ def test_the_banner_says_where_the_metrics_are(folder):
     assert f"  metrics  {place}" in told.splitlines()
 
 
-def test_the_banner_says_how_to_make_the_first_key_and_no_password(folder):
+def test_the_banner_says_how_to_make_a_key_and_no_password(folder):
     place = "postgresql://ann:secret@db/agents"
-    file = write_agent(folder, NOWHERE, session={"store": place}, serve={"keys": "keys.json"})
-    RUN.invoke(app, ["keys", "create", "web"])
-    RUN.invoke(app, ["keys", "revoke", "web"])
+    file = write_agent(folder, NOWHERE, session={"store": place})
     crew = load_agent_set([file])
     told = render_startup_banner(
         crew,
         url="http://127.0.0.1:8080",
-        keys=load_api_keys(EVERYWHERE, crew.key_file),
+        requires_keys=True,
         channels=(),
         runs_turns=False,
         resumed_sessions=0,
     )
     assert "secret" not in told
     assert "PostgreSQL, shared with other processes" in told
-    assert "trimtab keys create NAME --file" in told
+    assert "required; `trimtab keys create NAME` creates one" in told
     assert "none in this process; other processes run them" in told
     assert 'Authorization: Bearer $TRIMTAB_KEY"' in told

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.serve.queue.queues import PHONE, S, claimed, give_up, inbound, keys, lent, numbers, reply
-from trimtab.engine.log.message import Media, Message, Text
+from trimtab.engine.log.message import Media, Message, Text, make_text_message
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
@@ -59,6 +59,23 @@ async def test_a_message_keeps_the_id_of_the_request_that_brought_it(queue):
     await queue.post(replace(inbound("a"), request_id="r/1"))
     await queue.post(inbound("b"))
     assert [one.request_id for one in await queue.pending(S)] == ["r/1", ""]
+
+
+async def test_waiting_messages_are_found_by_key_and_measured_however_many_there_are(queue):
+    for n in range(120):
+        await queue.post(inbound(f"k{n}"))
+    found = await queue.find_waiting(S, "k119")
+    assert found == (await queue.pending(S, limit=200))[-1]
+    assert await queue.find_waiting(S, "k120") is None
+    assert await queue.find_waiting(OTHER, "k1") is None
+    before = await queue.measure_waiting(S)
+    large = make_text_message("user", "x" * 50_000)
+    await queue.post(replace(inbound("large"), message=large))
+    after = await queue.measure_waiting(S)
+    assert (before.messages, after.messages) == (120, 121)
+    assert 50_000 < after.bytes - before.bytes < 51_000
+    empty = await queue.measure_waiting(OTHER)
+    assert (empty.messages, empty.bytes) == (0, 0)
 
 
 async def test_the_same_key_in_two_sessions_is_two_messages(queue):

@@ -376,7 +376,7 @@ async def test_on_a_full_disk_what_was_acknowledged_stays_and_nothing_else_is_sa
 
 
 async def test_another_process_that_writes_is_waited_for_and_then_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(databases, "BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(databases, "BUSY_TIMEOUT_S", 1.0)
     queue = await opened(tmp_path)
     with closing(sqlite3.connect(database_of(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -2,12 +2,10 @@
 
 import asyncio
 
-import psycopg
 import pytest
 
+from tests.serve.queue.postgres import databases
 from tests.serve.schedules.places import Files, Postgres
-from tests.stores import places as stores
-from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 
 
 @pytest.fixture
@@ -16,24 +14,15 @@ def anyio_backend():
 
 
 @pytest.fixture(scope="session")
-def template():
-    yield from stores.template()
-
-
-@pytest.fixture(scope="session")
-def queued(template):
-    with stores.database(template) as conninfo:
-        asyncio.run(migrate_job_queue(conninfo))
-        yield conninfo
+def shared_database():
+    yield from databases.made()
 
 
 @pytest.fixture
-def database(queued):
+def database(shared_database):
     """A database with nothing in it."""
-    with psycopg.connect(queued, autocommit=True) as connection:
-        connection.execute("TRUNCATE trimtab.schedules, trimtab.inbox, trimtab.outbox CASCADE")
-        connection.execute("TRUNCATE trimtab_queue.procrastinate_jobs CASCADE")
-    return queued
+    asyncio.run(databases.wipe(shared_database))
+    return shared_database
 
 
 @pytest.fixture(params=["files", "postgres"])

@@ -160,3 +160,8 @@ def test_what_is_no_time_is_refused_with_what_is(text, why):
 def test_a_zone_that_does_not_exist_is_refused(zone):
     with pytest.raises(ValueError, match="unknown time zone"):
         parse_cron_trigger("0 8 * * *", zone)
+
+
+def test_a_wait_that_has_no_date_is_refused():
+    with pytest.raises(ValueError, match="too far in the future"):
+        parse_trigger("in 999999 weeks", 0.0)

@@ -66,6 +66,9 @@ class Counted:
     async def next_due(self, *args, **how):
         return await self._kept.next_due(*args, **how)
 
+    async def find(self, **which):
+        return await self._kept.find(**which)
+
 
 async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
     await kept.upsert(schedule(now=NOON))
@@ -96,6 +99,39 @@ async def test_a_store_that_is_away_does_not_end_it(kept, place):
         await until(place.keys)
 
 
+TWO_DAYS = 2 * 86_400
+
+
+@pytest.mark.parametrize("when", ["at the start", "while it runs"])
+async def test_a_clock_that_was_two_days_ahead_for_a_minute_silences_nothing(
+    kept, place, caplog, when
+):
+    for name, rule in (("tick", "* * * * *"), ("yearly", "0 8 1 1 *")):
+        await kept.upsert(schedule(name, rule, now=NOON))
+    now = [NOON + TWO_DAYS]
+    runner = ScheduleRunner(kept, AGENTS, clock=lambda: now[0])
+    await runner.run_due()
+    assert await kept.next_due(AGENTS) == NOON + TWO_DAYS + 60
+    before = len(await place.keys())
+    now[0] = NOON
+    if when == "at the start":
+        runner = ScheduleRunner(kept, AGENTS, clock=lambda: now[0])
+    await runner.run_due()
+    assert await kept.next_due(AGENTS) == NOON + 60
+    (line,) = [record.getMessage() for record in caplog.records if "ahead" in record.getMessage()]
+    assert line.startswith("schedule default/helper/tick was due next at ")
+    now[0] = NOON + 60
+    await runner.run_due()
+    assert len(await place.keys()) == before + 1
+
+
+async def test_a_clock_that_is_ahead_by_a_minute_in_another_process_changes_nothing(kept):
+    await kept.upsert(schedule(when="* * * * *", now=NOON))
+    for now in (NOON + 60, NOON, NOON + 60, NOON):
+        await ScheduleRunner(kept, AGENTS, clock=lambda now=now: now).run_due()
+        assert await kept.next_due(AGENTS) == NOON + 120
+
+
 class Deaf:
     """Schedules that lose one cancellation, as `wait_for` of Python 3.11 may within a pool."""
 
@@ -114,6 +150,9 @@ class Deaf:
 
     async def next_due(self, *args, **how):
         return None
+
+    async def find(self, **which):
+        return []
 
 
 async def test_it_ends_when_it_is_asked_to_though_the_cancellation_was_lost():

@@ -16,7 +16,7 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import make_text_message
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.stores.files import FileStore
-from trimtab_serve.forgetting import control_files, stored_sessions
+from trimtab_serve.forgetting import control_files, erasure, stored_sessions
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 from trimtab_serve.service.erasure_records import FileErasureRecords
@@ -105,11 +105,17 @@ async def test_the_process_that_serves_forgets_users_and_tenants(tmp_path, mine)
             said = with_sender(make_text_message("user", f"I am {WORD}."), "anna")
             await serving.service.post(replace(inbound("", key="a", session=session), message=said))
         await serving.turns.wait_until_idle()
-        where = (str(tmp_path), mine)
-        done = await stored_sessions.erase_stored_user(*where, "default", "anna")
+        running = asyncio.create_task(erasure.run_erasures(serving.service, poll_s=0.01))
+        where, seen = (str(tmp_path), mine), list[str]()
+        show = lambda job: seen.append(job.state)  # noqa: E731 - a line of progress
+        done = await stored_sessions.erase_stored_data(*where, "default", "anna", show)
         assert (done.sessions, done.messages) == (1, 0)
-        done = await stored_sessions.erase_stored_tenant(*where, "acme")
+        done = await stored_sessions.erase_stored_data(*where, "acme", "", show)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
         assert done.sessions == 2
+        assert {"running", "done"} == {*seen}
         assert holding(tmp_path, WORD) == []
         assert holding(tmp_path, "anna") == []
         assert {one.by for one in await records.newest(None)} == {"command line"}

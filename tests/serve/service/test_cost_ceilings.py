@@ -10,7 +10,7 @@ import pytest
 from tests.agents import Clock
 from tests.serve.channels.http.running_apps import house as http_house
 from tests.serve.service.served_agents import Gated, served, until, with_ceilings
-from tests.stores.conftest import place, store, template
+from tests.stores.conftest import place, shared, store, template
 from trimtab.engine.log.event import Usage
 from trimtab.session.spending import (
     SpendingAccount,
@@ -20,9 +20,11 @@ from trimtab.session.spending import (
 from trimtab.stores.factory import find_spending_ledger
 from trimtab.stores.spending import CostCeilings
 from trimtab.testing.replies import ScriptedReply
+from trimtab_serve.channels.chat_commands import run_chat_command
 from trimtab_serve.client import RemoteTurnFailed
+from trimtab_serve.service.replies import SESSION_CEILING_TEXT
 
-__all__ = ["place", "store", "template"]
+__all__ = ["place", "shared", "store", "template"]
 
 pytestmark = pytest.mark.anyio
 
@@ -48,12 +50,41 @@ async def test_a_session_at_its_ceiling_says_so_and_is_no_dead_letter(store):
     bot = served_with(*[ANSWER] * 9, store=store, max_per_session=0.1)
     told = [await say(bot, str(number)) for number in range(5)]
     assert told[0] == ["Yes."]
-    assert told[-1] == [describe_reached_ceiling("session")]
+    assert told[-1] == [SESSION_CEILING_TEXT]
+    assert "Send /reset" in SESSION_CEILING_TEXT
     assert await bot.service.queue.list_dead_letters() == []
     assert await bot.service.queue.depth() == 0
     spent = len(bot.provider.requests) * 0.0153
     assert 0.1 - 0.08 < spent <= 0.1
     assert await say(bot, "x", session="default/helper/another") == ["Yes."]
+
+
+async def reset(bot: Any, key: str) -> str:
+    name = "default/helper/one"
+    return (await run_chat_command(bot.service, name, "reset", "", idempotency_key=key)).text
+
+
+async def test_a_conversation_that_begins_anew_has_a_new_budget_each_time(store):
+    bot = served_with(*[ANSWER] * 99, store=store, max_per_session=0.1)
+    for conversation in range(3):
+        told = [await say(bot, f"{conversation}-{number}") for number in range(5)]
+        assert told[0] == ["Yes."]
+        assert told[-1] == [SESSION_CEILING_TEXT]
+        # As often delivered as it likes, it is one command.
+        assert "new conversation" in await reset(bot, f"reset-{conversation}")
+        assert await reset(bot, f"reset-{conversation}") == ""
+
+
+@pytest.mark.parametrize("ceiling", ["max_per_tenant_per_day", "max_per_day"])
+async def test_no_reset_passes_a_ceiling_of_the_day(store, ceiling):
+    bot = served_with(*[ANSWER] * 99, store=store, **{"max_per_session": 0.1, ceiling: 0.15})
+    told: list[str] = []
+    for conversation in range(6):
+        for number in range(3):
+            told = await say(bot, f"{conversation}-{number}")
+        await reset(bot, f"reset-{conversation}")
+    assert told == [describe_reached_ceiling("day")]
+    assert 0.05 < len(bot.provider.requests) * 0.0153 <= 0.15  # more than one conversation
 
 
 @pytest.mark.parametrize("ceiling", ["max_per_tenant_per_day", "max_per_day"])

@@ -203,6 +203,20 @@ async def test_a_tenant_with_much_to_do_does_not_hold_up_another():
     assert gated.begun[:5] == ["a0", "a1", "b0", "a2", "b1"]
 
 
+async def test_slow_turns_of_one_tenant_leave_half_of_the_turns_to_others():
+    gated = Gated(*["Done."] * 50)
+    house = served(provider=gated)
+    for n in range(40):
+        await house.say("slow", key="k", session=f"evil/helper/s{n}")
+    await until(lambda: len(gated.waiting) == 32)  # as many as one operator needs
+    await house.say("hello", key="k", session="acme/helper/s")
+    await until(lambda: "hello" in gated.waiting)
+    assert house.turns.running_count == 33
+    gated.open.set()
+    await house.turns.wait_until_idle()
+    assert len(gated.begun) == 41
+
+
 async def test_a_session_with_much_to_do_does_not_hold_up_another():
     gated = Gated(*["Done."] * 4)
     house = served(provider=gated, on_message="queue", runs={"max_turns": 1})

@@ -150,3 +150,17 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
     ]
     # Each attempt that was made has a beginning and perhaps an end; looks have none.
     assert len(claims) <= 2 * 8
+
+
+@pytest.mark.anyio
+async def test_neither_a_dead_letter_nor_the_log_repeats_a_secret(monkeypatch, caplog):
+    value = "k3y-of-the-operator-0123456789"
+    monkeypatch.setenv("SOME_TOKEN", value)
+    house = served()
+    await house.service.post(inbound("Hi.", key="a"))
+    error = RuntimeError(f"refused {value}")
+    retries.log_turn_retry(SESSION, 1.0, error)
+    assert await TurnRetries().dead_letter(house.service.queue, SESSION, error, None)
+    reason = await house.service.queue.dead_letter_reason(SESSION)
+    assert reason == "RuntimeError: refused …"
+    assert value not in caplog.text

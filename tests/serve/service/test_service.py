@@ -14,6 +14,7 @@ from trimtab.providers.base import ProviderFailureDetails
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.service import service
 from trimtab_serve.service.service import AgentNotServed, QueueFull
 from trimtab_serve.testing.memory_queue import MemoryQueue
 
@@ -45,6 +46,28 @@ async def test_a_tenant_with_too_much_waiting_is_refused_and_others_are_not():
                 break
             await asyncio.sleep(0.001)
     await house.turns.wait_until_idle()
+
+
+async def test_large_messages_wait_in_a_session_up_to_a_size_and_small_ones_beyond(monkeypatch):
+    monkeypatch.setattr(service, "LARGE_MESSAGE_CHARS", 10)
+    monkeypatch.setattr(service, "MAX_WAITING_BYTES_PER_SESSION", 10_000)
+    gated = Gated(*["Done."] * 9)
+    house = served(provider=gated, on_message="queue")
+    assert await house.say("x" * 20_000, key="giant"), "if nothing waits, any size is accepted"
+    with pytest.raises(QueueFull, match=r"100 characters.*limit 10,000\); send it when"):
+        await house.say("y" * 100, key="y")
+    assert await house.say("small", key="small")
+    gated.open.set()
+    await house.turns.wait_until_idle()
+    gated.open.clear()
+    assert await house.say("y" * 100, key="y")
+    # Those that arrive together are counted together.
+    posts = (house.say("z" * 3_000, key=f"{n}", session="b/helper/s") for n in range(10))
+    results = await asyncio.gather(*posts, return_exceptions=True)
+    assert [result for result in results if result is True] == [True] * 3
+    gated.open.set()
+    await house.turns.wait_until_idle()
+    assert not house.service._arriving_chars
 
 
 async def test_what_was_given_up_keeps_nobody_out():

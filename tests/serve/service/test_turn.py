@@ -22,7 +22,7 @@ from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore
 from trimtab.testing.replies import ScriptedCall
 from trimtab_serve.queue.messages import OutboundMessage, ReplyRoute
-from trimtab_serve.service import retries
+from trimtab_serve.service import retries, turn
 from trimtab_serve.service.replies import STEP_LIMIT_TEXT
 from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN
 from trimtab_serve.testing.memory_queue import MemoryQueue
@@ -214,7 +214,7 @@ async def test_what_is_said_while_the_agent_works_can_wait_for_a_turn_of_its_own
 
 
 async def test_what_people_write_in_pieces_is_answered_at_once():
-    house = served("All right.", debounce=0.1)
+    house = served("All right.", debounce=0.5)
     for key in ("a", "b", "c"):
         await house.say(key, key=key)
         await asyncio.sleep(0.02)
@@ -223,13 +223,13 @@ async def test_what_people_write_in_pieces_is_answered_at_once():
 
 
 async def test_a_turn_run_by_a_queue_gathers_by_itself():
-    house = served("All right.", debounce=0.05)
+    house = served("All right.", debounce=0.3)
     house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - nobody runs it here
     await house.say("a", key="a")
-    turn = asyncio.create_task(house.service.run_turn(SESSION))
+    running = asyncio.create_task(house.service.run_turn(SESSION))
     await asyncio.sleep(0.01)
     await house.say("b", key="b")
-    await turn
+    await running
     assert [text for _, text in await house.texts()] == ["a", "b", "All right."]
 
 
@@ -246,6 +246,35 @@ async def test_more_than_one_turn_takes_is_answered_by_the_next_in_order():
     assert said == [f"{n}" for n in range(count)]
     assert house.provider.replies_left == 0
     assert len(await house.sent()) == 3
+
+
+async def test_long_messages_are_answered_by_several_turns_in_order(monkeypatch):
+    monkeypatch.setattr(turn, "MAX_CHARS_PER_TURN", 100)
+    house = served(*(f"Reply {n}." for n in range(4)))
+    due, house.service.queue.on_posted = house.turns.request_turn, lambda _: None  # type: ignore[attr-defined]
+    texts = ["a" * 60, "b" * 40, "c", "d" * 500, "e" * 99]
+    for text in texts:
+        await house.say(text, key=text[0])
+    house.service.queue.on_posted = due  # type: ignore[attr-defined]
+    await house.turns.resume_waiting()
+    await house.turns.wait_until_idle()
+    said = "".join(text[0] for _, text in await house.texts())
+    assert said == "abRcRdReR"
+    assert house.provider.replies_left == 0
+
+
+async def test_a_steered_turn_takes_no_more_than_its_share_of_long_messages(monkeypatch):
+    monkeypatch.setattr(turn, "MAX_CHARS_PER_TURN", 100)
+
+    hand = Hand()
+    house = served(ScriptedCall(name="look"), "Reply 1.", "Reply 2.", tools=[hand.tool])
+    await house.say("a" * 50, key="a")
+    await hand.began.wait()
+    for text in ("b" * 50, "c" * 50):
+        await house.say(text, key=text[0])
+    hand.go.set()
+    await house.turns.wait_until_idle()
+    assert "".join(text[0] for _, text in await house.texts()) == "abRcR"
 
 
 async def test_a_message_that_was_taken_before_a_crash_is_answered_once():

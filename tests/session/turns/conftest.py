@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.stores.conftest import anyio_backend, place, store, template
+from tests.stores.conftest import anyio_backend, place, shared, store, template
 from trimtab.testing import MemoryStore
 
-__all__ = ["anyio_backend", "memory", "place", "store", "template"]
+__all__ = ["anyio_backend", "memory", "place", "shared", "store", "template"]
 
 
 @pytest.fixture

@@ -311,12 +311,12 @@ async def test_what_is_left_out_in_vain_leaves_the_request_as_it_was(memory, nam
     await rounds(session, 10, 4_000)
     await session.request()
     _, status, body = OTHERS[name]
-    shown = dump_canonical_json(session.preview().request)
+    shown = dump_canonical_json((await session.preview()).request)
     provider = ScriptedProvider("anthropic", [parse_error_response(status, body)] * 9)
     with pytest.raises(ProviderError) as caught:
         await act(session, provider, says=None)
     assert caught.value.failure.kind == "rejected"
-    assert dump_canonical_json(session.preview().request) == shown
+    assert dump_canonical_json((await session.preview()).request) == shown
     assert session.window.accounting.learned_limit is None
     # The second without the newest result; what the user asks for stays, though it is named.
     tried = 1 if name == "string_above_max_length" else 2
@@ -330,19 +330,26 @@ async def test_what_is_no_overflow_leaves_the_history_as_it_is(memory, name):
     await rounds(session, 10, 4_000)
     await session.request()
     kind, status, body = OTHERS[name]
-    before, shown = history(await log(memory)), dump_canonical_json(session.preview().request)
+    before, shown = (
+        history(await log(memory)),
+        dump_canonical_json((await session.preview()).request),
+    )
     provider = ScriptedProvider("anthropic", [parse_error_response(status, body)] * 9)
     with pytest.raises(ProviderError) as caught:
         await act(session, provider, says=None)
     assert caught.value.failure.kind == kind
     assert history(await log(memory)) == before
-    assert dump_canonical_json(session.preview().request) == shown
+    assert dump_canonical_json((await session.preview()).request) == shown
     assert session.window.accounting.learned_limit is None
     assert len(provider.requests) == 1
     provider = ScriptedProvider("anthropic", ["Fine."])
     await act(session, provider, says=None)
     assert dump_canonical_json({**provider.requests[0], "stream": False}) == dump_canonical_json(
-        {**session.preview().request, "messages": provider.requests[0]["messages"], "stream": False}
+        {
+            **(await session.preview()).request,
+            "messages": provider.requests[0]["messages"],
+            "stream": False,
+        }
     )
 
 

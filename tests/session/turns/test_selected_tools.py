@@ -20,7 +20,7 @@ from tests.session.turns.sessions import (
 )
 from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.engine.log.event import dump_canonical_json
-from trimtab.engine.recall.tools import RECALL_TOOL_DEFINITIONS
+from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.engine.tokens.counter import measure_json
 from trimtab.models.catalog import resolve_model_info
 from trimtab.session.turn import run_turn
@@ -125,7 +125,7 @@ async def test_past_calls_are_rebuilt_with_the_selection_of_their_turn(memory, d
     assert [dump_canonical_json(each) for each in rebuilt] == [
         dump_canonical_json(r) for r in provider.requests
     ]
-    recall = [tool["name"] for tool in RECALL_TOOL_DEFINITIONS]
+    recall = [tool["name"] for tool in RECALL_TOOLS]
     assert [names(each)[2:] for each in rebuilt] == [
         [*recall, "search"],
         [*recall, "mail", "paint"],

@@ -17,7 +17,7 @@ from trimtab.session.events import TextDelta
 from trimtab.session.interruption import NOT_RUN_TEXT, STOPPED_TEXT
 from trimtab.session.tools import Tool
 from trimtab.testing.replies import ScriptedCall
-from trimtab_serve.agent.tools.process import run_process
+from trimtab_serve.agent.tools import process
 
 pytestmark = pytest.mark.anyio
 GO = {"role": "user", "content": "Go."}
@@ -42,7 +42,7 @@ async def stopped_in_a_tool(calls, permit=None):
     turn = asyncio.create_task(talk.agent.run_turn(talk.session, GO, stop=stop))
     await began.wait()
     stop.set()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         return talk, ran, await turn
 
 
@@ -127,11 +127,11 @@ async def test_a_reply_is_cut_off_and_what_was_said_is_kept(words, tool_call):
             heard.append(event.text)
 
     turn = asyncio.create_task(talk.agent.run_turn(talk.session, GO, stop=stop, on_event=listen))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while heard != words or not endless.waits:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     stop.set()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         ended = await turn
     assert ended.reason == "stopped"
     assert endless.closed, "the connection is given back"
@@ -160,15 +160,18 @@ async def test_a_wait_for_another_attempt_is_cut_off():
     turn = asyncio.create_task(talk.agent.run_turn(talk.session, GO, stop=stop))
     await asked.wait()
     stop.set()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         assert (await turn).reason == "stopped"
 
 
 @pytest.mark.process
 async def test_a_program_that_does_not_want_to_end_is_killed_with_its_children_within_a_second(
-    tmp_path,
+    tmp_path, monkeypatch
 ):
     """Real processes: a shell that ignores SIGTERM, and a child of it that does as well."""
+    # The time that a program usually has; a stop gives it less.
+    monkeypatch.setattr(process.terminate_process_group, "__defaults__", (60.0,))
+    assert process.STOP_GRACE_S < 1
     talk = await talking([[ScriptedCall(name="read", arguments={"path": "a"})], "Never mind."])
     script = (
         "trap '' TERM; (trap '' TERM; echo $BASHPID > child; sleep 60) & echo $$ > parent; wait"
@@ -176,7 +179,7 @@ async def test_a_program_that_does_not_want_to_end_is_killed_with_its_children_w
 
     async def run(_):
         argv = ["bash", "-c", script]
-        found = await run_process(
+        found = await process.run_process(
             argv, cwd=tmp_path, env=dict(os.environ), timeout=60, max_output_bytes=1_000
         )
         return found.describe()
@@ -185,7 +188,7 @@ async def test_a_program_that_does_not_want_to_end_is_killed_with_its_children_w
     files = [tmp_path / name for name in ("child", "parent")]
     stop = asyncio.Event()
     turn = asyncio.create_task(talk.agent.run_turn(talk.session, GO, stop=stop))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not all(map(Path.exists, files)):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
@@ -194,7 +197,7 @@ async def test_a_program_that_does_not_want_to_end_is_killed_with_its_children_w
     since = time.monotonic()
     stop.set()
     ended = await turn
-    assert time.monotonic() - since < 1
+    assert time.monotonic() - since < 20  # less than a second, if nothing else runs
     assert ended.reason == "stopped"
     assert not any(map(lives, pids))
     assert results(talk) == [STOPPED_TEXT]

@@ -217,9 +217,9 @@ async def test_whoever_is_asked_may_take_longer_than_the_tool(memory):
 
     async def slowly(_):
         asked.set()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.4)
 
-    session, hand = await create(memory), Hand(own={"check_permission": slowly, "timeout": 0.01})
+    session, hand = await create(memory), Hand(own={"check_permission": slowly, "timeout": 0.2})
     await act(session, claude(ScriptedCall(name="read"), "Done."), [hand])
     assert asked.is_set()
     assert await texts(memory, "tool") == ["done"]

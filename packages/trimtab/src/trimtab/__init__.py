@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from trimtab.engine.prompt.report import ContextReport as ContextReport
     from trimtab.engine.prompt.report import RequestPreview as RequestPreview
     from trimtab.engine.prompt.shown_messages import ShownMessage as ShownMessage
+    from trimtab.engine.prompt.shown_messages import View as View
+    from trimtab.engine.recall.tools import RECALL_TOOLS as RECALL_TOOLS
     from trimtab.engine.window.window import Window as Window
-    from trimtab.errors import ContextInUse as ContextInUse
     from trimtab.errors import ErasedError as ErasedError
     from trimtab.errors import HistoryNotInMemory as HistoryNotInMemory
     from trimtab.errors import RequestChangedError as RequestChangedError
@@ -91,13 +92,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "RECALL_TOOLS",
     "AssistantReplied",
     "Budget",
     "CannotFit",
     "Compaction",
     "Context",
     "ContextEdited",
-    "ContextInUse",
     "ContextOptions",
     "ContextReport",
     "Decision",
@@ -154,6 +155,7 @@ __all__ = [
     "UnusableSummary",
     "Usage",
     "UserNotice",
+    "View",
     "Window",
     "WindowView",
     "__version__",
@@ -169,13 +171,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "RECALL_TOOLS": "engine.recall.tools",
     "AssistantReplied": "session.events",
     "Budget": "engine.policy.budget",
     "CannotFit": "engine.policy.guard",
     "Compaction": "session.session",
     "Context": "context",
     "ContextEdited": "session.events",
-    "ContextInUse": "errors",
     "ContextOptions": "options",
     "ContextReport": "engine.prompt.report",
     "Decision": "engine.policy.planning.plan",
@@ -231,6 +233,7 @@ _HOMES = {
     "UnsupportedMedia": "dialects.media",
     "UnusableSummary": "errors",
     "Usage": "engine.log.event",
+    "View": "engine.prompt.shown_messages",
     "UserNotice": "session.events",
     "Window": "engine.window.window",
     "WindowView": "engine.policy.view",

@@ -17,17 +17,21 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, get_args,
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.caller_marks import has_marks, locate_marks
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.outgoing import (
     build_request,
     create_rendering,
+    create_view,
     find_rejected_texts,
     rebuild_request_from_events,
+    render_blocks_as_sent,
     select_count_parameters,
 )
 from trimtab.dialects.reading import (
     convert_media_or_refuse,
+    parse_any_system_and_history,
     parse_any_tool_call,
     read_history,
     read_message,
@@ -44,6 +48,7 @@ from trimtab.engine.log.call_failure import build_error_outcome
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.engine.log.event import (
+    CallerMark,
     CallOutcome,
     Edit,
     EditKind,
@@ -55,6 +60,7 @@ from trimtab.engine.log.event import (
     Rewind,
     Settings,
     ToolResultRepair,
+    Usage,
     dump_event_line,
 )
 from trimtab.engine.log.fork import build_events_closing_fork_copy, resolve_fork_position
@@ -91,7 +97,7 @@ from trimtab.engine.prompt.report import (
     build_request_preview,
     describe_usage_doubt,
 )
-from trimtab.engine.prompt.shown_messages import ShownMessage, list_shown_messages
+from trimtab.engine.prompt.shown_messages import IncrementalView, View
 from trimtab.engine.recall.tools import (
     answer_recall_call,
     find_recalled_parts_in_window,
@@ -99,6 +105,7 @@ from trimtab.engine.recall.tools import (
     recall_part,
     recall_text,
     require_known_handle,
+    search_window,
 )
 from trimtab.engine.recall.visibility import (
     VisibilityReason,
@@ -120,7 +127,7 @@ from trimtab.engine.window.open_calls import (
     is_recall_answer,
 )
 from trimtab.engine.window.window import Window
-from trimtab.errors import ContextInUse, HistoryNotInMemory, UnusableSummary
+from trimtab.errors import HistoryNotInMemory, UnusableSummary
 from trimtab.models.catalog import CacheMarks, ModelInfoValues
 from trimtab.models.families import is_openai_model, tag_thinking_family
 from trimtab.options import (
@@ -129,6 +136,7 @@ from trimtab.options import (
     Tokenizer,
     build_options,
     build_settings_event,
+    has_option_values,
     merge_options,
     options_from_log,
     rebuild_options_from_changed_settings,
@@ -164,23 +172,22 @@ class EditNotice:
 OnEdit = Callable[[EditNotice], object]
 
 
-def tell_edits(window: Window, events: Sequence[Event], on_edit: OnEdit | None) -> None:
-    """Report the edits among events that are already folded.
-
-    An exception of the hook is logged and not raised: the edits are in the log, and the request
-    must still be sent.
-    """
-    is_logged = _logger.isEnabledFor(logging.INFO)
-    if not is_logged and on_edit is None:
-        return
-    notices = [
+def _build_notices(window: Window, events: Iterable[Event]) -> list[EditNotice]:
+    """Build the notices of the edits among events that are already folded."""
+    return [
         _build_notice(window, event.seq, event.body)
         for event in events
         if isinstance(event.body, Edit) and event.body.op != "reveal"
     ]
-    if not notices:
-        return
-    if is_logged:
+
+
+def _tell_edits(notices: Sequence[EditNotice], on_edit: OnEdit | None) -> None:
+    """Report edits.
+
+    An exception of the hook is logged and not raised: the edits are in the log, and the request
+    must still be sent.
+    """
+    if notices and _logger.isEnabledFor(logging.INFO):
         _logger.info("%s", _format_log_line(notices))
     if on_edit is None:
         return
@@ -301,7 +308,8 @@ VerbT = TypeVar("VerbT", bound=Callable[..., Any])
 
 
 def _in_one_thread(verb: VerbT) -> VerbT:
-    """Let one thread at a time run the method, and report the edits that it recorded at its end."""
+    """Let one thread at a time run the method; other threads wait. Report the edits that it
+    recorded at its end."""
 
     @wraps(verb)
     def run(self: Context, *args: Any, **kwargs: Any) -> Any:
@@ -327,11 +335,11 @@ class UndoOutcome:
 class Context(Generic[DialectT_co]):
     """A conversation as a model sees it. Add messages to it, and take the next request from it.
 
-    A context does no I/O, keeps everything in memory and is for one thread at a time. A *handle*
-    names a message (`m12`), a part of a message (`m12.0`) or a range of messages (`m3-m50`).
+    A context does no I/O and keeps everything in memory. A *handle* names a message (`m12`), a part
+    of a message (`m12.0`) or a range of messages (`m3-m50`).
 
-    Methods that change a context, `view` and `pending_summary` raise `ContextInUse` if another
-    thread is changing it.
+    Calls from several threads wait for each other. A policy, a tokenizer and a redaction run during
+    a call, so they must not wait for another thread that uses the same context.
 
     Example:
         One exchange with Anthropic's SDK::
@@ -357,7 +365,7 @@ class Context(Generic[DialectT_co]):
         max_input_tokens: int | None = None,
         max_output_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
-        recall: bool = False,
+        recall: bool | str = False,
         model_info: ModelInfoValues | str | None = None,
         cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
@@ -380,9 +388,9 @@ class Context(Generic[DialectT_co]):
             max_input_tokens: Your own limit on input and output together.
             max_output_tokens: Tokens of output to request and to reserve.
             params: Further request parameters. They are passed on unchanged.
-            recall: Whether to give the model tools that look up hidden content.
+            recall: Whether to add tools that look up hidden content; a text if you have your own.
             model_info: Values for the model's catalog entry, or the name of a model in the catalog.
-            cache: How long the provider caches a marked prefix: `5m` or `1h`; `off` sets no mark.
+            cache: The cache marks to send: for `5m` or `1h`; `off` sends none, `caller` only yours.
             tokenizer: A function that counts the tokens of a text. It replaces the estimate.
             redact: A function that takes a text and returns it without what must not be stored.
             on_edit: A function that gets an `EditNotice` whenever something is hidden.
@@ -440,12 +448,19 @@ class Context(Generic[DialectT_co]):
         """The log: every event in order, since the last checkpoint if there was one."""
         self._draft: list[Event] | None = None
         self._doubt_is_logged = False
-        self._known_history, self._synced_system = KnownHistory(), ()
+        self._known_history = KnownHistory()
+        self._synced_system: tuple[Message, ...] = ()
+        self._marked_messages: dict[int, Message] | None = None
+        """By position: each message with cache marks of the caller, as it was passed last. None if
+        the log must be searched for them."""
         self._streamed_reply: tuple[Message, str] | None = None
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The state that the log adds up to."""
         self._settings, self._next = self.window.settings, (self.window.settings, options)
+        self._recorded: tuple[Settings | None, float] = (None, 0.0)
+        self._given: tuple[Settings | None, Options] = (None, options)
+        """The options as a caller gave them, and the settings that record them."""
         self._use_options(options)
 
     def _use_options(self, options: Options) -> None:
@@ -454,35 +469,48 @@ class Context(Generic[DialectT_co]):
         self._decision, self._decided = Decision(), 0
         self._decided_budget: tuple[int, str | None, Budget] | None = None
         self._renderer: IncrementalRenderer | None = None
+        self._shown: IncrementalView | None = None
 
     def _run_verb(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if not self._lock.acquire(blocking=False):
-            raise ContextInUse(verb.__name__)
+        notices: list[EditNotice] = []
         try:
-            if self._is_changing:  # a part of another verb
-                return verb(self, *args, **kwargs)
-            before, self._is_changing = self.window.seq, True
-            try:
-                return verb(self, *args, **kwargs)
-            finally:
-                self._is_changing = False
-                if not self._is_silent and self.window.seq > before:
-                    new = takewhile(lambda event: event.seq > before, reversed(self.events))
-                    tell_edits(self.window, [*new][::-1], self._on_edit)
+            with self._lock:
+                if self._is_changing:  # a part of another verb
+                    return verb(self, *args, **kwargs)
+                before, self._is_changing = self.window.seq, True
+                try:
+                    return verb(self, *args, **kwargs)
+                finally:
+                    self._is_changing = False
+                    if self._tells_edits() and self.window.seq > before:
+                        new = takewhile(lambda event: event.seq > before, reversed(self.events))
+                        notices = _build_notices(self.window, [*new][::-1])
         finally:
-            self._lock.release()
+            # Without the lock: the hook may wait for a thread that uses this context.
+            if notices:
+                _tell_edits(notices, self._on_edit)
+
+    def _tells_edits(self) -> bool:
+        return not self._is_silent and (
+            self._on_edit is not None or _logger.isEnabledFor(logging.INFO)
+        )
+
+    def _report_edits(self, events: Iterable[Event]) -> None:
+        """Report the edits among events that are folded."""
+        _tell_edits(_build_notices(self.window, events), self._on_edit)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, without the lock, the renderer and the caller's known
         objects. A copy creates these again."""
         state = dict(self.__dict__)
-        for name in ("_lock", "_renderer", "_known_history"):
+        for name in ("_lock", "_renderer", "_shown", "_known_history"):
             del state[name]
         return state | {"_is_changing": False}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock, self._renderer, self._known_history = RLock(), None, KnownHistory()
+        self._lock, self._known_history = RLock(), KnownHistory()
+        self._renderer, self._shown = None, None
 
     @property
     def options(self) -> Options:
@@ -570,12 +598,13 @@ class Context(Generic[DialectT_co]):
         made._next = (made.window.settings, options)  # noqa: SLF001 - its own class
         return made
 
+    @_in_one_thread
     def dump(self) -> list[str]:
         """Return the log as lines of JSON, one event a line. `load` reads them."""
         return [dump_event_line(event) for event in self.events]
 
     @_in_one_thread
-    def add(self, item: Any, *, key: str | None = None) -> str:
+    def add(self, item: Any, *, key: str | None = None, usage: Usage | None = None) -> str:
         """Add a message to the conversation.
 
         If the item is a whole reply, its usage is also recorded. The same reply, or another message
@@ -585,6 +614,8 @@ class Context(Generic[DialectT_co]):
             item: A dict in the form of any supported dialect, an SDK's reply or message, or a
                 `Message`.
             key: An idempotency key of your own.
+            usage: The usage of the last request, if the item is the reply to it and does not carry
+                its usage.
 
         Returns:
             The handle of the message, such as `m12`.
@@ -609,6 +640,7 @@ class Context(Generic[DialectT_co]):
             return f"m{window.base.seq_by_idempotency_key[key]}"
         settings = window.settings
         message, reply = read_message(item, dialect=settings.dialect, model=settings.rules_model)
+        reply = self._add_usage(message, reply, usage)
         # Some servers give every reply the same id: after another call it is another reply.
         known_id, open_call = window.conversation.last_reply_id, window.accounting.open_call_seq
         is_new = reply is None or reply.id is None or reply.id != known_id
@@ -616,6 +648,22 @@ class Context(Generic[DialectT_co]):
             return f"m{window.conversation.last_reply_seq}"
         log_result_of_unknown_call(window, message)
         return self._add_message(message, key=key, reply=reply)
+
+    def _add_usage(
+        self, message: Message, reply: ModelReply | None, usage: Usage | None
+    ) -> ModelReply | None:
+        """Return what was read as a reply with the usage that its caller names."""
+        if usage is None:
+            return reply
+        if not isinstance(usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+            raise TypeError(describe_wrong_value("usage", usage, "a Usage, such as Usage(input=9)"))
+        if message.role != "assistant":
+            raise ValueError(
+                f"usage belongs to a model's reply, and this message has the role {message.role!r}"
+            )
+        if reply is None:
+            return ModelReply(message=message, usage=usage)
+        return reply if reply.usage is not None else replace(reply, usage=usage)
 
     @_in_one_thread
     def fail(
@@ -701,7 +749,7 @@ class Context(Generic[DialectT_co]):
     @_in_one_thread
     def sync(
         self,
-        messages: Sequence[WireObject],
+        messages: Sequence[object],
         *,
         ids: Sequence[str] | None = None,
         check: HistoryCheck = "newest",
@@ -712,16 +760,18 @@ class Context(Generic[DialectT_co]):
         history, a rewind is recorded first. Messages that follow unchanged stay hidden as they
         were. System messages at the start of the list are added after `system`, unless they begin
         with it. If the first new message is the reply to the last request and brings its usage, as
-        LangChain's messages do, the usage is recorded.
+        LangChain's messages and Anthropic's replies do, the usage is recorded.
 
         Args:
-            messages: The whole history, in the form of any supported dialect.
+            messages: The whole history: dicts in the form of any supported dialect, an SDK's
+                messages, LangChain's messages or `Message`s.
             ids: Your id of each message. Without ids, a message is known as the same object or by
                 its content.
             check: `newest` compares the newest 64 messages that are known as objects or by their
                 ids with their recorded content; `all` compares every message.
 
         Raises:
+            HistoryNotInMemory: If hidden messages are no longer in memory and must be compared.
             TypeError: If the messages are not a list of messages, or an id is not a text.
             ValueError: If a message is invalid, or if the ids are not one different id a message.
 
@@ -740,6 +790,8 @@ class Context(Generic[DialectT_co]):
             )
         known = self._known_history if check == "newest" else KnownHistory()
         before, first_item, after_seq = known.find_restart(messages, ids, self.window.entries)
+        if after_seq < self.window.base.last_evicted_seq:
+            raise HistoryNotInMemory(after_seq)
         settings = self.window.settings
         dialect, model = settings.dialect, settings.rules_model
         read = read_history(messages, dialect=dialect, model=model, first_item=first_item)
@@ -763,6 +815,20 @@ class Context(Generic[DialectT_co]):
             if given is not kept or not is_same_message(entry.message, kept)
         }
         known.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed)
+        if self.window.settings.entry.get("cache_marks") == "caller":
+            self._marked_messages = self._read_marked_messages(messages)
+
+    def _read_marked_messages(self, items: Sequence[Any]) -> dict[int, Message]:
+        """Read the messages with cache marks from the list that was passed last."""
+        known, dialect = self._known_history, self.window.settings.dialect
+        marked: dict[int, Message] = {}
+        for index, item in enumerate(items):
+            seq = known.find_position(index) if has_marks(item) else None
+            if seq is not None:
+                span = known.find_positions(seq)
+                system, said = parse_any_system_and_history(items[span.start : span.stop], dialect)
+                marked[seq] = [*system, *said][0]
+        return marked
 
     def _read_awaited_reply(
         self, items: Sequence[Any], new_starts: Sequence[int]
@@ -900,6 +966,10 @@ class Context(Generic[DialectT_co]):
             and last.seq == self.window.seq
             and last.body.hash  # else it was made elsewhere
             and (last.body.stream, last.body.volatile) == (stream, volatile)
+            and (
+                self._marked_messages is None  # a loaded log whose caller has passed nothing yet
+                or last.body.caller_marks == self._locate_caller_marks()
+            )
         ):
             return
         yield self._build_repair_events()
@@ -979,9 +1049,27 @@ class Context(Generic[DialectT_co]):
             # either may have moved the frontier.
             self._decision = replace(self._decision, frontier=self._run_policy(budget).frontier)
         made = build_call_event(
-            self.window, budget, self._rendering, self._decision, stream=stream, volatile=volatile
+            self.window,
+            budget,
+            self._rendering,
+            self._decision,
+            stream=stream,
+            volatile=volatile,
+            caller_marks=self._locate_caller_marks(),
         )
         return self._build_event(made)
+
+    def _locate_caller_marks(self) -> tuple[CallerMark, ...]:
+        """Find where the next request has cache marks of the caller, if only those are sent."""
+        if self.window.settings.entry.get("cache_marks") != "caller":
+            return ()
+        if self._marked_messages is None:
+            self._marked_messages = {
+                seq: entry.message
+                for seq, entry in self.window.entries.items()
+                if has_marks(entry.message)
+            }
+        return locate_marks(self._rendering, self.window, self._marked_messages)
 
     def _render_request(self) -> dict[str, Any]:
         """Render the request of the call that was just recorded."""
@@ -994,6 +1082,7 @@ class Context(Generic[DialectT_co]):
             last_reply_id=self.window.conversation.last_reply_id,
         )
 
+    @_in_one_thread
     def rebuild_request(self, seq: int) -> dict[str, Any]:
         """Rebuild the exact request of a past call, and check it against the recorded hash.
 
@@ -1035,14 +1124,22 @@ class Context(Generic[DialectT_co]):
         )
 
     @_in_one_thread
-    def view(self) -> list[ShownMessage]:
-        """List the messages that the last `request()` shows.
+    def view(self) -> View:
+        """Return what the last `request()` shows, message by message.
 
         Each message says its place in the list that you passed to `sync`. If your messages have a
-        type of their own, you can send your own objects for all that were not edited.
+        type of their own, you can send your own objects for all that were not edited. Each of your
+        messages is one message of the view, unless the provider may refuse it beside what Trimtab
+        shows before or after it: then they are joined, as `request()` joins them.
         """
-        known = self._known_history
-        return list_shown_messages(self.window, known.find_positions, known.changed_seqs)
+        window, rendering, known = self.window, self._rendering, self._known_history
+        if self._shown is None:
+            self._shown = create_view(window.settings)
+        self._shown.update(window, rendering, known)
+        last = window.last_call
+        max_output_tokens = self.budget().max_output if last is None else last.body.max_output
+        sent = render_blocks_as_sent(window, rendering)
+        return self._shown.build_view(known, sent, max_output_tokens=max_output_tokens)
 
     def count_request(self, *, volatile: str | None = None) -> Request:
         """Return keyword arguments for the provider's count endpoint, without changing anything.
@@ -1065,6 +1162,7 @@ class Context(Generic[DialectT_co]):
         ours: dict[str, Any] = {name: getattr(set_now, name) for name in names}
         return ours | {"on_edit": self._on_edit, "clock": self._clock}
 
+    @_in_one_thread
     def report(self, volatile: str | None = None) -> ContextReport:
         """Return how the next call would use its tokens.
 
@@ -1080,6 +1178,10 @@ class Context(Generic[DialectT_co]):
                 report = context.report()
                 print(report.used, report.limit)
         """
+        return self._build_report(volatile)
+
+    def _build_report(self, volatile: str | None = None) -> ContextReport:
+        """Build the report without waiting for other threads."""
         budget = self.budget(volatile)
         return build_context_report(self.window, budget, Plan(self.window, budget).bound())
 
@@ -1091,6 +1193,7 @@ class Context(Generic[DialectT_co]):
         """
         return compute_budget(self.window, volatile_text=volatile, now=self._clock())
 
+    @_in_one_thread
     def recall(self, handle: str) -> str:
         """Return the text that a handle names, exactly as it was added, hidden or not.
 
@@ -1112,6 +1215,7 @@ class Context(Generic[DialectT_co]):
         """
         return recall_text(self.window, handle)
 
+    @_in_one_thread
     def recall_part(self, handle: str) -> Part:
         """Return one part of a message, hidden or not, for example a picture with all its bytes.
 
@@ -1125,6 +1229,7 @@ class Context(Generic[DialectT_co]):
         """
         return recall_part(self.window, handle)
 
+    @_in_one_thread
     def why(self, handle: str) -> VisibilityReason:
         """Explain why the model does or does not see something.
 
@@ -1151,13 +1256,15 @@ class Context(Generic[DialectT_co]):
         return add_event_time_and_reason(reason, decided)
 
     @_in_one_thread
-    def answer(self, call: ToolCall | WireObject) -> str:
+    def answer(self, call: ToolCall | WireObject, *, add: bool = True) -> str:
         """Answer the model's call of a recall tool and add the result.
 
         A picture or a file is put into the result. If no result can carry it, it is revealed.
 
         Args:
             call: The tool call, as the model made it.
+            add: False only returns the text, for a framework that adds results itself. A picture or
+                a file is then revealed.
 
         Returns:
             The text of the result.
@@ -1170,11 +1277,26 @@ class Context(Generic[DialectT_co]):
             answer_recall_call(self.window, asked),
             find_recalled_parts_in_window(self.window, asked),
         )
-        result, reveals = build_recall_result(asked, text, recalled, self.window.settings)
-        self._add_message(result)
+        result, reveals = build_recall_result(
+            asked, text, recalled, self.window.settings, text_only=not add
+        )
+        if add:
+            self._add_message(result)
         if reveals:
             self.reveal(parse_recall_arguments(asked)["handle"])
         return result.results[0].text
+
+    @_in_one_thread
+    def search(self, query: str) -> str:
+        """Search the whole conversation.
+
+        Args:
+            query: The words to search for. A word also matches longer words that begin with it.
+
+        Returns:
+            The best passages with their handles, as text.
+        """
+        return search_window(self.window, query)
 
     @_in_one_thread
     def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
@@ -1212,6 +1334,7 @@ class Context(Generic[DialectT_co]):
         for edit in build_summary_edits(Plan(self.window, self.budget()), span, text, decision):
             self._append(edit)
 
+    @_in_one_thread
     def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
         """Return the tool results that should be summarised before the next call, which would cut
         them.
@@ -1305,7 +1428,8 @@ class Context(Generic[DialectT_co]):
         self.events[:] = map(make_event_eraser(erases), self.events)
         # All that still holds what was said.
         self._known_history, self._streamed_reply = KnownHistory(), None
-        self._renderer, self._decision, self._decided = None, Decision(), -1
+        self._marked_messages = None
+        self._renderer, self._shown, self._decision, self._decided = None, None, Decision(), -1
 
     @_in_one_thread
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
@@ -1325,15 +1449,24 @@ class Context(Generic[DialectT_co]):
 
                 context.configure(model="gpt-4o", system="Be brief.")
         """
-        self._record_options(merge_options(self.options, changes, self.window.counters_by_name))
+        at = self._clock()
+        settings, given = self._given
+        is_known = settings is self.window.settings and self._recorded[1] == at // 86_400
+        if not is_known or not has_option_values(given, changes):
+            counters = self.window.counters_by_name
+            self._record_options(merge_options(self.options, changes, counters), at=at)
 
-    def _record_options(self, options: Options) -> None:
+    def _record_options(self, options: Options, *, at: float | None = None) -> None:
+        at = self._clock() if at is None else at  # the prices are those of the event's own day
+        settings, day = self._recorded
+        if settings is self.window.settings and day == at // 86_400 and options == self._options:
+            return
         policy, counter = options.build_policy(), options.build_counter()
         self.window.register_counter(counter)
-        at = self._clock()  # the prices are those of the event's own day
         settings, kept = build_settings_event(options, counter, at=at), self.window.settings
         if replace(settings, renderer=kept.renderer) == kept:
             settings = kept  # a newer renderer alone must not break the prefix
+        self._given = (settings, options)
         # Read once: another dialect would take the same blocks for something else.
         system, listed_system = split_system_prompt(settings)
         options = replace(options, system=system, listed_system=listed_system)
@@ -1343,6 +1476,7 @@ class Context(Generic[DialectT_co]):
         else:
             log_changed_settings(kept, settings)
             self._apply([self._build_event(settings, at=at)])
+        self._recorded = (self.window.settings, at // 86_400)
 
     @_in_one_thread
     def rewind(self, to: int | str) -> None:
@@ -1517,7 +1651,10 @@ class Context(Generic[DialectT_co]):
         )
         events = self._build_events([*before, added, *masks])
         self._apply(events)
-        return f"m{events[len(before)].seq}"
+        seq = events[len(before)].seq
+        if self._marked_messages is not None and has_marks(message):
+            self._marked_messages[seq] = message
+        return f"m{seq}"
 
     def _record_redaction(self) -> None:
         """Record that messages are redacted from now on, so that nobody continues the log without

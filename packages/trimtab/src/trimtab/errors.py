@@ -64,6 +64,19 @@ class StaleOwner(StoreError):
         )
 
 
+class SessionMoved(StoreError):
+    """The session is, or soon will be, in another database."""
+
+    def __init__(self, session: str, shard: str | None) -> None:
+        self.shard = shard
+        """The name of the database that has it now. None while it is being moved."""
+        super().__init__(
+            f"session {session!r} is being moved to another database; try again in a second"
+            if shard is None
+            else f"session {session!r} was moved to the database {shard!r}"
+        )
+
+
 class DuplicateIdempotencyKey(StoreError):
     """The log already has a message with this idempotency key."""
 
@@ -105,7 +118,7 @@ class LogDamaged(StoreError):
 
 
 class DatabaseSchemaTooNew(StoreError):
-    """The database was migrated by a newer version of Trimtab."""
+    """A newer version of Trimtab has migrated the database, and this version cannot run on it."""
 
 
 class DatabaseNotMigrated(StoreError):
@@ -138,17 +151,6 @@ class HistoryNotInMemory(TrimtabError, LookupError):
         self.position = refold_from
         """A fold from a snapshot at or before this position has everything that is needed."""
         super().__init__(f"events after position {refold_from} are no longer in memory")
-
-
-class ContextInUse(TrimtabError, RuntimeError):
-    """A second thread called a context while another thread was changing it."""
-
-    def __init__(self, verb: str) -> None:
-        super().__init__(
-            f"{verb}() was called while another thread is changing this context; nothing was "
-            "changed. A context is one conversation: give each thread its own, such as a "
-            "fork(), or guard the calls with a lock"
-        )
 
 
 class UnusableSummary(TrimtabError, ValueError):

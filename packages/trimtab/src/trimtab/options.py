@@ -32,7 +32,7 @@ from trimtab.engine.policy.presets import (
     PolicyName,
     build_policy,
 )
-from trimtab.engine.recall.tools import RECALL_TOOL_DEFINITIONS
+from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.engine.text.arguments import check_token_count, describe_wrong_value
 from trimtab.engine.text.utf8 import replace_lone_surrogates_in_json
 from trimtab.engine.tokens.counter import (
@@ -107,8 +107,10 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def reject_unknown_options(changes: Mapping[str, Any], known_names: Sequence[str]) -> None:
-    """Raise `TypeError` if a change names an unknown option."""
+def reject_unknown_options(
+    changes: Mapping[str, Any], known_names: Sequence[str], *, owner: str = "configure"
+) -> None:
+    """Raise `TypeError` if a change names an option that its owner does not have."""
     for name in changes:
         if name in known_names:
             continue
@@ -116,7 +118,7 @@ def reject_unknown_options(changes: Mapping[str, Any], known_names: Sequence[str
 
         close = get_close_matches(name, known_names, n=1)
         told = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known_names)}"
-        raise TypeError(f"configure has no option {name!r}; {told}")
+        raise TypeError(f"{owner} has no option {name!r}; {told}")
 
 
 def validate_output_and_thinking_limits(
@@ -243,9 +245,19 @@ def _check_function(name: str, value: Any, *, expected: str) -> None:
         raise TypeError(describe_wrong_value(name, value, expected))
 
 
-def _check_bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(describe_wrong_value(name, value, "True or False"))
+def _check_recall(name: str, value: Any) -> None:
+    if isinstance(value, bool):
+        return
+    right = "True, False or a text with {handle} in it, such as 'recall {handle}'"
+    if not isinstance(value, str):
+        raise TypeError(describe_wrong_value(name, value, right))
+    if "{handle}" not in value or len(value.splitlines()) > 1 or "]" in value:
+        raise ValueError(f"{describe_wrong_value(name, value, right)}, on one line and without ]")
+    if len(value) > MAX_RECALL_HINT_CHARS:
+        raise ValueError(
+            f"{name} has {len(value):,} characters; use at most {MAX_RECALL_HINT_CHARS}, because "
+            "each placeholder contains it"
+        )
 
 
 def _check_mapping(name: str, value: Any, *, example: str) -> None:
@@ -309,6 +321,8 @@ def _check_request_params(name: str, value: Any) -> None:
 
 
 _TOKENIZER_SAMPLE = "Hello."
+MAX_RECALL_HINT_CHARS = 100
+"""Maximum number of characters of `recall`, if it is a text."""
 _MAPPING_OPTIONS = ("limits", "params", "model_info")
 _NESTED_OPTIONS = (*_MAPPING_OPTIONS, "system", "tools", "turn_tools")
 _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
@@ -324,7 +338,7 @@ _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "max_input_tokens": check_token_count,
     "max_output_tokens": check_token_count,
     "params": _check_request_params,
-    "recall": _check_bool,
+    "recall": _check_recall,
     "model_info": _check_model_info,
     "cache": partial(validate_choice, allowed=(None, *CACHE_MARKS_CHOICES)),
     "tokenizer": _check_tokenizer,
@@ -353,7 +367,7 @@ class ContextOptions(TypedDict, total=False):
     max_input_tokens: int | None
     max_output_tokens: int | None
     params: Mapping[str, Any] | None
-    recall: bool
+    recall: bool | str
     model_info: ModelInfoValues | str | None
     cache: CacheMarks | None
     tokenizer: Tokenizer | None
@@ -364,6 +378,7 @@ class SessionOptions(ContextOptions, total=False):
     """The options of a session: those of `Context`, the model, and a clock for tests."""
 
     model: Required[str]
+    on_edit: Callable[[Any], object] | None
     clock: Callable[[], float]
 
 
@@ -405,13 +420,15 @@ class Options:
     """Tokens of output to request and to reserve."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further request parameters, passed on unchanged."""
-    recall: bool = False
-    """Whether the model gets tools that look up hidden content."""
+    recall: bool | str = False
+    """Whether the model gets tools that look up hidden content. A text with `{handle}`: the caller
+    has such tools, and the text tells the model how to get what a handle names."""
     model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The user's own values for the model's catalog entry. If a caller gives the name of a catalog
     model, this is `{"base_model": name}`."""
     cache: CacheMarks | None = None
-    """How long the provider caches a prefix that we mark: `5m` or `1h`; `off` marks none."""
+    """How long the provider caches a prefix that we mark: `5m` or `1h`. `off` sends no marks,
+    `caller` only those that the caller has set."""
     tokenizer: Tokenizer | None = None
     """An exact token counter for this model, instead of the estimate."""
     redact: Redact | None = None
@@ -476,7 +493,7 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
     wire = get_dialect(name)
     system = _parse_system_prompt(options, name)
     standard = wire.render_tools(
-        [*options.tools, *(RECALL_TOOL_DEFINITIONS if options.recall else ())]
+        [*options.tools, *(RECALL_TOOLS if options.recall is True else ())]
     )
     names = {read_tool_name(tool) for tool in standard}
     selected = [
@@ -524,7 +541,7 @@ def options_from_settings(
     The caller passes what is not in the log.
     """
     standard = len(settings.tools) - settings.selected
-    own = standard - len(RECALL_TOOL_DEFINITIONS) if settings.recall else standard
+    own = standard - len(RECALL_TOOLS) if settings.recall is True else standard
     own_system, listed_system = split_system_prompt(settings)
     params = settings.policy_params
     return Options(
@@ -593,6 +610,28 @@ def options_from_log(settings: Settings, **overrides: Any) -> Options:
     return replace(options, tokenizer=_RenamedTokenizer(count=options.tokenizer, name=name))
 
 
+def has_option_values(options: Options, changes: Mapping[str, Any]) -> bool:
+    """Whether options have these values already.
+
+    It only compares. That takes a small part of the time of reading tools and a system prompt.
+    """
+    try:
+        return all(
+            name in CONFIGURABLE_OPTIONS and _is_same_value(getattr(options, name), value)
+            for name, value in changes.items()
+        )
+    except (TypeError, ValueError):  # of objects that compare in ways of their own
+        return False
+
+
+def _is_same_value(known: Any, value: Any) -> bool:
+    if known.__class__ is value.__class__:
+        return bool(known == value)
+    if isinstance(known, tuple) and isinstance(value, list):
+        return list(cast("tuple[Any, ...]", known)) == value
+    return value is None and isinstance(known, Mapping) and not known
+
+
 def merge_options(
     options: Options, changes: Mapping[str, Any], counters: Mapping[str, TokenCounter]
 ) -> Options:
@@ -603,12 +642,11 @@ def merge_options(
     """
     reject_unknown_options(changes, CONFIGURABLE_OPTIONS)
     before, options = options, replace(options, **validate_options(changes))
-    if options.model != before.model and "tokenizer" not in changes:
-        options = replace(options, tokenizer=None)
-    if "model" in changes and "model_info" not in changes:
-        options = replace(options, model_info={})
-    if "model" in changes and "dialect" not in changes:
-        options = replace(options, dialect=None)
+    if options.model != before.model:
+        reset: dict[str, Any] = {"tokenizer": None, "model_info": {}, "dialect": None}
+        options = replace(
+            options, **{name: value for name, value in reset.items() if name not in changes}
+        )
     if changes.keys() & {"model", "model_info", "params", "max_output_tokens"}:
         _check_output_limit(options)
     if changes.keys() & {"tokenizer", "model_info"} and options.tokenizer is not None:

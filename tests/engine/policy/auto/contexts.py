@@ -47,7 +47,7 @@ class Watched:
 def beside_the_list(agent: Agent) -> int:
     """Tokens of the window without the list of the user's words: what the mark is for."""
     listed = agent.window.conversation.user_words.measure_all_blocks(
-        agent.window.counter, show_handles=agent.window.settings.recall
+        agent.window.counter, recall_hint=agent.window.settings.recall_hint
     )
     return agent.window.tokens - listed.tokens
 

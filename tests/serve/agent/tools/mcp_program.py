@@ -10,6 +10,7 @@ import sys
 
 import anyio
 import uvicorn
+from mcp import MCPError
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp_types import (
     AudioContent,
@@ -97,6 +98,12 @@ def die() -> str:
 async def hang(context: Context) -> str:
     await anyio.sleep_forever()
     return "never"
+
+
+@server.tool()
+def refuse(code: int, message: str) -> str:
+    """Refuse with an error of the protocol."""
+    raise MCPError(code=code, message=message)
 
 
 @server.tool()

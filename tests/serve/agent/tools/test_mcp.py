@@ -121,6 +121,15 @@ async def test_a_cancelled_call_leaves_the_connection_usable(tools):
     assert await call(tools["say"], text="after") == [Text(text="after")]
 
 
+@pytest.mark.parametrize("code", [-32000, -32001, -1])
+@pytest.mark.parametrize("message", ["row 17 is locked by anna", "Connection closed"])
+async def test_an_error_of_the_server_is_told_in_its_words_whatever_its_code(tools, code, message):
+    before = text(await call(tools["process"]))
+    said = await failure(tools["refuse"], code=code, message=message)
+    assert said == f"the server refused the call: {message}"
+    assert text(await call(tools["process"])) == before
+
+
 async def test_a_program_that_dies_in_mid_call_is_told_and_started_again(tmp_path):
     async with workshop(tmp_path, command=STDIO) as tools:
         first = text(await call(tools["process"]))

@@ -55,7 +55,7 @@ def test_names_and_numbers_of_the_page_are_those_of_the_code():
         f"{TERMINATION_GRACE_S:g} seconds later it is killed",
         f"prints {MAX_OUTPUT_FACTOR:,} times as much is stopped",
         f"has {MCP_START_TIMEOUT_S:g} seconds to start",
-        f"message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes, Trimtab refuses",
+        f"message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes, an answer",
         f"`max_output_bytes` ({ShellToolSpec.model_fields['max_output_bytes'].default:,})",
         f"`timeout` seconds ({ShellToolSpec.model_fields['timeout'].default:g})",
     ):

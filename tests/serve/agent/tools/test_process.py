@@ -15,7 +15,7 @@ from trimtab_serve.agent.tools import process as module
 from trimtab_serve.agent.tools.process import run_process
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
-WAIT = 10.0
+WAIT = 30.0
 
 
 async def run(command: str, cwd: Path, **own):
@@ -72,10 +72,10 @@ async def test_there_is_no_input_and_no_terminal(tmp_path):
 
 
 async def test_a_program_that_never_ends_is_stopped_and_what_it_said_is_kept(tmp_path):
-    ran = await run("echo begun; sleep 1000", tmp_path, timeout=0.3)
+    ran = await run("echo begun; sleep 1000", tmp_path, timeout=1)
     assert (
         ran.describe()
-        == "begun\n[stopped: it had not ended after 0.3 seconds (`timeout` in agent.yaml)]"
+        == "begun\n[stopped: it had not ended after 1 seconds (`timeout` in agent.yaml)]"
     )
 
 
@@ -83,7 +83,7 @@ async def test_one_that_does_not_want_to_end_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TERMINATION_GRACE_S", 0.2)
     monkeypatch.setattr(module.terminate_process_group, "__defaults__", (0.2,))
     file = tmp_path / "pid"
-    ran = await run("trap '' TERM; echo $$ > pid; while :; do sleep 1; done", tmp_path, timeout=0.3)
+    ran = await run("trap '' TERM; echo $$ > pid; while :; do sleep 1; done", tmp_path, timeout=1)
     assert ran.stop_reason
     assert not alive(await pid_in(file))
 
@@ -143,7 +143,8 @@ async def test_on_cancellation_nothing_is_left_running(tmp_path):
     await until(lambda: not any(map(alive, pids)))
 
 
-async def test_cancelled_twice_it_does_not_wait_for_the_program_to_agree(tmp_path):
+async def test_cancelled_twice_it_does_not_wait_for_the_program_to_agree(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "STOP_GRACE_S", WAIT)
     command = "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"
     task = asyncio.create_task(run(command, tmp_path))
     pid = await pid_in(tmp_path / "pid")
@@ -154,7 +155,7 @@ async def test_cancelled_twice_it_does_not_wait_for_the_program_to_agree(tmp_pat
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - begun < module.TERMINATION_GRACE_S
+    assert time.monotonic() - begun < WAIT / 2
     await until(lambda: not alive(pid))
 
 

@@ -112,9 +112,9 @@ async def test_a_shell_asks_where_its_block_says_nothing(tmp_path):
 
 @pytest.mark.process
 async def test_one_that_is_stopped_has_failed_and_says_what_it_printed(tmp_path):
-    async with box(tmp_path, shell=block("shell", timeout=0.3)) as (shell,):
+    async with box(tmp_path, shell=block("shell", timeout=1)) as (shell,):
         said = await failure(shell, command="echo begun; sleep 100")
-    assert said == "begun\n[stopped: it had not ended after 0.3 seconds (`timeout` in agent.yaml)]"
+    assert said == "begun\n[stopped: it had not ended after 1 seconds (`timeout` in agent.yaml)]"
 
 
 async def test_the_model_is_told_what_the_shell_is_like(tmp_path):

@@ -27,6 +27,7 @@ PACE = DiscordTiming(
     typing_interval_s=0.05,
     max_rate_limit_wait_s=1.0,
     first_intake_retry_s=0.01,
+    edit_pause_s=0.05,
 )
 PATIENCE = 10.0
 """Seconds after which something that should have happened has not."""

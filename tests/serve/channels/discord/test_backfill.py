@@ -51,8 +51,10 @@ def test_a_mention_that_was_missed_in_a_channel_of_threads_is_answered():
             await discord.post_user_message(channel, ann, "not for the bot")
             second = await discord.post_user_message(channel, ann, "two", mention=True)
             async with living(discord, store=store) as house:
-                assert await house.posted(second) == ["You said: Ann: two"]
-                assert (await house.posted(first, 2))[1] == "You said: Ann: one and a half"
+                assert await house.posted(second) == [f"You said: Ann ({ann['id']}): two"]
+                assert (await house.posted(first, 2))[
+                    1
+                ] == f"You said: Ann ({ann['id']}): one and a half"
                 assert discord.list_threads(channel) == [first, second]
                 assert discord.list_posted_texts(channel) == []
 

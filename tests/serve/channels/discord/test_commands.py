@@ -183,7 +183,7 @@ def test_stop_ends_the_turn_and_its_tool_at_once():
             await discord.post_user_message(channel, ann, "Begin.")
             await waiting.begun.wait()
             assert await told(discord, channel, ann, "stop") == "I'm stopping."
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(30):
                 await house.served.turns.wait_until_idle()
             assert len(house.served.provider.requests) == 1
 
@@ -199,7 +199,7 @@ def test_a_thread_is_asked_about_itself():
                 thread = await discord.post_user_message(channel, ann, "What is new?", mention=True)
                 await house.posted(thread)
                 why = await told(discord, thread, ann, "why", handle="m2")
-                assert "Ann: What is new?" in why
+                assert f"Ann ({ann['id']}): What is new?" in why
                 assert (
                     await told(discord, channel, ann, "context") == chat_commands.NO_MESSAGES_TEXT
                 )

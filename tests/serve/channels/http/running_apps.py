@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,8 +15,10 @@ from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, ServeSpec
-from trimtab_serve.channels.http import ApiKeyFile, HttpServerState, create_http_app
-from trimtab_serve.channels.http.api_keys import create_api_key, write_key_file
+from trimtab_serve.api_keys.api_key import create_api_key
+from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.channels.http import HttpServerState, create_http_app
 from trimtab_serve.client import Client, RemoteSession
 from trimtab_serve.process.http_connections import ConnectionLimits
 from trimtab_serve.process.http_server import (
@@ -29,7 +30,7 @@ from trimtab_serve.process.http_server import (
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryQueue
+from trimtab_serve.testing.memory_queue import MemoryDatabase, MemoryQueue
 
 AGENTS = ("helper", "other")
 PATIENCE = 15.0
@@ -48,6 +49,7 @@ class House:
     provider: Any
     keys: dict[str, str]
     """By their names."""
+    api_keys: ApiKeyStore
     own: Client
     """One without a key, for as long as the house stands."""
     server: ManagedUvicornServer
@@ -85,9 +87,8 @@ async def house(
     *script: Any,
     provider: Any = None,
     tools: Sequence[Tool] = (),
-    keys: Path | None = None,
+    keys: bool = False,
     who: Sequence[Mapping[str, Any]] = (),
-    written: bool = False,
     serve: Mapping[str, Any] | None = None,
     session: Mapping[str, Any] | None = None,
     max_queued_messages: int = 10_000,
@@ -96,8 +97,8 @@ async def house(
     limits: ConnectionLimits | None = None,
     **offered: Any,
 ) -> AsyncGenerator[House]:
-    """`who` are options of `create_api_key`, by default with the role `admin`, for keys kept in the
-    file `keys`, unless that is `written` already."""
+    """With `keys`, callers need one. `who` are options of `create_api_key`; the role is `admin`
+    unless they name another."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
     queue = queue or MemoryQueue(store)
@@ -114,8 +115,9 @@ async def house(
     queue.on_posted = turns.request_turn
     given: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
     made = [create_api_key(**options) for options in given]
-    if keys is not None and not written:
-        write_key_file(keys, [kept for _, kept in made])
+    api_keys = SqliteApiKeys(MemoryDatabase())
+    for _, key in made:
+        await api_keys.add(key)
 
     async def due(name: str) -> None:
         turns.request_turn(name)
@@ -123,7 +125,7 @@ async def house(
     offer = HttpServerState(
         service=service,
         serve_config=ServeSpec.model_validate(serve or {}),
-        key_file=ApiKeyFile(keys) if keys is not None else None,
+        api_keys=api_keys if keys else None,
         schedule_turn=due,
         **offered,
     )
@@ -137,7 +139,7 @@ async def house(
     url = build_listener_url(listener)
     own = Client(url)
     try:
-        yield House(url, offer, service, turns, provider, by_name, own, server)
+        yield House(url, offer, service, turns, provider, by_name, api_keys, own, server)
     finally:
         await own.close()
         server.should_exit = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import httpx2
@@ -9,7 +10,11 @@ import pytest
 
 from tests.serve.channels.http.running_apps import house, problem
 from trimtab_serve.channels.http import rate_limit
-from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, group_client_address
+from trimtab_serve.channels.http.authentication import (
+    MAX_PARALLEL_GUESSES,
+    WRONG_KEYS_PER_MINUTE,
+    group_client_address,
+)
 from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
 
 pytestmark = pytest.mark.anyio
@@ -26,9 +31,9 @@ def from_address(url: str, address: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=url, transport=transport)
 
 
-async def test_guesses_from_one_address_are_held_to_a_pace_and_valid_keys_are_not(tmp_path, caplog):
+async def test_guesses_from_one_address_are_held_to_a_pace_and_valid_keys_are_not(caplog):
     async with (
-        house(keys=tmp_path / "keys.json", who=WHO) as served,
+        house(keys=True, who=WHO) as served,
         served.http() as http,
         served.http("web") as web,
     ):
@@ -55,10 +60,46 @@ async def test_guesses_from_one_address_are_held_to_a_pace_and_valid_keys_are_no
     assert "requests a minute without a valid key from 127.0.0.1" in caplog.text
 
 
-async def test_an_expired_key_has_a_pace_of_its_own(tmp_path):
+async def test_guesses_beyond_the_pace_cost_no_lookup_even_if_they_come_at_once(monkeypatch):
+    async with house(keys=True, who=WHO) as served, served.http("web") as web:
+        assert (await web.get("/v1/agents")).status_code == 200
+        looked_up: list[bytes] = []
+        find = served.api_keys.find
+
+        async def count(sha256: bytes):
+            looked_up.append(sha256)
+            await asyncio.sleep(0.001)  # as a database answers
+            return await find(sha256)
+
+        monkeypatch.setattr(served.api_keys, "find", count)
+        monkeypatch.setattr(
+            served.offer.authentication, "_guesses", CallerRateLimiter(1, lambda: 0.0, burst=5)
+        )
+        headers = [{"Authorization": f"Bearer tt_guess-{number}"} for number in range(100)]
+        async with served.http() as http:
+            answers = await asyncio.gather(*(http.get("/v1/agents", headers=h) for h in headers))
+        assert {answer.status_code for answer in answers} == {401, 429}
+        assert len(looked_up) <= WRONG_KEYS_PER_MINUTE + MAX_PARALLEL_GUESSES + 5
+        # A key that is known here still works from that address.
+        assert (await web.get("/v1/agents")).status_code == 200
+
+
+async def test_a_caller_beyond_its_pace_costs_no_lookup(monkeypatch):
+    serve = {"requests_per_minute": 60}
+    async with house(keys=True, who=WHO, serve=serve) as served:
+        for name in ("web", "old"):
+            async with served.http(name) as http:
+                while (await http.get("/v1/agents")).status_code != 429:
+                    pass
+                with monkeypatch.context() as patched:
+                    patched.setattr(served.api_keys, "find", None)
+                    problem(await http.get("/v1/agents"), 429, "too-many-requests")
+
+
+async def test_an_expired_key_has_a_pace_of_its_own():
     who = [*WHO, {"key_name": "gone", "expires": 1.0}]
     serve = {"requests_per_minute": 60}
-    async with house(keys=tmp_path / "keys.json", who=who, serve=serve) as served:
+    async with house(keys=True, who=who, serve=serve) as served:
         async with served.http() as http:
             for number in range(WRONG_KEYS_PER_MINUTE + 1):
                 await http.get("/v1/agents", headers=wrong(number))
@@ -72,10 +113,10 @@ async def test_an_expired_key_has_a_pace_of_its_own(tmp_path):
             problem(await http.get("/v1/agents"), 401, "unauthorized")
 
 
-async def test_a_refusal_for_the_pace_of_a_key_says_how_large_a_burst_may_be(tmp_path):
+async def test_a_refusal_for_the_pace_of_a_key_says_how_large_a_burst_may_be():
     serve = {"requests_per_minute": 120}
     async with (
-        house(keys=tmp_path / "keys.json", who=WHO, serve=serve) as served,
+        house(keys=True, who=WHO, serve=serve) as served,
         served.http("web") as http,
     ):
         begun, answers = time.monotonic(), []

@@ -117,7 +117,7 @@ async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
         headers = {"Accept": "text/event-stream"}
         async with http.stream("POST", MESSAGES, json={"text": "Second?"}, headers=headers):
             pass
-        looks = counted(served.service.queue, "pending")
+        looks = counted(served.service.queue, "find_waiting")
         await until(lambda: len(looks) >= 2)
         assert not served.service._running[SESSION].served_turn._pause_requested
         provider.go_on.set()

@@ -94,8 +94,8 @@ def test_every_operation_with_a_key_says_the_role_that_it_needs():
                 assert role == "admin"
 
 
-async def test_the_page_runs_its_own_script_and_nothing_else(tmp_path):
-    async with house(keys=tmp_path / "keys.json", who=[]) as served, served.http() as http:
+async def test_the_page_runs_its_own_script_and_nothing_else():
+    async with house(keys=True, who=[]) as served, served.http() as http:
         answer = await http.get("/docs")
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         policy = answer.headers.get_list("content-security-policy")

@@ -10,7 +10,9 @@ import pytest
 from tests.serve.channels.http.running_apps import MESSAGES, Held, House, house, problem, until
 from tests.serve.queue import queues
 from tests.serve.queue.postgres import databases
+from tests.serve.service.served_agents import inbound
 from trimtab.testing import ScriptedProvider
+from trimtab_serve.channels.http.message_keys import to_stored_key
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +71,33 @@ async def test_after_the_first_was_answered(stored):
         assert (await session.send("Hi.", key="k1")).duplicate
         assert await session.ask("Hi.", key="k1") == "Hello."
         assert [m.text async for m in session.history()] == ["Hi.", "Hello."]
+
+
+async def test_while_the_first_waits_behind_more_than_a_hundred(stored):
+    async with house("Hello.", **stored) as served, served.http() as http:
+        served.leave_unanswered()
+        for number in range(101):
+            message = inbound("Hi.", key=to_stored_key(f"k{number}"))
+            assert await stored["queue"].post(message)
+        await refuse(http, "Something else.", key="k100")
+        assert (await served.session().send("Hi.", key="k100")).duplicate
+
+
+@pytest.mark.parametrize(
+    "key", ["schedule/default/helper/tick/1794958320", "telegram:7:4242:500", "discord:99"]
+)
+async def test_a_caller_cannot_take_the_key_of_a_chat_or_of_a_schedule(stored, key):
+    async with house("Hello.", **stored) as served:
+        served.leave_unanswered()
+        accepted = await served.session().send("Mine.", key=key)
+        assert (accepted.key, accepted.duplicate) == (key, False)
+        assert await served.service.post(inbound("Stop the transfer!", key=key))
+        texts = [
+            part.text
+            for each in await stored["queue"].pending(SESSION)
+            for part in each.message.parts
+        ]
+        assert texts == ["Mine.", "Stop the transfer!"]
 
 
 async def test_while_the_first_waits(stored):

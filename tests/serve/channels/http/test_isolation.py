@@ -53,7 +53,7 @@ BODIES: Mapping[str, Any] = {
 
 
 def filled(path: str, session: str, handle: str = "m2") -> str:
-    return path.format(agent="helper", session=session, handle=handle, user=USER)
+    return path.format(agent="helper", session=session, handle=handle, user=USER, erasure_id="e")
 
 
 def told_of(method: str, path: str) -> dict[str, Any]:
@@ -90,12 +90,10 @@ async def furnish(served: House) -> None:
         assert len(await client.list_dead_letters()) == 1
 
 
-def in_house(tmp_path, act) -> None:
+def in_house(act) -> None:
     async def run() -> None:
         given: dict[str, Any] = {"who": WHO, "serve": {"requests_per_minute": 10**9}}
-        async with house(
-            f"Noted: {SECRET}.", REFUSED, keys=tmp_path / "keys.json", **given
-        ) as served:
+        async with house(f"Noted: {SECRET}.", REFUSED, keys=True, **given) as served:
             await furnish(served)
             await act(served)
 
@@ -107,7 +105,7 @@ def test_there_are_routes_to_be_held_to_it():
     assert len(WITH_SESSION) >= 14
 
 
-def test_a_session_of_another_tenant_is_answered_as_one_that_nobody_has(tmp_path):
+def test_a_session_of_another_tenant_is_answered_as_one_that_nobody_has():
     """Byte by byte, but for the name; also to those who stream, or ask for plain text."""
 
     async def act(served: House) -> None:
@@ -122,10 +120,10 @@ def test_a_session_of_another_tenant_is_answered_as_one_that_nobody_has(tmp_path
                     assert foreign.status_code == 404, (method, path)
                     assert answer_of(foreign, THEIRS) == answer_of(unknown, NOBODYS)
 
-    in_house(tmp_path, act)
+    in_house(act)
 
 
-def test_it_takes_the_same_steps_in_the_store_and_in_the_queue(tmp_path, monkeypatch):
+def test_it_takes_the_same_steps_in_the_store_and_in_the_queue(monkeypatch):
     """No step is taken for a session of another that is not taken for one of nobody."""
 
     async def act(served: House) -> None:
@@ -158,10 +156,10 @@ def test_it_takes_the_same_steps_in_the_store_and_in_the_queue(tmp_path, monkeyp
                 assert taken[0] == taken[1], (method, path)
                 assert taken[0], (method, path)
 
-    in_house(tmp_path, act)
+    in_house(act)
 
 
-def test_what_begins_a_session_begins_ones_own(tmp_path, monkeypatch):
+def test_what_begins_a_session_begins_ones_own(monkeypatch):
     monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.01)
 
     async def act(served: House) -> None:
@@ -175,10 +173,10 @@ def test_what_begins_a_session_begins_ones_own(tmp_path, monkeypatch):
         after = [e async for e in served.service.store.events(f"tenant-b/helper/{THEIRS}")]
         assert after == before
 
-    in_house(tmp_path, act)
+    in_house(act)
 
 
-def test_nothing_of_another_tenant_is_listed_or_counted(tmp_path):
+def test_nothing_of_another_tenant_is_listed_or_counted():
     async def act(served: House) -> None:
         async with served.client("a") as client, served.http("a") as http:
             assert [each async for each in client.list_sessions("helper")] == []
@@ -191,7 +189,7 @@ def test_nothing_of_another_tenant_is_listed_or_counted(tmp_path):
                     assert SECRET not in answer.text
                     assert "tenant-b" not in answer.text
 
-    in_house(tmp_path, act)
+    in_house(act)
 
 
 NAMES = st.sampled_from(
@@ -242,7 +240,7 @@ ASKED = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(250, marks=pytest.mark.soak)])
-def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(count, tmp_path):
+def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(count):
     async def act(served: House) -> None:
         store, queue = served.service.store, served.service.queue
         ours = f"tenant-b/helper/{THEIRS}"
@@ -261,7 +259,7 @@ def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(count
                 await _ask_one(http, one)
         assert await state() == before
 
-    in_house(tmp_path, act)
+    in_house(act)
 
 
 def many(count: int) -> list[Mapping[str, Any]]:
@@ -288,7 +286,9 @@ async def _ask_one(http: httpx2.AsyncClient, one: Mapping[str, Any]) -> None:
     method, path = one["route"]
     if path == "/metrics":
         return
-    url = path.format(agent=one["agent"], session=one["session"], handle=one["handle"], user=USER)
+    url = path.format(
+        agent=one["agent"], session=one["session"], handle=one["handle"], user=USER, erasure_id="e"
+    )
     sent: dict[str, Any] = {"headers": one["headers"], "params": one["query"]}
     if one["body"] is not None:
         sent["json"] = one["body"]

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import base64
-import hmac
-import json
 import time
 
 import httpx2
 import pytest
 
 from tests.serve.channels.http.running_apps import house, problem
-from trimtab_serve.channels.http import api_keys as module
-from trimtab_serve.channels.http.api_keys import (
-    ApiKeyFile,
-    InvalidKeyFile,
-    hash_api_key,
-    read_stored_api_keys,
-    write_key_file,
-)
+from trimtab_serve.api_keys.api_key import hash_api_key
+from trimtab_serve.channels.http import authentication as module
 from trimtab_serve.channels.http.api_route import ApiRoute
 from trimtab_serve.channels.http.app import API_ROUTES
 from trimtab_serve.channels.http.openapi import build_openapi_document
@@ -44,8 +36,8 @@ WRONG = (
 )
 
 
-async def test_without_a_key_that_is_known_nothing_is_answered(tmp_path):
-    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
+async def test_without_a_key_that_is_known_nothing_is_answered():
+    async with house(keys=True, who=WHO) as served:
         for number, given in enumerate(WRONG, 1):
             headers = {"Authorization": given.encode("latin-1")} if given else {}
             async with from_address(served.url, f"127.0.2.{number}") as http:
@@ -63,8 +55,8 @@ async def test_without_a_key_that_is_known_nothing_is_answered(tmp_path):
                 assert (await http.get(path)).status_code == 200
 
 
-async def test_a_key_opens_its_agents_and_no_others(tmp_path):
-    async with house("Hello.", keys=tmp_path / "keys.json", who=WHO) as served:
+async def test_a_key_opens_its_agents_and_no_others():
+    async with house("Hello.", keys=True, who=WHO) as served:
         async with served.client("narrow") as narrow, served.http("narrow") as http:
             assert [agent.name for agent in await narrow.list_agents()] == ["other"]
             assert await narrow.session("other", "one").ask("Hi.") == "Hello."
@@ -77,10 +69,10 @@ async def test_a_key_opens_its_agents_and_no_others(tmp_path):
             assert [each.name async for each in web.list_sessions("other")] == ["one"]
 
 
-async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
+async def test_metrics_are_for_keys_that_may_read_them():
     render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
     async with (
-        house(keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
+        house(keys=True, who=WHO, render_metrics=render) as served,
         served.http("web") as web,
         served.client("ops") as ops,
     ):
@@ -96,7 +88,9 @@ def routes_with_a_key():
             if told.get("security") != []:
                 yield (
                     method.upper(),
-                    path.format(agent="helper", session="one", handle="m2", user="u"),
+                    path.format(
+                        agent="helper", session="one", handle="m2", user="u", erasure_id="e"
+                    ),
                 )
 
 
@@ -114,6 +108,7 @@ REQUIRED_ROLES = {
     "admin": {
         *("delete_session", "erase", "retry_dead_letters", "retry_all_dead_letters"),
         *("erase_user", "export_user", "erase_tenant", "export_tenant", "list_erasures"),
+        "get_erasure",
     },
     "metrics": {"metrics"},
 }
@@ -137,11 +132,11 @@ def test_each_operation_needs_the_role_that_is_documented():
         ("admin", {"read", "talk", "admin"}),
     ],
 )
-async def test_a_role_opens_its_own_operations_and_those_it_includes(role, opens, tmp_path):
+async def test_a_role_opens_its_own_operations_and_those_it_includes(role, opens):
     render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
     who = [{"key_name": "own", "role": role}, {"key_name": "root"}]
     async with (
-        house("Hello.", keys=tmp_path / "keys.json", who=who, render_metrics=render) as served,
+        house("Hello.", keys=True, who=who, render_metrics=render) as served,
         served.http("own") as http,
         served.client("root") as root,
     ):
@@ -150,7 +145,9 @@ async def test_a_role_opens_its_own_operations_and_those_it_includes(role, opens
         for route in KEYED_ROUTES:
             if route.name == "follow_session" and route.required_role in opens:
                 continue  # a stream without an end
-            path = route.path.format(agent="helper", session="one", handle="m2", user="ada")
+            path = route.path.format(
+                agent="helper", session="one", handle="m2", user="ada", erasure_id="e"
+            )
             (method,) = route.allowed_methods
             sent = {"text": "Hello."} if method == "POST" else None
             answer = await http.request(method, path, json=sent)
@@ -164,13 +161,13 @@ async def test_a_role_opens_its_own_operations_and_those_it_includes(role, opens
             assert await served.service.store.position("default/helper/one") == before
 
 
-async def test_a_key_that_has_expired_is_refused_and_whoever_has_it_is_told(tmp_path):
+async def test_a_key_that_has_expired_is_refused_and_whoever_has_it_is_told():
     now = time.time()
     who = [
         {"key_name": "old", "expires": now - 60},
         {"key_name": "new", "expires": now + 3_600},
     ]
-    async with house(keys=tmp_path / "keys.json", who=who) as served:
+    async with house(keys=True, who=who) as served:
         async with served.http("new") as http:
             assert (await http.get("/v1/agents")).status_code == 200
         async with served.http("old") as http:
@@ -189,30 +186,13 @@ async def test_a_key_that_has_expired_is_refused_and_whoever_has_it_is_told(tmp_
             assert answers[0].headers["www-authenticate"] == "Bearer"
 
 
-async def test_a_key_expires_while_the_server_runs(tmp_path, monkeypatch):
+async def test_a_key_expires_while_the_server_runs(monkeypatch):
     who = [{"key_name": "short", "expires": time.time() + 100}]
-    async with house(keys=tmp_path / "keys.json", who=who) as served, served.http("short") as http:
+    async with house(keys=True, who=who) as served, served.http("short") as http:
         assert (await http.get("/v1/agents")).status_code == 200
         later = time.time() + 101
         monkeypatch.setattr(module.time, "time", lambda: later)
         problem(await http.get("/v1/agents"), 401, "unauthorized")
-
-
-def test_a_key_file_from_before_the_first_release_is_refused_with_what_to_do(tmp_path):
-    file = tmp_path / "keys.json"
-    for version in (1, 2):
-        file.write_text(json.dumps({"v": version, "keys": []}))
-        with pytest.raises(InvalidKeyFile, match=r"written before the first release.*keys create"):
-            read_stored_api_keys(file)
-
-
-def test_a_key_file_of_a_later_release_is_refused(tmp_path):
-    file = tmp_path / "keys.json"
-    write_key_file(file, [])
-    assert json.loads(file.read_text()) == {"version": 1, "keys": []}
-    file.write_text(json.dumps({"version": 2, "keys": []}))
-    with pytest.raises(InvalidKeyFile, match="format version 2, but this release reads 1"):
-        read_stored_api_keys(file)
 
 
 NOT_BEARER = [
@@ -228,7 +208,7 @@ NOT_BEARER = [
     {"Authorization": "Basic {key}"},
     {"Authorization": "Token {key}"},
     {"Authorization": "{key}"},
-    # What the file of keys holds.
+    # What the store of keys holds.
     {"Authorization": "Bearer {sha256}"},
     {"Authorization": "Bearer tt_{sha256}"},
     {"Authorization": "Bearer {upper}"},
@@ -237,10 +217,10 @@ NOT_BEARER = [
 ]
 
 
-async def test_a_key_counts_as_a_bearer_token_alone(tmp_path):
-    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
+async def test_a_key_counts_as_a_bearer_token_alone():
+    async with house(keys=True, who=WHO) as served:
         key = served.keys["web"]
-        digest, basic = hash_api_key(key), base64.b64encode(f"web:{key}".encode()).decode()
+        digest, basic = hash_api_key(key).hex(), base64.b64encode(f"web:{key}".encode()).decode()
         texts = {"key": key, "sha256": digest, "upper": digest.upper(), "basic": basic}
         for number, headers in enumerate(NOT_BEARER, 1):
             async with from_address(served.url, f"127.0.1.{number}") as http:
@@ -251,12 +231,12 @@ async def test_a_key_counts_as_a_bearer_token_alone(tmp_path):
                 problem(await http.get("/v1/agents", params={name: key}), 401, "unauthorized")
 
 
-async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
+async def test_a_key_for_metrics_reads_metrics_and_nothing_else():
     render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
     routes = set(routes_with_a_key())
     assert len(routes) >= 18
     async with (
-        house("Hello.", keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
+        house("Hello.", keys=True, who=WHO, render_metrics=render) as served,
         served.http("ops") as http,
     ):
         # Of the tenant that a key without one belongs to.
@@ -274,27 +254,24 @@ async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
         assert await served.service.store.sessions() == before == []
 
 
-async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):
-    file = tmp_path / "keys.json"
-    async with house(keys=file, who=WHO) as served, served.http("web") as http:
+async def test_a_key_that_is_revoked_is_refused_at_once():
+    async with house(keys=True, who=WHO) as served, served.http("web") as http:
         assert (await http.get("/v1/agents")).status_code == 200
-        write_key_file(file, [key for key in read_stored_api_keys(file) if key.name != "web"])
+        assert await served.api_keys.revoke("web")
         problem(await http.get("/v1/agents"), 401, "unauthorized")
 
 
-async def test_every_key_is_compared_in_constant_time_whichever_was_given(tmp_path, monkeypatch):
-    compared: list[tuple[str, str]] = []
+async def test_a_request_costs_one_lookup_however_many_keys_there_are(monkeypatch):
+    async with house(keys=True, who=[{"key_name": f"k{n}"} for n in range(50)]) as served:
+        looked_up: list[bytes] = []
+        find = served.api_keys.find
 
-    def compare(one: str, other: str) -> bool:
-        compared.append((one, other))
-        return hmac.compare_digest(one, other)
+        async def count(sha256: bytes):
+            looked_up.append(sha256)
+            return await find(sha256)
 
-    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
-        file = ApiKeyFile(tmp_path / "keys.json")
-        kept = [key.sha256 for key in read_stored_api_keys(file.path)]
-        monkeypatch.setattr(module, "hmac", type("Stub", (), {"compare_digest": compare}))
-        for given in (*served.keys.values(), "tt_wrong", ""):
-            compared.clear()
-            file.find_caller(given)
-            assert [one for one, _ in compared] == kept
-            assert {len(other) for _, other in compared} == {64}
+        monkeypatch.setattr(served.api_keys, "find", count)
+        for name in ("k0", "k49", "k0"):
+            async with served.http(name) as http:
+                assert (await http.get("/v1/agents")).status_code == 200
+        assert looked_up == [hash_api_key(served.keys[name]) for name in ("k0", "k49", "k0")]

@@ -69,10 +69,10 @@ async def test_a_body_that_does_not_come_is_not_waited_for_forever(monkeypatch):
         assert (status, json.loads(body)["type"]) == (408, "urn:trimtab:problem:request-timeout")
 
 
-async def test_each_key_has_a_pace_of_its_own(tmp_path):
+async def test_each_key_has_a_pace_of_its_own():
     who = [{"key_name": "fast"}, {"key_name": "slow"}]
     async with (
-        house(keys=tmp_path / "keys.json", who=who, serve={"requests_per_minute": 1}) as served,
+        house(keys=True, who=who, serve={"requests_per_minute": 1}) as served,
         served.http("slow") as slow,
         served.http("fast") as fast,
     ):

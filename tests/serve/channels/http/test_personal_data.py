@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import httpx2
 import pytest
 
 from tests.serve.channels.http.running_apps import MESSAGES, Held, house, problem, until
+from trimtab_serve.channels.http.endpoints import personal_data
 from trimtab_serve.client import ApiError, ServerUnreachable
 from trimtab_serve.service.erasure_records import FileErasureRecords
+from trimtab_serve.service.service import AgentService
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +44,7 @@ async def read(http, path, got):
 
 async def test_a_user_that_callers_name_is_exported_and_erased(tmp_path):
     async with (
-        house(*["Hello."] * 9, keys=tmp_path / "keys.json", who=WHO) as served,
+        house(*["Hello."] * 9, keys=True, who=WHO) as served,
         served.http("office") as http,
         served.http("zeta") as zeta,
     ):
@@ -64,7 +67,13 @@ async def test_a_user_that_callers_name_is_exported_and_erased(tmp_path):
 
         answer = await http.request("DELETE", "/v1/users/anna")
         assert answer.status_code == 200
-        assert answer.json() == {
+        status = answer.json()
+        assert (await http.get(answer.headers["location"])).json() == status
+        assert status == {
+            "id": status["id"],
+            "state": "done",
+            "reason": "",
+            "to_do": 0,
             "sessions": 1,
             "messages": 2,
             "waiting": 0,
@@ -80,7 +89,8 @@ async def test_a_user_that_callers_name_is_exported_and_erased(tmp_path):
 
         found = (await http.get("/v1/erasures", params={"user": "anna"})).json()["erasures"]
         told = [(one["by"], one["kind"], one["outcome"], one["sessions"]) for one in found]
-        assert told == [("office", "user", "done", 1), ("office", "user", "begun", 0)]
+        assert told == [("office", "user", "done", 1)]
+        assert found[0]["id"] == status["id"]
         assert found[0]["target"] == await records.digest("anna")
         assert (await zeta.get("/v1/erasures")).json() == {"erasures": []}
         answer = await http.get("/v1/erasures", params={"user": "a", "session": "b"})
@@ -89,7 +99,7 @@ async def test_a_user_that_callers_name_is_exported_and_erased(tmp_path):
 
 async def test_a_tenant_is_exported_and_erased_by_whoever_says_its_name(tmp_path):
     async with (
-        house(*["Hello."] * 9, keys=tmp_path / "keys.json", who=WHO) as served,
+        house(*["Hello."] * 9, keys=True, who=WHO) as served,
         served.http("office") as http,
         served.http("narrow") as narrow,
         served.http("zeta") as zeta,
@@ -117,7 +127,7 @@ async def test_a_tenant_is_exported_and_erased_by_whoever_says_its_name(tmp_path
 
 async def test_deleting_a_session_and_erasing_a_message_are_recorded_with_the_key(tmp_path):
     async with (
-        house("Hello.", keys=tmp_path / "keys.json", who=WHO) as served,
+        house("Hello.", keys=True, who=WHO) as served,
         served.http("office") as http,
     ):
         served.service.erasure_records = FileErasureRecords(tmp_path)
@@ -191,8 +201,8 @@ async def test_the_client_exports_erases_and_lists(tmp_path):
         with pytest.raises(ApiError):
             await client.erase_tenant("acme")
         assert (await client.erase_tenant("default")).sessions == 1
-        assert [one.outcome for one in await client.list_erasures(user="anna")] == ["done", "begun"]
-        assert len(await client.list_erasures(limit=3)) == 3
+        assert [one.outcome for one in await client.list_erasures(user="anna")] == ["done"]
+        assert len(await client.list_erasures(limit=1)) == 1
 
 
 async def test_what_is_no_name_of_a_user_is_refused():
@@ -201,3 +211,51 @@ async def test_what_is_no_name_of_a_user_is_refused():
             problem(await http.get(f"/v1/users/{user}/export"), 404, "not-found")
         answer = await http.post(MESSAGES, json={"text": "Hi", "user": "a b"})
         assert problem(answer, 422, "invalid-request")["errors"][0]["field"] == "user"
+
+
+async def test_a_long_erasure_is_answered_at_once_and_stops_only_forks_of_its_user(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(personal_data, "MAX_WAIT_S", 0.01)
+    go_on, reached = asyncio.Event(), asyncio.Event()
+    erase = AgentService.erase_message
+
+    async def slowly(self, *args, **options):
+        reached.set()
+        await go_on.wait()
+        return await erase(self, *args, **options)
+
+    monkeypatch.setattr(AgentService, "erase_message", slowly)
+    async with (
+        house(*["Hello."] * 9, keys=True, who=WHO) as served,
+        served.http("office") as http,
+        served.http("narrow") as narrow,
+        served.http("zeta") as zeta,
+    ):
+        await say(http, served, f"I am {WORD}", session="both", user="anna")
+        await say(http, served, "I am Bob", session="both", user="bob")
+        await say(http, served, "I am Bob", session="bob", user="bob")
+        answer = await http.request("DELETE", "/v1/users/anna")
+        assert answer.status_code == 202
+        where = answer.headers["location"]
+        await reached.wait()
+        assert (await http.get(where)).json()["state"] == "running"
+        again = await http.request("DELETE", "/v1/users/anna")
+        assert (again.status_code, again.headers["location"]) == (202, where)
+        for other in (narrow, zeta):
+            problem(await other.get(where), 404, "not-found")
+        sessions = "/v1/agents/helper/sessions"
+        problem(await http.post(f"{sessions}/both/fork", json={"name": "x"}), 409, "conflict")
+        assert (await http.get(f"{sessions}/x")).status_code == 404
+        answer = await http.post(f"{sessions}/bob/fork", json={"name": "y"})
+        assert answer.status_code == 201
+        (listed,) = (await http.get("/v1/erasures")).json()["erasures"]
+        assert (listed["outcome"], listed["id"]) == ("running", again.json()["id"])
+        go_on.set()
+        await until(lambda: not served.offer.background_tasks)
+        status = (await http.get(where)).json()
+        assert (status["state"], status["messages"], status["to_do"]) == ("done", 2, 0)
+        mine = (await narrow.request("DELETE", "/v1/users/bob")).headers["location"]
+        assert (await narrow.get(mine)).status_code == 200
+        assert (await http.get(mine)).status_code == 200
+        problem(await http.get("/v1/erasures/none"), 404, "not-found")

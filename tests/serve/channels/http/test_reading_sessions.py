@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from tests.serve.channels.http.running_apps import Held, house, problem
+from tests.serve.channels.http.running_apps import Held, House, house, problem
 from tests.serve.queue.queues import give_up
+from trimtab.engine.log.event import Event, MessageAdded
+from trimtab.engine.log.message import Message, Text, ToolResult, make_text_message
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
+from trimtab_serve.channels.http.endpoints import inspection
+from trimtab_serve.channels.http.projection import MAX_PAGE_CHARS, build_message_info
 from trimtab_serve.client import ApiError
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +38,64 @@ async def test_history_is_read_in_pages_from_either_end():
         assert backwards == texts
         both = await http.get(f"{ONE}/history?after=1&before=2")
         problem(both, 422, "invalid-request")
+
+
+async def fill(served: House, texts: Sequence[str]) -> None:
+    async with served.service.open_session(SESSION) as session:
+        for text in texts:
+            await session.add(make_text_message("user", text))
+
+
+@pytest.mark.parametrize("query", ["after=0", "before=100000"])
+async def test_a_page_of_history_ends_early_when_its_messages_are_long(monkeypatch, query):
+    monkeypatch.setattr(inspection, "MAX_PAGE_CHARS", 100)
+    texts = ["a" * 40, "b" * 40, "c" * 40, "d" * 300, "e", *("f" * 9 for _ in range(40))]
+    async with house() as served, served.http() as http:
+        await fill(served, texts)
+        found, pages = list[str](), 0
+        direction, _, position = query.partition("=")
+        while position is not None:
+            answer = await http.get(f"{ONE}/history?limit=1000&{direction}={position}")
+            page = [message["text"] for message in answer.json()["messages"]]
+            assert len(page) == 1 or sum(map(len, page)) <= 100
+            found = found + page if direction == "after" else page + found
+            position, pages = answer.json()["next"], pages + 1
+        assert found == texts
+        assert pages > 5
+        assert [message.text async for message in served.session().history()] == texts
+
+
+async def test_a_message_longer_than_a_page_is_shown_in_part_with_how_to_read_the_rest():
+    long = "x" * (MAX_PAGE_CHARS + 5)
+    results = (ToolResult(call_id=name, content=(Text(text=long),)) for name in "ab")
+    message = Message(role="tool", parts=tuple(results))
+    info = build_message_info(Event(seq=12, at=1.0, body=MessageAdded(message=message, sizes=())))
+    first, second = (result.text for result in info.tool_results)
+    assert first == f"{long[:-5]}\n[5 more characters; recall m12 to read them]"
+    assert second == "\n[2,000,005 more characters; recall m12 to read them]"
+
+
+async def test_a_long_text_is_recalled_in_pages_that_give_the_whole(monkeypatch):
+    texts = ["a" * 40, "b" * 40, "c" * 40, "d" * 300, "e", *("f" * 9 for _ in range(40))]
+    async with house() as served, served.http() as http:
+        await fill(served, texts)
+        whole = await served.session().recall("m1-m999999")
+        giant = [message.handle async for message in served.session().history()][3]
+        assert all(text in whole for text in texts)
+        monkeypatch.setattr(inspection, "MAX_PAGE_CHARS", 100)
+        pages = list[str]()
+        rest = "m1-m999999"
+        while rest is not None:
+            answer = (await http.get(f"{ONE}/recall/{rest}")).json()
+            pages.append(answer["text"])
+            rest = answer["next"]
+        assert "".join(pages) == whole
+        assert len(pages) > 8
+        assert max(map(len, pages)) < 300
+        assert await served.session().recall("m1-m999999") == whole
+        assert (await served.session().recall(giant)).endswith(f"\n{texts[3]}")
+        plain = await http.get(f"{ONE}/recall/{giant}", headers={"Accept": "text/plain"})
+        assert plain.headers["link"] == f'<{ONE}/recall/{giant}?after=100>; rel="next"'
 
 
 async def test_the_context_is_told_in_figures_and_as_a_picture():

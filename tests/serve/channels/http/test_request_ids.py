@@ -47,12 +47,12 @@ async def test_every_request_without_one_gets_its_own():
         assert all(NEW_ID.fullmatch(each) for each in made)
 
 
-async def test_errors_and_streams_have_it(tmp_path, monkeypatch):
+async def test_errors_and_streams_have_it(monkeypatch):
     async def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
     who = [{"key_name": "app", "tenant": "default"}]
-    async with house("Hm.", keys=tmp_path / "keys.json", who=who) as served:
+    async with house("Hm.", keys=True, who=who) as served:
         async with served.http() as stranger:
             assert await status_and_id(stranger, "GET", MESSAGES) == (401, "r1")
         async with served.http("app") as web:

@@ -42,6 +42,28 @@ async def test_sessions_are_listed_by_agent_in_pages():
         assert [each.name async for each in client.list_sessions("other")] == ["elsewhere"]
 
 
+async def test_sessions_are_listed_by_their_last_activity_in_pages():
+    async with house(*["Hello."] * 9) as served, served.client() as client, served.http() as http:
+        names = ["c", "a", "d", "b"]
+        for name in (*names, "a"):
+            await client.session("helper", name).ask("Hi")
+        await client.session("other", "elsewhere").ask("Hi")
+        recent = ["a", "b", "d", "c"]
+        listed = client.list_sessions("helper", order="recent", page_size=1)
+        assert [each.name async for each in listed] == recent
+        path = "/v1/agents/helper/sessions?order=recent&limit=2"
+        page = (await http.get(path)).json()
+        assert [one["name"] for one in page["sessions"]] == recent[:2]
+        # A session that is active meanwhile is at the front; the next page stays the same.
+        await client.session("helper", "c").ask("Hi")
+        page = (await http.get(f"{path}&after={page['next']}")).json()
+        assert [one["name"] for one in page["sessions"]] == ["d"]
+        assert page["next"] is None
+        for wrong in ("x", "x/y", "/", "1e"):
+            problem(await http.get(f"{path}&after={wrong}"), 422, "invalid-request")
+        problem(await http.get("/v1/agents/helper/sessions?order=age"), 422, "invalid-request")
+
+
 async def test_a_deleted_session_is_gone_and_its_name_is_free_again():
     async with house("Hello.", "Hello again.") as served, served.client() as client:
         session = client.session("helper", "one")

@@ -21,6 +21,7 @@ from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.session import Session
 from trimtab.testing import ScriptedCall
 from trimtab_serve.channels.http import sse as following_module
+from trimtab_serve.channels.http.message_keys import to_stored_key
 from trimtab_serve.channels.http.sse import StreamPosition, encode_sse_frame, parse_event_id
 from trimtab_serve.client import ApiError, RemoteTurnFailed, ServerUnreachable
 
@@ -282,7 +283,7 @@ async def test_an_answer_ends_although_nobody_said_that_its_turn_was_over():
         assert isinstance(events[-1].body, TurnProgressRecord)
         await session.delete()
         torn = await Session.create(store, "default/helper/one", model="claude-sonnet-4-5")
-        await torn.add({"role": "user", "content": "First."}, key="k1")
+        await torn.add({"role": "user", "content": "First."}, key=to_stored_key("k1"))
         await torn.add({"role": "assistant", "content": "One."})
         await torn.close()
         assert await session.ask("First.", key="k1") == "One."
@@ -297,7 +298,7 @@ async def test_a_reader_who_does_not_read_holds_nobody_up():
             for number in range(1, 3):
                 assert await session.ask(str(number)) == texts[0]
             read = b""
-            async for chunk in slow.aiter_raw(64):
+            async for chunk in slow.aiter_raw():
                 read += chunk
                 if read.count(b"event: turn.finished\n") == len(texts) or len(read) > 100_000:
                     break

@@ -102,6 +102,7 @@ async def running(
     session: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
     pace: float = 0.0,
+    edit_pause: float = 0.01,
     **block: Any,
 ) -> AsyncGenerator[Bot]:
     """A bot that is asked things through a local Bot API."""
@@ -125,6 +126,7 @@ async def running(
         TelegramSpec.model_validate(block),
         min_interval_s=pace,
         poll_timeout_s=5.0,
+        edit_pause_s=edit_pause,
     )
     delivery = ReplyDelivery(queue, {"telegram": made.deliver})
     tasks = [asyncio.create_task(made.run())] if run else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from tests.serve.channels.telegram.running_bots import ADA, BOB, GROUP, running, until
+from trimtab.engine.log.message import Text
+from trimtab.testing import MemoryStore
 
 
 def test_a_message_in_a_private_chat_is_answered(served):
@@ -35,8 +37,8 @@ def test_chats_and_topics_are_sessions_of_their_own(served):
                 await bot.settled()
             assert await bot.texts("telegram:7") == [("user", "From 0."), ("assistant", "One.")]
             assert await bot.texts("telegram:8") == [("user", "From 1."), ("assistant", "Two.")]
-            assert (await bot.texts("telegram:-100123"))[0] == ("user", "Ada: From 2.")
-            assert (await bot.texts("telegram:-100123:5"))[0] == ("user", "Ada: From 3.")
+            assert (await bot.texts("telegram:-100123"))[0] == ("user", "Ada (42): From 2.")
+            assert (await bot.texts("telegram:-100123:5"))[0] == ("user", "Ada (42): From 3.")
             last = served.simulator.list_calls("sendMessage")[-1].params
             assert (last["chat_id"], last["message_thread_id"]) == (str(GROUP), "5")
             assert '"message_id": 3' in last["reply_parameters"]
@@ -92,12 +94,31 @@ def test_an_edit_is_told_as_an_edit(served):
             first = served.simulator.post_user_message(ADA, "At 8.")
             await bot.settled()
             served.simulator.edit_user_message(ADA, first, "At 9.")
-            await bot.settled()
+            told = served.simulator.list_bot_texts
+            await until(lambda: told(ADA) == ["Noted.", "Changed."])
             assert (await bot.texts())[2] == (
                 "user",
                 "[A message was edited. It now says:]\nAt 9.",
             )
-            assert served.simulator.list_bot_texts(ADA) == ["Noted.", "Changed."]
+
+    asyncio.run(run())
+
+
+def test_edits_in_a_row_are_one_turn_and_one_that_waits_is_kept_at_the_end(served):
+    async def run() -> None:
+        store = MemoryStore()
+        async with running(served, "Noted.", store=store, edit_pause=1_000) as bot:
+            first = served.simulator.post_user_message(ADA, "At 8.")
+            await bot.settled()
+            for hour in range(9, 40):
+                served.simulator.edit_user_message(ADA, first, f"At {hour}.")
+            await bot.settled()
+            assert len(await bot.texts()) == 2
+            await bot.channel.close()
+            (queued,) = await bot.service.queue.pending("default/helper/telegram:7")
+            assert queued.message.parts[0] == Text(
+                text="[A message was edited. It now says:]\nAt 39."
+            )
 
     asyncio.run(run())
 

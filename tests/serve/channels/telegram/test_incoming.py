@@ -244,10 +244,27 @@ def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
     asyncio.run(run())
 
 
-def test_a_webhook_needs_a_secret(served):
+def test_guesses_of_the_secret_are_paced_and_telegram_is_not(served):
+    async def run() -> None:
+        listener = free_socket()
+        host, port = listener.getsockname()
+        own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
+        async with running(served, **own) as bot, listening(bot.channel.routes, listener):
+            update = json.dumps({"update_id": 1}).encode()
+            guesses = [await asyncio.to_thread(_post, port, update, f"g{n}") for n in range(23)]
+            assert guesses == [403] * 20 + [429] * 3
+            assert await asyncio.to_thread(_post, port, update, SECRET) == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("secret", [None, "a", "x" * 15, "with spaces in it!"])
+def test_a_webhook_needs_a_secret(served, secret):
     async def run() -> None:
         async with running(served, run=False) as bot:
-            block = TelegramSpec(token=served.simulator.token, webhook="https://x.example/t")
+            block = TelegramSpec(
+                token=served.simulator.token, webhook="https://x.example/t", secret=secret
+            )
             with pytest.raises(ValueError, match="openssl rand"):
                 TelegramChannel(bot.service, "helper", block)
 

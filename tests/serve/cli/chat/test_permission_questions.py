@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
+from rich.cells import cell_len
 
 from tests.serve.cli.chat.scripted_chat import call, console, text_of, written
 from trimtab_serve.agent.tools.permissions.rules import ApprovalRequest
-from trimtab_serve.cli.chat.approval import ApprovalPrompt
+from trimtab_serve.cli.chat.approval import ApprovalPrompt, make_visible
 from trimtab_serve.cli.chat.turn_screen import TurnScreen
 
 
@@ -76,11 +77,55 @@ def test_what_is_too_long_says_how_much_is_not_shown_and_shows_it_when_asked():
     text = "\n".join(f"line {number}" for number in range(200))
     made, screen, _ = asking(Keys("n"))
     asyncio.run(made.approve(question(text)))
-    assert "140 lines not shown" in text_of(screen.console)
+    shown = text_of(screen.console)
+    assert "shell wants to run, 200 lines:" in shown
+    assert "184 rows not shown" in shown
     assert "line 100" not in written(screen.console)
-    made, screen, _ = asking(Keys("s", "y"))
+    keys = Keys("s", *"m" * 11, "y")
+    made, screen, _ = asking(keys)
     assert asyncio.run(made.approve(question(text))) == "yes"
-    assert "line 100" in written(screen.console)
+    assert keys.asked[1] == "Rows 1 to 17 of 200. [m]ore / [n]o"
+    assert [n for n in range(200) if f"line {n}\n" not in f"{written(screen.console)}\n"] == []
+
+
+@pytest.mark.parametrize(("pressed", "stopped"), [("n", False), (None, True)])
+def test_paging_ends_with_no(pressed, stopped):
+    made, _, stops = asking(Keys("s", "m", pressed))
+    assert asyncio.run(made.approve(question("a\n" * 200))) == "no"
+    assert bool(stops) is stopped
+
+
+DANGER = "rm -rf /srv"
+PADDED = {
+    "blank lines": f"echo a{chr(10) * 60}{DANGER}",
+    "lines that look blank": "echo a\n" + " \u2800\n\u3164\n\u200b\t\n" * 20 + DANGER,
+    "carriage returns": f"echo a\r{chr(13) * 60}{DANGER}",
+    "form feeds": f"echo a{chr(12) * 60}\n{DANGER}",
+    "other line ends": f"echo a{chr(0x2028) * 60}{chr(0x85) * 60}\n{DANGER}",
+    "spaces": f"echo a{' ' * 5_000};{DANGER}",
+    "tabs": f"echo a{chr(9) * 900};{DANGER}",
+    "spaces at the left": f"echo a\n{' ' * 5_000}{DANGER}",
+    "a long line": f"echo {'a' * 5_000}; {DANGER}",
+    "wide characters": f"echo {'漢' * 5_000}; {DANGER}",
+    "escape codes": f"echo a\x1b[2J\x1b[8m\x9b2J; {DANGER}",
+    "the other direction": f"echo a\u202e; {DANGER}",
+    "lines before and after": "\n".join(["echo a"] * 500 + [DANGER] + ["echo b"] * 500),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_a_dangerous_line_is_on_the_screen_or_said_to_be_hidden(name):
+    keys = Keys("n")
+    made, screen, _ = asking(keys, width=60)
+    asyncio.run(made.approve(question(PADDED[name])))
+    shown = text_of(screen.console).splitlines()
+    assert len(shown) + len(keys.asked) <= screen.console.height
+    assert max(cell_len(line) for line in shown) <= 60
+    whole = "".join(line[4:] for line in shown)
+    assert DANGER in whole or any("not shown; [s]how all" in line for line in shown)
+    assert not set(written(screen.console)) & set("\x9b\u202e\u2028\x85\u200b\x0c")
+    if name == "blank lines":
+        assert shown[1:] == ["  │ echo a", "  ⋮ 59 blank lines", f"  │ {DANGER}"]
 
 
 def test_two_questions_are_asked_one_after_the_other():
@@ -100,3 +145,14 @@ def test_a_call_that_was_cut_off_is_made_again_only_if_somebody_says_so(key, aga
     assert asyncio.run(made.confirm_rerun(call("shell", '{"command": "make"}'))) is again
     assert "shell was interrupted; it may or may not have done its work:" in text_of(screen.console)
     assert "  │ make" in written(screen.console)
+
+
+@pytest.mark.parametrize("char", "\U00013430\U00013438\U0001bca0\U0001bca3\U0001d173\U0001d17a")
+def test_a_character_that_nobody_sees_is_shown_as_its_code(char):
+    assert make_visible(f"a{char}b") == [f"a\\U{ord(char):08x}b"]
+
+
+def test_marks_piled_on_a_letter_are_counted_and_ordinary_ones_are_shown():
+    assert make_visible("e\u0301\u0323 rm" + "\u0335\u0300" * 30) == [
+        "e\u0301\u0323 rm\\{60 marks}"
+    ]

@@ -8,18 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.stores import places
 from tests.stores.places import SERVER
 from tests.stores.places import database as fresh
 from trimtab.stores.base import Store
 from trimtab_serve.queue.protocol import MessageQueue
-
-WIPE = """
-DELETE FROM trimtab.events; DELETE FROM trimtab.sessions; DELETE FROM trimtab.snapshots;
-DELETE FROM trimtab.llm_calls; DELETE FROM trimtab.blobs; DELETE FROM trimtab.words;
-DELETE FROM trimtab.inbox; DELETE FROM trimtab.outbox; DELETE FROM trimtab.dead;
-DELETE FROM trimtab.schedules; DELETE FROM trimtab.erasures;
-DELETE FROM procrastinate_jobs; DELETE FROM procrastinate_workers
-"""
 
 
 @dataclass
@@ -57,10 +50,5 @@ async def migrate(conninfo: str) -> None:
 
 
 async def wipe(conninfo: str) -> None:
-    """Rows one by one: truncating so many tables takes longer than all of a test."""
-    from psycopg import AsyncConnection
-
-    from trimtab_serve.queue.postgres.procrastinate_jobs import add_job_queue_options
-
-    async with await AsyncConnection.connect(add_job_queue_options(conninfo)) as connection:
-        await connection.execute(WIPE)
+    """Delete all rows, those of the queue as well."""
+    await asyncio.to_thread(places.wipe, conninfo)

@@ -6,6 +6,7 @@ from tests.serve.queue.postgres.workers import until
 from tests.serve.queue.queues import S, claimed, inbound, reply
 from tests.serve.queue.test_queue import *  # noqa: F403 - the whole suite
 from trimtab_serve.queue.postgres import queue as queues
+from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
 
 
 async def test_giving_up_waits_for_whoever_removes_the_message(queue):
@@ -44,3 +45,20 @@ async def test_all_that_has_left_long_ago_is_cleared_away_however_much_it_is(
     async with queue.borrow_connection() as connection:
         rows = await (await connection.execute("SELECT FROM trimtab.outbox")).fetchall()
     assert rows == []
+
+
+async def test_the_oldest_of_many_waiting_messages_is_found_without_reading_them_all(queue):
+    fill = (
+        "INSERT INTO trimtab.inbox (session, key, body) "
+        "SELECT 'default/helper/s' || n, 'k', repeat('x', 200) FROM generate_series(1, 5000) AS n"
+    )
+    explain = b"EXPLAIN (ANALYZE, FORMAT JSON) " + SERVER_QUERIES["oldest_waiting"]
+    async with queue.borrow_connection() as connection:
+        await connection.execute(fill)
+        await connection.execute("ANALYZE trimtab.inbox")
+        ((plans,),) = await (await connection.execute(explain)).fetchall()
+
+    def count_rows(plan):
+        return plan["Actual Rows"] + sum(map(count_rows, plan.get("Plans", [])))
+
+    assert count_rows(plans[0]["Plan"]) < 10

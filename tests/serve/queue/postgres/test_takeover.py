@@ -15,6 +15,7 @@ from tests.serve.queue.postgres.network import passing, room
 from tests.serve.queue.postgres.workers import PACE, asked, member, other, until
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.errors import StoreUnavailable
+from trimtab_serve.process.heartbeat import Heartbeat
 from trimtab_serve.queue.postgres.procrastinate_jobs import JobPayload
 
 pytestmark = pytest.mark.anyio
@@ -104,8 +105,8 @@ async def test_a_turn_that_was_taken_over_is_broken_off_before_it_asks_again(con
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
         (job,) = await jobs(one)
-        assert await one.queue.take_over_job(
-            job.id, job.worker_id, JobPayload(session=ONE, taken=1)
+        assert await one.queue.hand_over_job(
+            job.id, job.worker_id, JobPayload(session=ONE), interrupted=True
         )
         await until(lambda: len(asked(tmp_path)) == 2)
         assert one.fleet.cancelled_jobs == 1
@@ -118,15 +119,12 @@ async def test_a_process_that_nobody_hears_of_breaks_off_its_turns(conninfo, tmp
     async with member(conninfo, tmp_path, pace=replace(PACE, self_cancel_after_s=0.5)) as one:
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
-        monkeypatch.setattr(one.queue.job_queue.app.job_manager, "update_heartbeat", never)
+        monkeypatch.setattr(Heartbeat, "_beat", lambda _: None)
         await until(lambda: one.fleet.cancelled_jobs)
+        monkeypatch.undo()
         (tmp_path / "go").touch()
         await one.quiet()
         assert await one.texts() == ["hold on", "I am one."]
-
-
-async def never(_):
-    await asyncio.Event().wait()
 
 
 @pytest.mark.process

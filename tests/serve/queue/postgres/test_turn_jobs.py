@@ -17,14 +17,15 @@ from trimtab.providers.base import ProviderFailureDetails
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
 from trimtab.session.summariser import Summariser
 from trimtab.testing import ScriptedProvider
-from trimtab_serve.process.worker_pool import NoLostWakeupEvent, WorkerPoolTimings
+from trimtab_serve.process.worker_pool import NoLostWakeupEvent
+from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
     JobPayload,
     RunningJob,
     add_job_queue_options,
     current_job,
 )
-from trimtab_serve.service import retries
+from trimtab_serve.service import retries, turn
 from trimtab_serve.service.retries import APOLOGY_TEXT, MAX_TURN_ATTEMPTS
 
 pytestmark = pytest.mark.anyio
@@ -340,6 +341,59 @@ async def test_a_tenant_has_no_more_turns_than_it_may_and_others_are_not_held_up
         ]
 
 
+async def test_many_waiting_turns_of_one_tenant_do_not_delay_those_of_another(
+    conninfo, tmp_path, monkeypatch
+):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        for number in range(30):
+            await idle.say("hold on", session=f"evil/helper/s{number}")
+        await idle.say("hello", session="acme/helper/s")
+        async with member(conninfo, tmp_path, fleet={"max_turns": 4}) as one:
+            fetch_job, fetches = one.queue.fetch_job, []
+
+            async def counted(*values, **which):
+                job = await fetch_job(*values, **which)
+                fetches.append(job)
+                return job
+
+            monkeypatch.setattr(one.queue, "fetch_job", counted)
+            await until(lambda: any("hello" in line for line in asked(tmp_path)))
+            assert sum("hold" in line for line in asked(tmp_path)) == 2  # half of four
+            fetches.clear()
+            await asyncio.sleep(0.5)
+            # They are not fetched and put back: a poll finds nothing.
+            assert [job for job in fetches if job is not None] == []
+            assert len(fetches) < 20
+            (tmp_path / "go").touch()
+            await one.quiet()
+            assert len(asked(tmp_path)) == 31
+
+
+async def test_a_tenant_at_its_limit_over_all_processes_is_asked_for_once_a_while(
+    conninfo, tmp_path, monkeypatch
+):
+    limit = {"max_turns_per_tenant": 1}
+    async with (
+        member(conninfo, tmp_path, name="one", fleet=limit) as one,
+        member(conninfo, tmp_path, name="two", fleet=limit) as two,
+    ):
+        postponed = []
+        for each in (one, two):
+            replace_queued_job = each.queue.replace_queued_job
+
+            async def counted(payload, *, delay_s, replace_queued_job=replace_queued_job):
+                postponed.append(payload.session)
+                await replace_queued_job(payload, delay_s=delay_s)
+
+            monkeypatch.setattr(each.queue, "replace_queued_job", counted)
+        for number in range(30):
+            await one.say("hold on", session=f"evil/helper/s{number}")
+        await until(lambda: asked(tmp_path))
+        await one.say("hello", session="acme/helper/s")
+        await until(lambda: any("hello" in line for line in asked(tmp_path)))
+        assert len(postponed) < 15  # of 29 that wait
+
+
 async def test_a_turn_that_is_cut_off_by_the_end_of_its_process_is_handed_over(conninfo, tmp_path):
     async with member(conninfo, tmp_path, name="one") as one:
         await one.say("hold on")
@@ -364,6 +418,18 @@ async def test_more_messages_than_one_turn_takes_are_answered_by_several(conninf
             assert texts.count("I am one.") == 3
 
 
+async def test_longer_messages_than_one_turn_takes_are_answered_by_several_in_order(
+    conninfo, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(turn, "MAX_CHARS_PER_TURN", 100)
+    async with member(conninfo, tmp_path, run=False) as idle:
+        for letter in "abcde":
+            await idle.say(letter * 60)
+        async with member(conninfo, tmp_path) as one:
+            await one.quiet()
+            assert "".join(text[0] for text in await one.texts()) == "aIbIcIdIeI"
+
+
 async def test_messages_without_a_job_are_found_at_a_start(conninfo, tmp_path):
     async with member(conninfo, tmp_path, run=False) as idle:
         await idle.say("hello")
@@ -372,23 +438,6 @@ async def test_messages_without_a_job_are_found_at_a_start(conninfo, tmp_path):
         async with member(conninfo, tmp_path) as one:
             await one.quiet()
             assert await one.texts() == ["hello", "I am one."]
-
-
-async def test_a_turn_that_kills_its_workers_again_and_again_is_given_up(conninfo, tmp_path):
-    async with member(conninfo, tmp_path, run=False) as idle:
-        await idle.say("hello")
-        queue = idle.queue.job_queue.app.job_manager
-        await idle.queue.replace_queued_job(JobPayload(session=ONE, taken=20), delay_s=0)
-        # Fetched by a worker that is gone.
-        gone = await queue.register_worker()
-        assert await queue.fetch_job(["turns"], gone) is not None
-        await queue.unregister_worker(gone)
-        async with member(conninfo, tmp_path) as one:
-            await until(one.queue.list_dead_letters)
-            (dead,) = await one.queue.list_dead_letters()
-            assert "20 workers died" in dead.why
-            assert asked(tmp_path) == []
-            assert [reply.text for reply in await one.sent()] == [APOLOGY_TEXT]
 
 
 async def test_a_summary_is_a_job_of_its_own_and_holds_no_turn_back(conninfo, tmp_path):

@@ -1,8 +1,9 @@
 """Members of a fleet: in this process, or as `python -m tests.serve.queue.postgres.workers` in
 another.
 
-Their model answers at once, or, where it is told to `hold`, when there is a file named `go`, or so
-with the member's name. What it is asked is noted in a file, so that another process sees it.
+Their model answers at once. Where it is told to `hold`, it does when there is a file named `go`, or
+so with the member's name. Where it is told to `stall` or to `die`, its process does. What it is
+asked is noted in a file, so that another process sees it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -25,7 +28,8 @@ from trimtab.engine.log.message import Text
 from trimtab.session.tools import Tool
 from trimtab.stores.postgres import PostgresStore
 from trimtab.testing import ScriptedProvider
-from trimtab_serve.process.worker_pool import WorkerPool, WorkerPoolTimings
+from trimtab_serve.process.worker_pool import WorkerPool
+from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.service.events.bus import LocalEventBus
@@ -51,6 +55,10 @@ class Holding:
         said = _newest(request)
         with (self._folder / "asked").open("a") as asked:
             asked.write(f"{self._name}: {said}\n")
+        if said.startswith("die"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if said.startswith("stall"):
+            time.sleep(2 * PACE.takeover_after_s)  # noqa: ASYNC251 - the loop is to stand still
         if said.startswith("hold"):
             await until(self._may_go)
         async for event in self._inner.send(request):

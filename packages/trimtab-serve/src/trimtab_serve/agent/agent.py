@@ -41,6 +41,7 @@ from trimtab.session.spending import (
     MICROS_PER_DOLLAR,
     SpendingAccount,
     charge_calls_to,
+    count_session_log_micros,
     explain_unknown_price,
 )
 from trimtab.session.summariser import Summariser
@@ -52,8 +53,9 @@ from trimtab.stores.spending import CostCeilings, SpendingLedger
 from trimtab_serve.agent.config.loader import load_system_prompt, locate_agent_store
 from trimtab_serve.agent.config.spec import AgentSpec, CostSpec, ModelSpec
 from trimtab_serve.agent.environment import ENVIRON
+from trimtab_serve.agent.secret_values import build_secret_mask, with_masked_errors
 from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
-from trimtab_serve.agent.tools.sandbox import build_tool_setting
+from trimtab_serve.agent.tools.sandbox import NO_SERVED_AGENTS, build_tool_setting
 from trimtab_serve.agent.tools.tools_from_config import open_tools
 
 _MODEL_DEPENDENT_OPTIONS = (
@@ -180,6 +182,14 @@ class Agent:
             )
         return charge_calls_to(account)
 
+    async def reset_session_budget(self, session: Session) -> None:
+        """Begin a new budget for a session in which a new conversation begins. What it has spent
+        still counts for the ceilings of the day."""
+        if self.spending_ledger is not None:
+            await self.spending_ledger.reset_session(
+                session.id, count_session_log_micros(session.window)
+            )
+
     async def switch_model(self, session: Session, model: str) -> None:
         """Continue with another model.
 
@@ -223,6 +233,7 @@ async def open_agent(
     store: Store | None = None,
     on_retry_wait: OnRetryWait = ignore_retry_wait,
     breakers: CircuitBreakers | None = None,
+    served: Mapping[Path, AgentSpec] = NO_SERVED_AGENTS,
 ) -> AsyncGenerator[Agent]:
     """Start the MCP servers and open the provider and the store of an agent.
 
@@ -235,6 +246,7 @@ async def open_agent(
             opened, and closed at the end.
         on_retry_wait: Called for each wait before a model call is retried.
         breakers: Circuit breakers that pause calls to a provider after repeated failures.
+        served: All agents of the same server by their files. Sandboxes also protect their files.
 
     Yields:
         The agent. It is closed at the end of the `async with` block.
@@ -258,7 +270,8 @@ async def open_agent(
             held.push_async_callback(store.close)
         tools = await held.enter_async_context(
             open_tools(
-                spec.tools, build_tool_setting(spec, folder, approve=approve, environ=environ)
+                spec.tools,
+                build_tool_setting(spec, folder, approve=approve, environ=environ, served=served),
             )
         )
         agent = Agent(
@@ -468,6 +481,7 @@ def _build_provider(
         api_version=model.api_version,
         environ=environ,
     )
+    provider = with_masked_errors(provider, build_secret_mask(environ, model.api_key))
     if breakers is not None:
         provider = with_circuit_breaker(provider, _find_breaker(breakers, model, provider.dialect))
     return with_retries(provider, on_wait=on_retry_wait)

@@ -145,6 +145,7 @@ def withhold_secrets_from_tools() -> None:
 
         process_secrecy_linux.overwrite_process_environment(is_non_secret_variable)
         process_secrecy_linux.protect_process_memory()
+        process_secrecy_linux.leave_session_keyring()
     os.environ.update({name: _withheld[name] for name in PROXY_VARIABLES & _withheld.keys()})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,9 @@ _PR_CAPBSET_DROP = 24
 _CAPABILITIES = (17, 19)
 """CAP_SYS_RAWIO and CAP_SYS_PTRACE: with one of them, root can read the memory of every process."""
 _CAPABILITY_VERSION = 0x20080522
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+"""The number of the system call by machine, because the C library has no function for it."""
+_JOIN_SESSION_KEYRING = 1
 _ENV_START, _ENV_END = 47, 48
 """Fields of /proc/PID/stat, counted from the one after the program's name."""
 
@@ -67,3 +71,12 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
             for which in range(3):
                 sets[which] &= ~(1 << number)
         libc.capset(header, sets)
+
+
+def leave_session_keyring() -> None:
+    """Give this process an empty keyring of its own. Programs inherit the keyring, also into a
+    sandbox, and could read, change and revoke the keys of the user's session."""
+    number = _KEYCTL.get(platform.machine())
+    if number is not None:
+        # A kernel without keyrings refuses, and has nothing to protect.
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)

@@ -122,6 +122,7 @@ async def _reset_session(service: AgentService, session_id: str, idempotency_key
         if opened is None:
             return ""
         before = len(opened.window.entries)
+        await service.agent_for(session_id).reset_session_budget(opened)
         await _hide_all_messages(opened)
         # Hide again after the key: it must be in the log only when the messages are hidden.
         await opened.add(make_text_message("user", "/reset"), key=idempotency_key)

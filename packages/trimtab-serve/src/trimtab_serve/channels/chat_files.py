@@ -9,6 +9,11 @@ from dataclasses import dataclass
 
 from trimtab.dialects.media import AcceptedMedia, UnsupportedMedia, validate_and_convert_media
 from trimtab.engine.log.message import Media, MediaKind, Message, Part, Text
+from trimtab_serve.channels.inbound_text import (
+    indent_lines,
+    quote_in_notice,
+    remove_invisible_characters,
+)
 
 TEXT_MIME_PREFIXES = ("text/", "application/json", "application/xml", "application/x-yaml")
 """Prefixes of media types whose files are read as text."""
@@ -61,11 +66,12 @@ async def build_user_message(
     accepted_media: AcceptedMedia,
     max_bytes: int,
     files_allowed: bool = True,
+    is_group: bool,
 ) -> tuple[Message, str]:
     """Return the message for the agent, and a text for the sender about refused files.
 
     `max_bytes` is the limit of one file. Without `files_allowed`, no file is fetched, and only the
-    message mentions them.
+    message mentions them. In a group, the text of files is indented as that of messages is.
     """
     parts: list[Part] = [Text(text=text)] if text else []
     refusals: list[str] = []
@@ -74,7 +80,7 @@ async def build_user_message(
             parts.append(Text(text=f"[{file.kind}: not taken from this sender]"))
             continue
         converted = await convert_file_to_message_part(
-            file, accepted_media=accepted_media, max_bytes=max_bytes
+            file, accepted_media=accepted_media, max_bytes=max_bytes, is_group=is_group
         )
         parts.append(converted.part)
         if converted.refusal:
@@ -84,11 +90,12 @@ async def build_user_message(
 
 
 async def convert_file_to_message_part(
-    file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int
+    file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int, is_group: bool
 ) -> FileConversion:
     """Convert a file. If it is refused, the model and the sender read why. Never raises."""
-    name = " ".join((file.name or "").split())
-    mime = (file.mime or mimetypes.guess_type(name)[0] or "").partition(";")[0].strip().lower()
+    name = quote_in_notice(remove_invisible_characters(file.name or ""))
+    mime = file.mime or mimetypes.guess_type(name)[0] or ""
+    mime = quote_in_notice(remove_invisible_characters(mime.partition(";")[0])).lower()
     description = (
         f"{file.kind} ({about})" if (about := ", ".join(filter(None, (name, mime)))) else file.kind
     )
@@ -105,7 +112,8 @@ async def convert_file_to_message_part(
         )
     if is_text:
         title = f"{file.kind} {name}" if name else file.kind
-        return FileConversion(part=Text(text=f"[{title}]\n{data.decode('utf-8', 'replace')}"))
+        text = f"[{title}]\n{data.decode('utf-8', 'replace')}"
+        return FileConversion(part=Text(text=indent_lines(text) if is_group else text))
     assert kind is not None  # noqa: S101 - what is neither has been refused
     whole = Media(kind=kind, mime=mime, data=base64.b64encode(data).decode())
     try:

@@ -1,7 +1,14 @@
-"""Build the text that the agent reads from a chat message. It is the same on every platform."""
+"""Build the text that the agent reads from a chat message. It is the same on every platform.
+
+In a group, a message begins with its sender: `Ada (4242): hello`. The platform assigns the id, so
+nobody else can have it, while everybody can choose the name. The further lines of what a member
+wrote are indented. So a line that is not indented is never a member's own.
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 EDITED_NOTICE = "[A message was edited. It now says:]"
@@ -13,6 +20,13 @@ MAX_QUOTE_CHARS = 200
 MAX_SENDER_NAME_CHARS = 130
 """Maximum number of characters of a sender's name. No platform allows more."""
 UNKNOWN_SENDER_NAME = "somebody"
+_MARKS = re.compile(r"[()\[\]:]")
+"""Characters that mark the name in a text. A name itself has none of them."""
+_NOTICE_MARKS = str.maketrans("[]［］“”„‟＂", "()()" + "'" * 5)
+"""Replacements of characters that begin or end a notice or a quote in it."""
+_BLANK_SIGNS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f]")
+"""Characters that look like nothing, although Unicode has other categories for them."""
+_INDENTED_LINE_START = "\n  "
 
 
 def collapse_whitespace(text: str) -> str:
@@ -20,22 +34,41 @@ def collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def format_sender_name(name: str | None) -> str:
-    """Return a name on one line. With two lines, a sender could pretend to be another."""
-    return collapse_whitespace(name or "")[:MAX_SENDER_NAME_CHARS] or UNKNOWN_SENDER_NAME
+def quote_in_notice(text: str) -> str:
+    """Return a text on one line that cannot end the notice it stands in."""
+    return collapse_whitespace(text.translate(_NOTICE_MARKS))
 
 
-def format_reply_quote(quoted_text: str, author_name: str | None) -> str:
+def remove_invisible_characters(name: str) -> str:
+    """Return a name on one line without characters that nobody sees."""
+    visible = "".join(
+        char for char in name if char.isspace() or unicodedata.category(char)[0] != "C"
+    )
+    return collapse_whitespace(_BLANK_SIGNS.sub("", visible))
+
+
+def format_sender(name: str | None, sender_id: int | None) -> str:
+    """Return the name and the id of a sender on one line, without characters that nobody sees."""
+    plain = _MARKS.sub(" ", unicodedata.normalize("NFKC", name or ""))
+    short = remove_invisible_characters(plain)[:MAX_SENDER_NAME_CHARS] or UNKNOWN_SENDER_NAME
+    return short if sender_id is None else f"{short} ({sender_id})"
+
+
+def indent_lines(text: str) -> str:
+    """Return a text with all lines indented but the first."""
+    return _INDENTED_LINE_START.join(text.splitlines())
+
+
+def format_reply_quote(quoted_text: str, author: str | None) -> str:
     """Return the line that quotes the message replied to. Empty if that has no text.
 
-    `author_name` is None if the agent itself is quoted.
+    `author` is None if the agent itself is quoted.
     """
-    text = collapse_whitespace(quoted_text)
+    text = quote_in_notice(quoted_text)
     if not text:
         return ""
-    author = "you" if author_name is None else author_name
     short = text if len(text) <= MAX_QUOTE_CHARS else f"{text[:MAX_QUOTE_CHARS]}…"
-    return f"[in reply to {author}: “{short}”]"
+    return f"[in reply to {author or 'you'}: “{short}”]"
 
 
 def format_poll(question: str, options: Iterable[str]) -> str:
@@ -43,12 +76,15 @@ def format_poll(question: str, options: Iterable[str]) -> str:
     return f"[poll: {question} ({'; '.join(options)})]"
 
 
-def format_inbound_text(lines: Sequence[str], *, sender_name: str | None, edited: bool) -> str:
-    """Return the whole text of a message.
+def format_inbound_text(
+    lines: Sequence[str], *, notices: Sequence[str] = (), sender: str | None, edited: bool
+) -> str:
+    """Return the whole text of a message: what the platform says about it, then its own lines.
 
-    `sender_name` is None in a private chat, because the agent knows the sender there.
+    `sender` is None in a private chat, because the agent knows the sender there.
     """
     text = "\n".join(lines)
-    if sender_name is not None:
-        text = f"{sender_name}: {text}"
-    return f"{EDITED_NOTICE}\n{text}" if edited else text
+    if sender is not None:
+        text = f"{sender}: {indent_lines(text)}"
+    head = [EDITED_NOTICE] if edited else []
+    return "\n".join(filter(None, [*head, *notices, text]))

@@ -32,6 +32,10 @@ COMMANDS = {
         "trimtab_serve.cli.personal_data:tenant",
         "Export or erase all data of a tenant.",
     ),
+    "move": (
+        "trimtab_serve.cli.move:move_command",
+        "Move sessions to another database.",
+    ),
     "erasures": ("trimtab_serve.cli.personal_data:erasures_command", "List past erasures."),
     "schema": (
         "trimtab_serve.cli.schema:print_schema_command",

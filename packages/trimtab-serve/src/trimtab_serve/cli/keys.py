@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from trimtab.cli.lazy import TYPER_SETTINGS
+from trimtab.cli.store_command import (
+    UNSET_STORE,
+    JsonOption,
+    StoreOption,
+    describe_store,
+    report_known_errors,
+    show_progress_if_slow,
+)
 
-FileOption = Annotated[
-    Path, typer.Option("--file", help="The key file, `serve.keys` in agent.yaml.")
-]
-KeysJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+if TYPE_CHECKING:
+    from trimtab_serve.api_keys.protocol import ApiKeyStore
+
+T = TypeVar("T")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
-DEFAULT_KEYS_PATH = Path("keys.json")
+MAX_NAMED_KEYS = 8
+"""Keys to list in the error when a name is not found."""
 _DURATION_PATTERN = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _DURATION_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
@@ -37,7 +47,7 @@ keys = typer.Typer(name="keys", no_args_is_help=True, add_completion=False, **TY
 
 @keys.callback()
 def keys_options() -> None:
-    """Create and revoke API keys of `trimtab serve`. A running server sees the change at once."""
+    """Create and revoke API keys of `trimtab serve`. All running servers see the change at once."""
 
 
 @keys.command()
@@ -66,37 +76,27 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
             "of a day (UTC). Default: never.",
         ),
     ] = None,
-    file: FileOption = DEFAULT_KEYS_PATH,
-    as_json: KeysJsonOption = False,
+    store: StoreOption = UNSET_STORE,
+    as_json: JsonOption = False,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from trimtab.cli.store_command import report_known_errors
-    from trimtab_serve.channels.http.api_keys import (
-        create_api_key,
-        read_stored_api_keys,
-        write_key_file,
-    )
+    from trimtab.cli.text_format import join_names
+    from trimtab_serve.api_keys.api_key import create_api_key
 
     with report_known_errors():
-        known = read_stored_api_keys(file) if file.exists() else []
-        if any(key.name == name for key in known):
-            raise ValueError(
-                f"{file} already has a key called {name}; to replace it, create a key with another "
-                "name, let its users switch, then revoke this one"
-            )
         ends = None if expires is None else parse_expiry(expires, datetime.now(UTC))
-        text, kept = create_api_key(
+        text, key = create_api_key(
             name,
             tenant=tenant,
             agents=tuple(agent) if agent else None,
             role=role.value,
             expires=None if ends is None else ends.timestamp(),
         )
-        write_key_file(file, [*known, kept])
+    _with_api_keys(store, "creating a key", lambda keys: keys.add(key))
     if as_json:
-        owner = None if kept.role == "metrics" else tenant
-        told = {"name": name, "role": kept.role, "tenant": owner, "expires": kept.expires}
-        typer.echo(json.dumps({**told, "key": text}))
+        owner = None if key.role == "metrics" else tenant
+        fields = {"name": name, "role": key.role, "tenant": owner, "expires": key.expires}
+        typer.echo(json.dumps({**fields, "agents": agent or None, "key": text}))
         return
     what = {
         RoleChoice.metrics: "reads /metrics and nothing else",
@@ -104,40 +104,30 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
         RoleChoice.talk: f"reads sessions of tenant {tenant} and talks in them",
         RoleChoice.admin: f"may do everything with sessions of tenant {tenant}",
     }[role]
+    with_agents = f", only with {join_names(key.agents)}" if key.agents else ""
     until = "" if ends is None else f" until {ends:%Y-%m-%d %H:%M} UTC"
     typer.echo(text)
     typer.echo(
-        f"\nThe key {name} {what}{until}. It is shown only once: {file} stores only its "
-        f"hash.\nTo serve with it, write `keys: {file}` under `serve` in agent.yaml.\nTo use it: "
-        'curl -H "Authorization: Bearer KEY" …',
+        f"\nThe key {name} {what}{with_agents}{until}. It is shown only once: "
+        f"{describe_store(store)} stores only its hash."
+        '\nTo use it: curl -H "Authorization: Bearer KEY" …',
         err=True,
     )
 
 
 @keys.command("list")
-def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption = False) -> None:
-    """List the keys of a file: names, roles, tenants, agents, when they expire, and when each was
+def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
+    """List the keys of a store: names, roles, tenants, agents, when they expire, and when each was
     last used, to the minute."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cli.store_command import make_output_console, report_known_errors
+    from trimtab.cli.store_command import make_output_console
     from trimtab.cli.text_format import escape_control_characters, format_age
-    from trimtab_serve.channels.http.api_key_last_use import (
-        build_last_use_path,
-        read_api_key_last_use,
-    )
-    from trimtab_serve.channels.http.api_keys import read_stored_api_keys
 
-    with report_known_errors():
-        found = read_stored_api_keys(file)
+    found = _with_api_keys(store, "reading keys", lambda keys: keys.list())
     now = datetime.now(UTC).timestamp()
-    used = read_api_key_last_use(build_last_use_path(file))
-    # A key that was revoked and made again under its name was not used before it was made.
-    last_used = {
-        key.name: used[key.name] for key in found if used.get(key.name, -1.0) >= key.created
-    }
     if as_json:
         rows = [
             {
@@ -148,14 +138,17 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
                 "created": key.created,
                 "expires": key.expires,
                 "expired": key.has_expired(now),
-                "last_used": last_used.get(key.name),
+                "last_used": key.last_used,
             }
             for key in found
         ]
         typer.echo(json.dumps(rows))
         return
     if not found:
-        typer.echo(f"no keys in {file} yet; create one: trimtab keys create NAME", err=True)
+        typer.echo(
+            f"no keys in {describe_store(store)} yet; create one: trimtab keys create NAME",
+            err=True,
+        )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in ("key", "role", "tenant", "agents", "made", "expires", "last used"):
@@ -166,7 +159,7 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
             *(key.name, key.role, *(("–", "–") if key.role == "metrics" else opens)),
             format_age(key.created),
             format_expiry(key.expires, expired=key.has_expired(now)),
-            format_age(last_used[key.name]) if key.name in last_used else "–",
+            "–" if key.last_used is None else format_age(key.last_used),
         )
         table.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
     make_output_console().print(table)
@@ -199,17 +192,29 @@ def format_expiry(expires: float | None, *, expired: bool) -> str:
 
 
 @keys.command()
-def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
-    """Revoke a key. The server refuses it from now on."""
-    from trimtab.cli.store_command import report_known_errors
+def revoke(name: NameArgument, store: StoreOption = UNSET_STORE) -> None:
+    """Revoke a key. All servers refuse it from now on."""
     from trimtab.cli.text_format import join_names
-    from trimtab_serve.channels.http.api_keys import read_stored_api_keys, write_key_file
 
-    with report_known_errors():
-        known = read_stored_api_keys(file)
-        left = [key for key in known if key.name != name]
-        if len(left) == len(known):
-            there = join_names([key.name for key in known]) or "none"
-            raise LookupError(f"{file} has no key called {name}; its keys: {there}")
-        write_key_file(file, left)
-    typer.echo(f"revoked {name}; a running server refuses it from now on", err=True)
+    async def remove(keys: ApiKeyStore) -> None:
+        if not await keys.revoke(name):
+            names = [key.name for key in await keys.list()]
+            few = names[:MAX_NAMED_KEYS] + (["more"] if len(names) > MAX_NAMED_KEYS else [])
+            raise LookupError(
+                f"{describe_store(store)} has no key called {name}; its keys: "
+                f"{join_names(few) or 'none'}"
+            )
+
+    _with_api_keys(store, f"revoking {name}", remove)
+    typer.echo(f"revoked {name}; running servers refuse it from now on", err=True)
+
+
+def _with_api_keys(store: str, doing: str, action: Callable[[ApiKeyStore], Awaitable[T]]) -> T:
+    async def run() -> T:
+        from trimtab_serve.api_keys.command_line_control import open_api_keys
+
+        async with open_api_keys(store) as keys:
+            return await action(keys)
+
+    with report_known_errors(), show_progress_if_slow(doing):
+        return asyncio.run(run())

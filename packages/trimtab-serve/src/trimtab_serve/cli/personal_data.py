@@ -30,8 +30,7 @@ from trimtab.stores.base import Store
 from trimtab_serve.forgetting.history_file import forget_history_lines_with
 
 if TYPE_CHECKING:
-    from trimtab_serve.forgetting.erasure import ErasureTotals
-    from trimtab_serve.service.erasure_records import ErasureRecord
+    from trimtab_serve.service.erasure_records import ErasureJob, ErasureRecord
     from trimtab_serve.service.service import AgentService
 
 UserArgument = Annotated[
@@ -72,14 +71,6 @@ def erase_user_command(
     The answers to these messages are also erased. If a server uses this folder, the command asks
     the server to do the work.
     """
-
-    async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
-        from trimtab_serve.forgetting import stored_sessions
-
-        return await stored_sessions.erase_stored_user(
-            store, kept, tenant, user_id, prepare=_forget_typed_lines
-        )
-
     if not yes:
         typer.confirm(
             f"Erase all data of user {user_id} of tenant {tenant} from {describe_store(store)}? "
@@ -87,7 +78,7 @@ def erase_user_command(
             abort=True,
             err=True,
         )
-    _print_totals(user_id, run_on_store(store, f"erasing {user_id}", destroy))
+    _erase(store, user_id, tenant, user_id)
 
 
 @user.command("export")
@@ -100,9 +91,9 @@ def export_user_command(
     """Write all data of a user as lines of JSON, including hidden messages and files."""
 
     def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
-        from trimtab_serve.forgetting import erasure as forgetting
+        from trimtab_serve.forgetting import export
 
-        return forgetting.export_user(service, tenant, user_id)
+        return export.export_user(service, tenant, user_id)
 
     _export(store, user_id, output, lines)
 
@@ -116,14 +107,6 @@ def erase_tenant_command(
     Revoke the tenant's keys first. If a server uses this folder, the command asks the server to do
     the work.
     """
-
-    async def destroy(kept: Store, _: ProgressStatus) -> ErasureTotals:
-        from trimtab_serve.forgetting import stored_sessions
-
-        return await stored_sessions.erase_stored_tenant(
-            store, kept, name, prepare=_forget_typed_lines
-        )
-
     if not yes:
         typer.confirm(
             f"Erase all sessions of tenant {name} from {describe_store(store)}? This cannot be "
@@ -131,7 +114,7 @@ def erase_tenant_command(
             abort=True,
             err=True,
         )
-    _print_totals(f"tenant {name}", run_on_store(store, f"erasing tenant {name}", destroy))
+    _erase(store, f"tenant {name}", name, "")
 
 
 @tenant.command("export")
@@ -141,9 +124,9 @@ def export_tenant_command(
     """Write all data of a tenant as lines of JSON, including hidden messages and files."""
 
     def lines(service: AgentService) -> AsyncIterator[Mapping[str, Any]]:
-        from trimtab_serve.forgetting import erasure as forgetting
+        from trimtab_serve.forgetting import export
 
-        return forgetting.export_tenant(service, name)
+        return export.export_tenant(service, name)
 
     _export(store, f"tenant {name}", output, lines)
 
@@ -164,11 +147,12 @@ def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
 
     async def look(kept: Store, _: ProgressStatus) -> list[ErasureRecord]:
         from trimtab_serve.forgetting.stored_sessions import open_erasure_records
+        from trimtab_serve.service.erasure_records import list_running_and_recorded
 
         async with open_erasure_records(store, kept) as records:
             named = user or session
             target = await records.digest(named) if named else None
-            return await records.newest(tenant, target=target, limit=limit)
+            return await list_running_and_recorded(records, tenant, target=target, limit=limit)
 
     found = run_on_store(store, "reading the erasure records", look)
     if as_json:
@@ -183,6 +167,27 @@ def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
         )
         line = f"{at:%Y-%m-%d %H:%M:%S}Z  {one.outcome:10}  {one.kind:7}  {where}  {counted}"
         console.print(f"{line}  by {one.by}  {one.target[:12]}".rstrip(), markup=False)
+
+
+def _erase(store: str, what: str, tenant: str, user: str) -> None:
+    """Erase a user, or the tenant if there is no user. Show the progress and the result."""
+
+    async def erase(kept: Store, status: ProgressStatus) -> ErasureJob:
+        from trimtab_serve.forgetting import stored_sessions
+
+        total = 0
+
+        def show(job: ErasureJob) -> None:
+            nonlocal total
+            total = max(total, job.to_do)
+            if total:
+                status.show_count(total - job.to_do, total, "sessions")
+
+        return await stored_sessions.erase_stored_data(
+            store, kept, tenant, user, show, prepare=_forget_typed_lines
+        )
+
+    _print_totals(what, run_on_store(store, f"erasing {what}", erase))
 
 
 def _export(
@@ -222,7 +227,7 @@ def _forget_typed_lines(service: AgentService) -> None:
     forget_history_lines_with(service, logging.getLogger("trimtab.cli"))
 
 
-def _print_totals(what: str, totals: ErasureTotals) -> None:
+def _print_totals(what: str, totals: ErasureJob) -> None:
     _print_note(
         f"erased {what}: {format_count(totals.sessions, 'session')} deleted, "
         f"{format_count(totals.messages + totals.waiting, 'message')} erased in other sessions"

@@ -60,18 +60,10 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     metrics_port: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=0,
             max=65_535,
-            help="Also serve metrics on this port, without keys. The address is --host, or "
-            "127.0.0.1 if --host is not set. Use it for a process without the HTTP API.",
-        ),
-    ] = None,
-    health_file: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False,
-            help="Touch this file every 5 seconds while the process is alive. Use it for a "
-            "process without the HTTP API.",
+            help="Also serve /metrics and /healthz on this port, without keys. It answers even "
+            "while the server is busy. The address is --host, or 127.0.0.1 if --host is not set.",
         ),
     ] = None,
 ) -> None:
@@ -95,6 +87,5 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         run_turns=not no_turns,
         run_channels=not workers_only,
         metrics_port=metrics_port,
-        health_file=health_file,
     )
     raise typer.Exit(run_server(wanted))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from trimtab_serve.client.session import RemoteSession
@@ -16,7 +17,7 @@ from trimtab_serve.client.types import (
     DeadLetterSessionList,
     ErasureRecordInfo,
     ErasureRecordList,
-    ForgottenTotals,
+    ErasureStatus,
     HealthStatus,
     SessionCreated,
     SessionInfo,
@@ -25,6 +26,8 @@ from trimtab_serve.client.types import (
 
 REQUEST_TIMEOUT_S = 30.0
 """Seconds that a request may take. Streams have no limit."""
+ERASURE_POLL_S = 1.0
+"""Seconds between two looks at an erasure that runs."""
 RECONNECT_TIMEOUT_S = 60.0
 """Seconds for which a broken stream tries to reconnect."""
 
@@ -90,17 +93,18 @@ class Client:
         return self.session(made.agent, made.name)
 
     async def list_sessions(
-        self, agent: str, *, page_size: int = 100
+        self, agent: str, *, order: Literal["name", "recent"] = "name", page_size: int = 100
     ) -> AsyncGenerator[SessionInfo]:
-        """Yield all sessions of an agent, ordered by name.
+        """Yield all sessions of an agent by name, or the last active ones first.
 
         Args:
             agent: The name of the agent.
+            order: `name` or `recent`.
             page_size: Number of sessions to fetch with each request.
         """
         after: str | None = None
         while True:
-            query: dict[str, Any] = {"limit": page_size} | (
+            query: dict[str, Any] = {"limit": page_size, "order": order} | (
                 {} if after is None else {"after": after}
             )
             found = await self._wire.request_value(
@@ -123,12 +127,11 @@ class Client:
             )
         ).sessions
 
-    async def erase_user(self, user: str) -> ForgottenTotals:
-        """Erase all data of a user of your tenant, and return what was erased.
-
-        This may take minutes. If there are many sessions, give the client a longer `timeout`.
-        """
-        return await self._wire.request_value(ForgottenTotals, "DELETE", _user_path(user))
+    async def erase_user(self, user: str) -> ErasureStatus:
+        """Erase all data of a user of your tenant, wait for the end, and return what was erased."""
+        return await self._wait_for_erasure(
+            await self._wire.request_value(ErasureStatus, "DELETE", _user_path(user))
+        )
 
     def export_user(self, user: str) -> AsyncGenerator[dict[str, Any]]:
         """Yield all data of a user, line by line.
@@ -138,15 +141,27 @@ class Client:
         """
         return self._wire.iter_json_lines(f"{_user_path(user)}/export")
 
-    async def erase_tenant(self, tenant: str) -> ForgottenTotals:
-        """Erase all sessions of your tenant, and return what was erased.
+    async def erase_tenant(self, tenant: str) -> ErasureStatus:
+        """Erase all sessions of your tenant, wait for the end, and return what was erased.
 
         Args:
             tenant: The name of your tenant, as a confirmation.
         """
-        return await self._wire.request_value(
-            ForgottenTotals, "DELETE", "/v1/tenant", json={"confirm": tenant}
+        return await self._wait_for_erasure(
+            await self._wire.request_value(
+                ErasureStatus, "DELETE", "/v1/tenant", json={"confirm": tenant}
+            )
         )
+
+    async def erasure(self, erasure_id: str) -> ErasureStatus:
+        """Return the state of the erasure of a user or a tenant."""
+        return await self._wire.request_value(ErasureStatus, "GET", f"/v1/erasures/{erasure_id}")
+
+    async def _wait_for_erasure(self, status: ErasureStatus) -> ErasureStatus:
+        while status.state == "running":
+            await asyncio.sleep(ERASURE_POLL_S)
+            status = await self.erasure(status.id)
+        return status
 
     def export_tenant(self) -> AsyncGenerator[dict[str, Any]]:
         """Yield all data of your tenant, line by line, as `export_user` does."""

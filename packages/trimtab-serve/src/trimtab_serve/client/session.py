@@ -168,7 +168,13 @@ class RemoteSession:
 
     async def recall(self, handle: str) -> str:
         """Return the exact text of a message or a part, even if it is hidden."""
-        return (await self._ask(RecalledText, "GET", f"/recall/{quote(handle, safe='')}")).text
+        pieces: list[str] = []
+        rest: str | None = quote(handle, safe="")
+        while rest is not None:
+            found = await self._ask(RecalledText, "GET", f"/recall/{rest}")
+            pieces.append(found.text)
+            rest = found.next
+        return "".join(pieces)
 
     async def search(self, query: str) -> str:
         """Return passages that match the words, with their handles."""

@@ -43,6 +43,9 @@ class SessionInfo:
     """Number of messages ever added, including undone ones."""
     updated: float
     """Time of the last change, in seconds since the epoch."""
+    active: float
+    """The time by which `order=recent` sorts, in seconds since the epoch. On PostgreSQL it is the
+    beginning of the last turn, with files the last write."""
     parent: str | None
     """The session that this one was forked from."""
 
@@ -50,7 +53,7 @@ class SessionInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
     sessions: list[SessionInfo]
-    """The sessions in the order of their names."""
+    """The sessions by name, or the last active ones first."""
     next: str | None
     """Send it as `after` to get the next page. Null on the last page."""
 
@@ -74,7 +77,7 @@ class SessionState:
     running: bool
     """Whether a turn is running in the session on this server."""
     waiting: int
-    """Number of messages that wait for their turn, at most 100."""
+    """Number of messages that wait for their turn."""
     failure_reason: str | None
     """Why the newest message has no answer: its turn failed permanently, or the provider rejected
     the content (`rejected: …`). Null otherwise. `resume` retries it."""
@@ -131,7 +134,8 @@ class MessageInfo:
     role: str
     """`user`, `assistant`, `tool` or `system`."""
     text: str
-    """The whole text, except for tool results, which are in `tool_results`."""
+    """The whole text, except for tool results, which are in `tool_results`. Content above two
+    million characters is left out, and a note at the end says how to read it."""
     tool_calls: list[ToolCallInfo]
     """The tool calls of the model."""
     tool_results: list[ToolResultInfo]
@@ -186,6 +190,8 @@ class RecalledText:
     """The requested handle."""
     text: str
     """The original text, unchanged."""
+    next: str | None = None
+    """If the text is longer, append this to the path `recall/` to read on. Null at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,9 +235,15 @@ class EraseResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgottenTotals:
-    """What was erased for a user or a tenant."""
+class ErasureStatus:
+    """The erasure of a user or a tenant, and what it has erased."""
 
+    id: str
+    """The id of the erasure. You can read its state for a day after its end."""
+    state: str
+    """`running`, then `done`, `incomplete` (some logs are damaged) or `failed`."""
+    to_do: int
+    """Number of sessions that were found and are not yet erased."""
     sessions: int
     """Number of deleted sessions."""
     messages: int
@@ -243,6 +255,8 @@ class ForgottenTotals:
     configured_schedules: list[str]
     """Schedules `AGENT/NAME` of agent.yaml that write to a deleted session. They create it again
     until you remove them from the file."""
+    reason: str
+    """Why it failed. Empty if it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,8 +275,7 @@ class ErasureRecordInfo:
     """A keyed digest of the user's or the session's id. Search with `user` or `session` to find
     it."""
     outcome: str
-    """`begun`, then `done`, `incomplete` or `failed`. If it stays `begun`, the erasure was
-    interrupted: send the same request again."""
+    """`running`, `done`, `incomplete` or `failed`."""
     sessions: int
     """Number of deleted sessions."""
     messages: int
@@ -271,6 +284,8 @@ class ErasureRecordInfo:
     """Number of messages erased while they waited for their turn."""
     duration_s: float
     """Duration in seconds."""
+    id: str
+    """The id of the erasure of a user or a tenant. Empty for a message and a session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,38 +46,35 @@ log = logging.getLogger("trimtab.server")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRequest:
-    """A request to erase or delete something of a session, a user or a tenant."""
+    """A request to delete a session, or to erase a message in it."""
 
-    verb: Literal["erase", "delete", "erase_user", "erase_tenant"]
+    verb: Literal["erase", "delete"]
     """What."""
     session: str = ""
     """The id of the session."""
     handle: str = ""
     """Handle of the message or part to erase."""
-    tenant: str = ""
-    """The tenant of the user, or the tenant to erase."""
-    user: str = ""
-    """The user."""
     why: str = ""
     """The user who asked for it, or the rule that requires it."""
 
 
-async def send_control_request(
-    root: Path, request: ControlRequest, *, timeout_s: float | None = None
-) -> Mapping[str, Any]:
+async def send_control_request(root: Path, request: ControlRequest) -> Mapping[str, Any]:
     """Ask the process that serves a folder to do something, and return its answer.
 
     Raises `StoreUnavailable` if the process has ended or does not answer in time. Raises
     `ValueError` with the server's error message if it cannot do it.
     """
-    timeout_s = timeout_s or CONTROL_TIMEOUT_S
     asked = await asyncio.to_thread(_write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request)
-    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + timeout_s
+    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + CONTROL_TIMEOUT_S
     try:
         while not await asyncio.to_thread(answer.exists):
             holder = await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER)
             if holder is None or time.monotonic() > deadline:
-                told = "has ended" if holder is None else f"did not handle it in {timeout_s:g} s"
+                told = (
+                    "has ended"
+                    if holder is None
+                    else f"did not handle it in {CONTROL_TIMEOUT_S:g} s"
+                )
                 raise StoreUnavailable(
                     f"the process that serves {root} {told}, so the request was withdrawn; "
                     "try again"
@@ -114,12 +111,6 @@ async def _execute_request(service: AgentService, path: Path) -> Mapping[str, An
             case "delete":
                 await erasure.delete_session(service, wanted.session, by=BY_COMMAND_LINE)
                 return {}
-            case "erase_user":
-                who = (wanted.tenant, wanted.user)
-                return asdict(await erasure.erase_user(service, *who, by=BY_COMMAND_LINE))
-            case "erase_tenant":
-                tenant = wanted.tenant
-                return asdict(await erasure.erase_tenant(service, tenant, by=BY_COMMAND_LINE))
             case "erase":
                 done = await erasure.erase_message(
                     service, wanted.session, wanted.handle, why=wanted.why, by=BY_COMMAND_LINE

@@ -109,7 +109,7 @@ class RetentionRunner:
                     log.warning("could not delete the old session %s: %s", one.session, error)
                     continue
                 if is_deleted:
-                    gone[address.tenant, address.agent] += 1
+                    _count(gone, address)
                     await asyncio.sleep(RETENTION_PAUSE_S)
 
     async def _forget_dead_letters(self, gone: Counter[tuple[str, str]]) -> None:
@@ -129,7 +129,7 @@ class RetentionRunner:
             # Remove by number, so that a message that arrives meanwhile stays.
             await queue.finish_turn(one.session, NO_OWNER_IS_NEWER, numbers, [])
             if not await self.service.store.position(one.session):
-                gone[address.tenant, address.agent] += 1
+                _count(gone, address)
 
     def _is_expired(self, address: SessionAddress, last_event_at: float) -> bool:
         age = self.tenant_ages.get(address.tenant)
@@ -154,21 +154,25 @@ class RetentionRunner:
 
     async def _record(self, gone: Counter[tuple[str, str]], begun: float) -> None:
         for (tenant, agent), count in sorted(gone.items()):
-            count_retention_deletion(agent, count)
             log.info(
                 "retention deleted %d old sessions of agent %s, tenant %s",
                 *(count, agent, tenant),
                 extra={"event": "retention", "agent": agent, "tenant": tenant, "sessions": count},
             )
-            if self.service.erasure_records is not None:
-                record = ErasureRecord(
-                    at=begun,
-                    by=BY_RETENTION,
-                    kind="session",
-                    tenant=tenant,
-                    agent=agent,
-                    outcome="done",
-                    sessions=count,
-                    duration_s=round(self.clock() - begun, 3),
-                )
-                await self.service.erasure_records.add(record)
+            record = ErasureRecord(
+                at=begun,
+                by=BY_RETENTION,
+                kind="session",
+                tenant=tenant,
+                agent=agent,
+                outcome="done",
+                sessions=count,
+                duration_s=round(self.clock() - begun, 3),
+            )
+            await self.service.erasure_records.add(record)
+
+
+def _count(gone: Counter[tuple[str, str]], address: SessionAddress) -> None:
+    """Count a deleted session at once, because a pass may take hours."""
+    gone[address.tenant, address.agent] += 1
+    count_retention_deletion(address.agent)

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.errors import SessionLockedByOtherProcess
+from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
 from trimtab.session.session import open_session_to_erase
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.lock import find_lock_holder
 from trimtab_serve.forgetting import control_files
-from trimtab_serve.forgetting import erasure as forgetting
-from trimtab_serve.forgetting.erasure import ErasureTotals, recorded_erasure
+from trimtab_serve.forgetting.erasure import (
+    JOB_POLL_S,
+    ShowProgress,
+    finish_erasure,
+    recorded_erasure,
+    start_erasure,
+    wait_for_erasure,
+)
 from trimtab_serve.queue.address import parse_session_address
 from trimtab_serve.queue.protocol import ErasableQueue, MessageQueue
-from trimtab_serve.queue.sqlite.database import QueueInUse, has_server_data
+from trimtab_serve.queue.sqlite.database import SERVER_FOLDER, QueueInUse, has_server_data
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 from trimtab_serve.schedules.tools import build_erased_call_schedules_hook
 from trimtab_serve.service.erasure_records import (
     BY_COMMAND_LINE,
+    ErasureJob,
     ErasureRecords,
     FileErasureRecords,
 )
@@ -32,10 +41,6 @@ from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.message_erasure import EraseHook, build_queue_erase_hook
 from trimtab_serve.service.message_erasure import erase_message_and_copies as erase_in
 from trimtab_serve.service.service import AgentService
-
-SEARCH_TIMEOUT_S = 3_600.0
-"""Seconds that a server may take to search all logs for a user's data."""
-
 
 PrepareService = Callable[[AgentService], None]
 """Adds hooks to a service, so that data elsewhere is erased with it."""
@@ -116,37 +121,38 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
         )
 
 
-async def erase_stored_user(
-    location: str, store: Store, tenant: str, user: str, *, prepare: PrepareService = do_nothing_to
-) -> ErasureTotals:
-    """Erase a user of a tenant. If a process serves the folder, that process does it."""
-    request = control_files.ControlRequest(verb="erase_user", tenant=tenant, user=user)
+async def erase_stored_data(
+    location: str,
+    store: Store,
+    tenant: str,
+    user: str,
+    show_progress: ShowProgress,
+    *,
+    prepare: PrepareService = do_nothing_to,
+) -> ErasureJob:
+    """Erase a user of a tenant, or all of it. If a process serves the folder, that process does
+    it."""
     try:
         async with open_idle_service(location, store) as service:
             prepare(service)
-            return await forgetting.erase_user(service, tenant, user, by=BY_COMMAND_LINE)
+            job = await start_erasure(
+                service.erasure_records, tenant, user=user, by=BY_COMMAND_LINE
+            )
+            return await finish_erasure(service, job, show_progress)
     except QueueInUse:
-        return await _ask_server(location, request)
+        root = Path(location)
 
+        async def wait_for_server() -> None:
+            await asyncio.sleep(JOB_POLL_S)
+            if await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER) is None:
+                raise StoreUnavailable(
+                    f"the process that serves {root} has ended; it continues the erasure when it "
+                    "starts again, or run this command again"
+                )
 
-async def erase_stored_tenant(
-    location: str, store: Store, tenant: str, *, prepare: PrepareService = do_nothing_to
-) -> ErasureTotals:
-    """Erase a tenant. If a process serves the folder, that process does it."""
-    request = control_files.ControlRequest(verb="erase_tenant", tenant=tenant)
-    try:
-        async with open_idle_service(location, store) as service:
-            prepare(service)
-            return await forgetting.erase_tenant(service, tenant, by=BY_COMMAND_LINE)
-    except QueueInUse:
-        return await _ask_server(location, request)
-
-
-async def _ask_server(location: str, request: control_files.ControlRequest) -> ErasureTotals:
-    told = await control_files.send_control_request(
-        Path(location), request, timeout_s=SEARCH_TIMEOUT_S
-    )
-    return ErasureTotals(**told)
+        async with open_erasure_records(location, store) as records:
+            job = await start_erasure(records, tenant, user=user, by=BY_COMMAND_LINE)
+            return await wait_for_erasure(records, job, show_progress, wait_for_server)
 
 
 @asynccontextmanager
@@ -162,6 +168,7 @@ async def open_idle_service(location: str, store: Store) -> AsyncGenerator[Agent
             found = await _open_database_stores(location, held, with_jobs=True)
         queue = cast("MessageQueue", found.queue)
         service = AgentService(agents={}, store=store, queue=queue, event_bus=LocalEventBus())
+        assert found.records is not None  # noqa: S101 - both kinds of stores have them
         service.erasure_records, service.schedules = found.records, found.schedules
         if found.schedules is not None:
             service.delete_hooks.append(found.schedules.forget_session)

@@ -178,6 +178,12 @@ retention_deleted = _counter(
     "Sessions that were deleted because they were older than `retain_for`.",
     "agent",
 )
+erasures = _counter(
+    "erasures", "Erasures of a user or a tenant: done, incomplete, failed.", *("kind", "outcome")
+)
+erasures_running = _gauge(
+    "erasures_running", "Erasures of a user or a tenant that this process runs."
+)
 schedule_runs = _counter("schedule_runs", "Schedules that were due, by outcome.", "outcome")
 api_key_rejections = _counter(
     "api_key_rejections",
@@ -192,7 +198,7 @@ api_key_last_used = _gauge(
 )
 api_key_expiry = _gauge(
     "api_key_expiry_timestamp_seconds",
-    "Expiry time of an API key, by the key's name. Keys that never expire are left out.",
+    "Expiry time of an API key, by the key's name: the next 100 keys to expire.",
     "key",
 )
 http_connections_open = _gauge("http_connections_open", "HTTP connections that are open.")

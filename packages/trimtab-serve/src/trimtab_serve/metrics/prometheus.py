@@ -31,12 +31,7 @@ from trimtab_serve.metrics.payer import PayerLabels, current_payer, reset_payer,
 from trimtab_serve.metrics.recording import AGENT_LABELS, TENANT_LABELS
 
 # Imported after `metrics`, which says what to install if the package is missing.
-from prometheus_client import (  # isort: skip
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    generate_latest,
-    start_http_server,
-)
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest  # isort: skip
 
 MODEL_LABELS = LabelLimiter(50)
 TOOL_LABELS = LabelLimiter(100)
@@ -52,19 +47,6 @@ def render_metrics() -> tuple[bytes, str]:
     return generate_latest(REGISTRY) + generate_latest(
         definitions.PROCESS_REGISTRY
     ), CONTENT_TYPE_LATEST
-
-
-def start_metrics_server(port: int, host: str = "127.0.0.1") -> int:
-    """Serve `/metrics` from a thread, for processes without HTTP. Return the port. Raises
-    `ValueError` if the port is taken."""
-    both = CollectorRegistry()
-    both.register(REGISTRY)
-    both.register(definitions.PROCESS_REGISTRY)
-    try:
-        server, _ = start_http_server(port, addr=host, registry=both)
-    except OSError as error:
-        raise ValueError(f"cannot serve metrics at {host}:{port}: {error.strerror}") from error
-    return server.server_port
 
 
 class TurnMetrics:

@@ -23,6 +23,8 @@ DeliveryResultLabel = Literal["sent", "deferred", "rejected", "unknown", "abando
 ScheduleResultLabel = Literal["ran", "failed"]
 """The schedule ran or was skipped according to `catch_up`, or it could not be queued and stays
 due."""
+ErasureEndLabel = Literal["done", "incomplete", "failed"]
+"""Complete, complete except for damaged logs, or ended by an error."""
 ApiKeyRejectionLabel = Literal["missing", "wrong", "expired", "paced"]
 """No key, an unknown key, an expired key, or too many requests with a missing or unknown key."""
 ConnectionClosedLabel = Literal["header_timeout", "evicted", "refused"]
@@ -119,10 +121,29 @@ def count_delivery_attempt(
             meters.delivery_duration.labels(CHANNEL_LABELS(channel)).observe(duration_s)
 
 
-def count_retention_deletion(agent: str, count: int) -> None:
-    """Count the sessions of an agent that were deleted because of their age."""
+def count_retention_deletion(agent: str) -> None:
+    """Count a session of an agent that was deleted because of its age."""
     if (meters := _load_metrics()) is not None:
-        meters.retention_deleted.labels(AGENT_LABELS(agent)).inc(count)
+        meters.retention_deleted.labels(AGENT_LABELS(agent)).inc()
+
+
+def count_erasure(kind: Literal["user", "tenant"], outcome: ErasureEndLabel) -> None:
+    """Count the erasure of a user or a tenant that was finished."""
+    if (meters := _load_metrics()) is not None:
+        meters.erasures.labels(kind, outcome).inc()
+
+
+@contextmanager
+def watch_erasure() -> Generator[None]:
+    """Count the erasure of a user or a tenant that runs in the block."""
+    if (meters := _load_metrics()) is None:
+        yield
+        return
+    meters.erasures_running.inc()
+    try:
+        yield
+    finally:
+        meters.erasures_running.dec()
 
 
 def count_schedule_run(outcome: ScheduleResultLabel) -> None:

@@ -9,8 +9,8 @@ from trimtab.cli.text_format import escape_control_characters, format_count, joi
 from trimtab_serve.agent.config.loader import describe_keep_results_without_policy
 from trimtab_serve.agent.tools.permissions.rules import build_permission_rules
 from trimtab_serve.channels.base import Channel
-from trimtab_serve.channels.http.api_keys import ApiKeyFile
 from trimtab_serve.process.loading import AgentSetSpec
+from trimtab_serve.process.tenant_share import compute_tenant_share
 from trimtab_serve.process.wiring import ALL_AGENTS
 
 
@@ -18,7 +18,7 @@ def render_startup_banner(
     agent_set: AgentSetSpec,
     *,
     url: str | None,
-    keys: ApiKeyFile | None,
+    requires_keys: bool,
     channels: Sequence[tuple[str, Channel]],
     runs_turns: bool,
     resumed_sessions: int,
@@ -28,16 +28,19 @@ def render_startup_banner(
     rows = [("agents", _agents(agent_set)), ("store", _store(agent_set))]
     if url is not None:
         rows.insert(0, ("HTTP", f"{url}   (API description: {url}/docs)"))
-        rows.append(("keys", _keys(agent_set, keys)))
+        rows.append(("keys", _keys(requires_keys)))
     if metrics_url is not None:
         rows.append(("metrics", metrics_url))
     if channels:
         rows.append(("channels", _channels(channels)))
     turns = agent_set.serve_config.max_concurrent_turns
+    tenant_turns = agent_set.serve_config.max_concurrent_turns_per_tenant or compute_tenant_share(
+        turns
+    )
     rows.append(
         (
             "turns",
-            f"{turns} at the same time"
+            f"{turns} at the same time, {tenant_turns} of them for one tenant"
             if runs_turns
             else "none in this process; other processes run them",
         )
@@ -57,7 +60,7 @@ def render_startup_banner(
     lines = ["Trimtab is serving. Ctrl-C stops it after running turns have finished.", ""]
     lines += [f"  {name:<{wide}}{told}" for name, told in rows]
     if url is not None:
-        lines += ["", "Try:", *_example(agent_set, url, keys)]
+        lines += ["", "Try:", *_example(agent_set, url, requires_keys=requires_keys)]
     return escape_control_characters("\n".join(lines))
 
 
@@ -98,27 +101,10 @@ def _store(agent_set: AgentSetSpec) -> str:
     )
 
 
-def _keys(agent_set: AgentSetSpec, keys: ApiKeyFile | None) -> str:
-    if keys is None:
-        return (
-            "none: only this machine has access; to let others in, run `trimtab keys create NAME`"
-        )
-    known = keys.current_keys()
-    if not known:
-        return (
-            f"no key in {agent_set.key_file} yet: trimtab keys create NAME --file "
-            f"{agent_set.key_file}"
-        )
-    tenants = {key.tenant for key in known if key.role != "metrics"}
-    opening = sum(key.role != "metrics" for key in known)
-    told = (
-        [f"{format_count(opening, 'key')} of {format_count(len(tenants), 'tenant')}"]
-        if opening
-        else []
-    )
-    if figures := len(known) - opening:
-        told.append(f"{figures} for metrics only")
-    return f"{' and '.join(told)} in {agent_set.key_file}"
+def _keys(requires_keys: bool) -> str:
+    if requires_keys:
+        return "required; `trimtab keys create NAME` creates one"
+    return "not required: only this machine has access; for others, set `serve.host`"
 
 
 def _channels(channels: Sequence[tuple[str, Channel]]) -> str:
@@ -129,10 +115,10 @@ def _channels(channels: Sequence[tuple[str, Channel]]) -> str:
     return join_names(told)
 
 
-def _example(agent_set: AgentSetSpec, url: str, keys: ApiKeyFile | None) -> list[str]:
+def _example(agent_set: AgentSetSpec, url: str, *, requires_keys: bool) -> list[str]:
     agent = next(iter(agent_set.members))
     where = shlex.quote(f"{url}/v1/agents/{agent}/sessions/first/messages")
     lines = [f"  curl -N {where} \\", "    -H 'Accept: text/event-stream' \\"]
-    if keys is not None:
+    if requires_keys:
         lines.append('    -H "Authorization: Bearer $TRIMTAB_KEY" \\')
     return [*lines, '    --json \'{"text": "Good morning!"}\'']

@@ -5,6 +5,9 @@ one that has waited longest is closed first, as in nginx. Connections from addre
 key are closed before others. So the server always accepts and reads a new connection, however many
 others are half-open. Connections with a running request are not closed. When the maximum number of
 requests is running, the next request gets a 503, unless it is a probe.
+
+A request in tiny pieces is limited as well, because a chunk or a packet of one byte costs as much
+to parse as a large one.
 """
 
 from __future__ import annotations
@@ -14,14 +17,16 @@ import logging
 import resource
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from trimtab_serve.agent.config.spec import ServeSpec
 from trimtab_serve.channels.http.authentication import group_client_address
 from trimtab_serve.channels.http.middleware import PROBE_PATHS, send_problem_response
-from trimtab_serve.channels.http.problems import build_unavailable_problem
+from trimtab_serve.channels.http.problems import HttpProblem, build_unavailable_problem
 from trimtab_serve.metrics.recording import count_closed_connection, show_open_connections
 from trimtab_serve.queue.bounded_dict import BoundedDict
 
@@ -43,6 +48,14 @@ MAX_KNOWN_ADDRESSES = 10_000
 """Maximum number of addresses with a valid key to remember. The newest are kept."""
 RETRY_AFTER_S = 5
 """Seconds after which a client may repeat a request that was refused because of the limit."""
+MAX_SMALL_CHUNKS = 4_096
+"""Chunks that a body may have, besides one for each `MEAN_CHUNK_BYTES`."""
+MEAN_CHUNK_BYTES = 256
+FREE_SMALL_PIECES = 16
+"""Small pieces of a request that are read as soon as they arrive."""
+SMALL_PIECE_BYTES = 1_024
+SMALL_PIECE_PAUSE_S = 0.05
+"""Seconds without reading after each further small piece, while the kernel collects more."""
 _HEADERS_LATE_RESPONSE = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -213,6 +226,41 @@ class OpenConnections:
             del self._answering_by_address[address]
 
 
+class ChunkLimitedParser(h11.Connection):
+    """A parser that stops in a body of too many small chunks."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER)
+        self._chunks = 0
+        self._body_bytes = 0
+
+    @property
+    def has_too_many_chunks(self) -> bool:
+        """Whether the body of this request must be refused."""
+        return self._chunks > MAX_SMALL_CHUNKS + self._body_bytes // MEAN_CHUNK_BYTES
+
+    def next_event(self) -> Any:
+        """Return the next event. None is parsed after too many chunks."""
+        if self.has_too_many_chunks:
+            return h11.NEED_DATA
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._chunks = self._body_bytes = 0
+        elif isinstance(event, h11.Data):
+            self._chunks += 1
+            self._body_bytes += len(event.data)
+        return event
+
+    def check_chunks(self) -> None:
+        """Raise `HttpProblem` after too many chunks."""
+        if self.has_too_many_chunks:
+            raise HttpProblem(
+                "bad-request",
+                f"the body has {self._chunks:,} chunks in its first {self._body_bytes:,} bytes; "
+                "send larger chunks, or the whole body with Content-Length",
+            )
+
+
 class LimitedHttpProtocol(H11Protocol):
     """A connection that is counted, and whose headers must arrive in time."""
 
@@ -226,6 +274,8 @@ class LimitedHttpProtocol(H11Protocol):
         self._requests = 0
         self._header_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._small_pieces = 0
+        self.conn: ChunkLimitedParser = ChunkLimitedParser()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -243,7 +293,9 @@ class LimitedHttpProtocol(H11Protocol):
         if self._header_timer is None and not self._requests:
             self._start_header_timer()
         self._header_bytes += len(data)
-        super().data_received(data)
+        if not self.conn.has_too_many_chunks:
+            super().data_received(data)
+        self._pause_after_small_piece(len(data))
 
     def pause_writing(self) -> None:
         # Whoever does not read what they asked for waits no less than who sends nothing.
@@ -259,6 +311,27 @@ class LimitedHttpProtocol(H11Protocol):
         """End the connection at once, whatever is still to be sent."""
         self.transport.abort()
 
+    def _pause_after_small_piece(self, size: int) -> None:
+        """Stop reading for a moment while a request comes in many small pieces."""
+        if self.conn.their_state is h11.DONE:
+            self._small_pieces = 0
+        elif size < SMALL_PIECE_BYTES:
+            self._small_pieces += 1
+        else:
+            return
+        if self._small_pieces > FREE_SMALL_PIECES and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_later(SMALL_PIECE_PAUSE_S, self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    async def _receive_body(self, receive: Any) -> Any:
+        message = await receive()
+        self.conn.check_chunks()
+        return message
+
     async def _answer_if_allowed(self, scope: Any, receive: Any, send: Any) -> None:
         self._stop_header_timer()
         if not self._open_connections.begin_request(self) and scope["path"] not in PROBE_PATHS:
@@ -272,7 +345,7 @@ class LimitedHttpProtocol(H11Protocol):
             return
         self._requests += 1
         try:
-            await self._answer_request(scope, receive, send)
+            await self._answer_request(scope, partial(self._receive_body, receive), send)
         finally:
             self._requests -= 1
             had_valid_key = "key" in scope.get("trimtab", ())

@@ -8,15 +8,12 @@ import errno
 import socket
 from collections.abc import Generator
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
 
 from trimtab_serve.agent.config.spec import ServeSpec
-from trimtab_serve.channels.http.api_keys import GROUP_AND_OTHER_BITS, ApiKeyFile
-from trimtab_serve.channels.http.middleware import is_loopback_host
 from trimtab_serve.process.http_connections import (
     KEEP_ALIVE_TIMEOUT_S,
     ConnectionLimits,
@@ -55,8 +52,11 @@ class ManagedUvicornServer(uvicorn.Server):
         yield
 
 
-def open_listening_socket(host: str, port: int) -> socket.socket:
-    """Open a listening socket. Raise `ValueError` with what to do if it cannot be opened."""
+def open_listening_socket(host: str, port: int, *, option: str = "--port") -> socket.socket:
+    """Open a listening socket. Raise `ValueError` with what to do if it cannot be opened.
+
+    `option` is the one that sets the port.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sends small writes at once; else each waits for 40 ms.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -68,7 +68,8 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
         found.close()
         if error.errno == errno.EADDRINUSE:
             raise ValueError(
-                f"port {port} of {host} is in use; choose another with --port, or 0 for a free one"
+                f"port {port} of {host} is in use; choose another with {option}, or 0 for a free "
+                "one"
             ) from None
         raise ValueError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return found
@@ -94,27 +95,6 @@ def build_http_server(
             timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         )
     )
-
-
-def load_api_keys(host: str, key_file: Path | None) -> ApiKeyFile | None:
-    """Load the accepted keys. Without keys, the server may only listen on this machine."""
-    if key_file is None:
-        if is_loopback_host(host):
-            return None
-        raise ValueError(
-            f"{host} is reachable from other machines, so API keys are needed: create one with "
-            "`trimtab keys create NAME`, and write `keys: keys.json` under `serve` in agent.yaml; "
-            "or listen on 127.0.0.1"
-        )
-    if not key_file.exists():
-        raise ValueError(
-            f"the key file {key_file} does not exist; create a key with `trimtab keys create "
-            f"NAME --file {key_file}`"
-        )
-    found = ApiKeyFile(key_file)
-    if key_file.stat().st_mode & GROUP_AND_OTHER_BITS:
-        raise ValueError(f"other users can read {key_file}; run: chmod 600 {key_file}")
-    return found
 
 
 def build_listener_url(listener: socket.socket) -> str:

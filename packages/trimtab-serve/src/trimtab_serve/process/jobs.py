@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from trimtab.errors import StaleOwner, StoreUnavailable
+from trimtab.errors import SessionMoved, StaleOwner, StoreUnavailable
 from trimtab.observe import instrument
 from trimtab.session import Session
 from trimtab.session.model_summaries import summarise_session_logging_errors
 from trimtab.session.spending import clear_spending_account
-from trimtab_serve.process.tenant_slots import TenantSlots
-from trimtab_serve.queue.address import parse_session_address
-from trimtab_serve.queue.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
+from trimtab_serve.process.tenant_slots import REFUSED_TENANT_S, TenantSlots
+from trimtab_serve.queue.address import tenant_of_session
+from trimtab_serve.queue.postgres.procrastinate_jobs import (
+    SUMMARY_QUEUE,
+    TURN_QUEUE,
+    JobPayload,
+    current_job,
+)
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
-from trimtab_serve.service.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
+from trimtab_serve.queue.protocol import MAX_INTERRUPTIONS
+from trimtab_serve.service.retries import (
+    RETRY_FOR_S,
+    TurnRetries,
+    abandon_interrupted_turn,
+    log_turn_retry,
+)
 from trimtab_serve.service.service import AgentNotServed, AgentService
 from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN, TurnRunReport
 from trimtab_serve.service.waiting_notice import send_waiting_notice
 
 DATABASE_RETRY_S = 1.0
 """Seconds before a turn is retried that failed because the database was unavailable."""
-FIRST_TENANT_WAIT_S, MAX_TENANT_WAIT_S = 0.5, 15.0
-"""Seconds before a turn is retried whose tenant is at its limit: the first wait, and the
-maximum."""
 HANDOVER_TIMEOUT_S = 5.0
 """Seconds in which a cancelled turn can queue itself again. Otherwise it is taken over later."""
 
@@ -59,21 +66,20 @@ class TurnAndSummaryJobHandlers:
         """Answer the waiting messages of a session."""
         attempt = TurnRunReport()
         try:
-            pending = await self._queue.pending_after_open_posts(
-                payload.session, limit=MAX_MESSAGES_PER_TURN
-            )
-            address = parse_session_address(payload.session)
-            async with self._slots.hold_slot(
-                address.tenant if address else payload.session
-            ) as free:
+            async with self._slots.hold_slot(tenant_of_session(payload.session)) as free:
                 if not free:
                     await self._retry_until_database_is_back(
-                        lambda: self._wait_for_tenant_slot(payload)
+                        lambda: self._queue.replace_queued_job(payload, delay_s=REFUSED_TENANT_S)
                     )
                     return
-                fresh = not payload.was_put_off
+                pending = await self._queue.pending_after_open_posts(
+                    payload.session, limit=MAX_MESSAGES_PER_TURN
+                )
                 await self._service.run_turn(
-                    payload.session, debounce=fresh, progress=attempt, pending=pending
+                    payload.session,
+                    debounce=not payload.is_retry,
+                    progress=attempt,
+                    pending=pending,
                 )
             if attempt.full and await self._queue.pending(payload.session, limit=1):
                 # More messages than one turn takes: queue it after all other waiting jobs. Messages
@@ -81,7 +87,7 @@ class TurnAndSummaryJobHandlers:
                 await self._queue.defer_job(JobPayload(session=payload.session))
         except asyncio.CancelledError:
             self.handed_over += 1
-            await self._requeue_cancelled(payload)
+            await self._hand_over_cancelled(payload)
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages must not be lost
             await self._retry_or_give_up(payload, error, attempt)
@@ -106,7 +112,9 @@ class TurnAndSummaryJobHandlers:
                             session=payload.session,
                         ),
                     )
-        except (AgentNotServed, StoreUnavailable) as error:
+            if payload.interrupted:
+                await self._queue.end_interruptions(payload)
+        except (AgentNotServed, SessionMoved, StoreUnavailable) as error:
             # The next turn requests it again.
             log.warning("summary of session %s failed: %s", payload.session, error)
 
@@ -122,9 +130,9 @@ class TurnAndSummaryJobHandlers:
     ) -> None:
         """Retry later or abandon the turn. Return when the decision is stored."""
         match error:
-            case StaleOwner():
-                # Another process has the turn now. If that is not a worker, our job still has to
-                # run.
+            case StaleOwner() | SessionMoved():
+                # Another process has the turn now, or moves the session. If that is not a worker,
+                # our job still has to run.
                 log.info(
                     "turn of session %s was taken over by another process: %s",
                     payload.session,
@@ -170,18 +178,39 @@ class TurnAndSummaryJobHandlers:
         if await self._queue.pending(payload.session, limit=1):
             await self._queue.defer_job(payload, delay_s=DATABASE_RETRY_S)
 
-    async def _wait_for_tenant_slot(self, payload: JobPayload) -> None:
-        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-        wait = jitter * min(MAX_TENANT_WAIT_S, FIRST_TENANT_WAIT_S * 1.5**payload.put_off)
-        await self._queue.replace_queued_job(
-            replace(payload, put_off=payload.put_off + 1), delay_s=wait
-        )
+    async def hand_over(
+        self, job_id: int, worker_id: int | None, payload: JobPayload, *, interrupted: bool
+    ) -> bool:
+        """Queue a job again that its worker will not end. Return False if the job has changed.
 
-    async def _requeue_cancelled(self, payload: JobPayload) -> None:
+        With `interrupted`, its process has vanished or stalled. If this has happened too often, the
+        job itself is the likely cause, and its messages become dead letters.
+        """
+        times = await self._queue.hand_over_job(job_id, worker_id, payload, interrupted=interrupted)
+        if times is None:
+            return False
+        if times < MAX_INTERRUPTIONS:
+            if interrupted:
+                log.warning(
+                    "%s of session %s run again: the process vanished or stalled (%d of %d times)",
+                    payload.kind,
+                    payload.session,
+                    times,
+                    MAX_INTERRUPTIONS,
+                )
+        elif payload.kind == TURN_QUEUE:
+            await abandon_interrupted_turn(self._queue, payload.session, times)
+        return True
+
+    async def _hand_over_cancelled(self, payload: JobPayload) -> None:
+        job = current_job.get()
+        if job is None:
+            return
         log.info("turn of session %s continues in another process", payload.session)
         try:
             async with asyncio.timeout(HANDOVER_TIMEOUT_S):
-                await self._queue.defer_job(payload)
+                if await self.hand_over(job.id, job.worker_id, payload, interrupted=job.stalled):
+                    job.ended = True
         except (StoreUnavailable, TimeoutError) as error:
             log.warning(
                 "queueing the turn of session %s for another process failed: %r",

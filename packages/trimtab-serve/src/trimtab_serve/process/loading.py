@@ -38,8 +38,6 @@ class AgentSetSpec:
     """Their store."""
     serve_config: ServeSpec
     """The settings of the server."""
-    key_file: Path | None
-    """The file of API keys."""
 
     @property
     def uses_database(self) -> bool:
@@ -64,13 +62,10 @@ def load_agent_set(files: Sequence[Path], environ: Mapping[str, str] = ENVIRON) 
                 "of them another `name`"
             )
         members[name] = member
-    serve, owner = _find_serve_config(list(members.values()))
-    keys = owner.folder / Path(serve.keys).expanduser() if serve.keys is not None else None
     return AgentSetSpec(
         members=members,
         store_location=_find_shared_store(list(members.values())),
-        serve_config=serve,
-        key_file=keys,
+        serve_config=_find_serve_config(list(members.values())),
     )
 
 
@@ -87,8 +82,8 @@ def _find_shared_store(members: Sequence[ServedAgentSpec]) -> str:
     return next(iter(places))
 
 
-def _find_serve_config(members: Sequence[ServedAgentSpec]) -> tuple[ServeSpec, ServedAgentSpec]:
-    """Return the only `serve` block and its agent. Files without one use it as well."""
+def _find_serve_config(members: Sequence[ServedAgentSpec]) -> ServeSpec:
+    """Return the only `serve` block. Files without one use it as well."""
     given = [member for member in members if member.spec.serve.model_fields_set]
     first = given[0] if given else members[0]
     for member in given[1:]:
@@ -99,7 +94,7 @@ def _find_serve_config(members: Sequence[ServedAgentSpec]) -> tuple[ServeSpec, S
                 f"{first.file} and {member.file} differ in serve.{differ[0]}; agents that are "
                 "served together share one server: keep the block `serve` in only one file"
             )
-    return first.spec.serve, first
+    return first.spec.serve
 
 
 def _resolve_location(location: str) -> str:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
+from typing import NamedTuple
 
 from trimtab.errors import StoreError
+from trimtab_serve.process.tenant_share import compute_tenant_share
+from trimtab_serve.queue.address import tenant_of_session
+from trimtab_serve.queue.sqlite.interrupted_turns import InterruptedTurns
 from trimtab_serve.service.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab_serve.service.service import AgentNotServed, AgentService
 from trimtab_serve.service.turn import MAX_DEBOUNCE_PAUSES, TurnRunReport
@@ -19,28 +23,42 @@ from trimtab_serve.service.waiting_notice import send_waiting_notice
 log = logging.getLogger("trimtab.server")
 
 
+class _Line(NamedTuple):
+    """Sessions that wait in the same line."""
+
+    tenant: str
+    """Their tenant."""
+    interrupted: bool
+    """Whether their last turns were interrupted."""
+
+
 class LocalTurnRunner:
     """Runs the turns that are due. The queue calls `request_turn` for each posted message.
 
     Tenants take turns, and so do the sessions of each tenant. A busy tenant delays only itself.
+    Turns that were interrupted run one at a time, so a turn that kills the process takes no
+    innocent one with it again.
     """
 
     def __init__(
         self,
         service: AgentService,
         *,
-        max_turns: int = 32,
+        max_turns: int = 64,
         max_turns_per_tenant: int | None = None,
         retry_for_s: float = RETRY_FOR_S,
+        interrupted: InterruptedTurns | None = None,
     ) -> None:
         self._service = service
+        self._interrupted = interrupted
         self._max_turns = max_turns
         self._retry_for_s = retry_for_s
-        self._max_turns_per_tenant = max_turns_per_tenant or max_turns
-        self._queues: OrderedDict[str, deque[str]] = OrderedDict()
+        self._max_turns_per_tenant = max_turns_per_tenant or compute_tenant_share(max_turns)
+        self._queues: OrderedDict[_Line, deque[str]] = OrderedDict()
         self._queued: set[str] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._running_by_tenant = Counter[str]()
+        self._lines: dict[str, _Line] = {}
+        self._running_by_line = Counter[_Line]()
         self._rerun: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._debouncing_since: dict[str, float] = {}
@@ -105,6 +123,11 @@ class LocalTurnRunner:
         await asyncio.gather(*left, return_exceptions=True)
         return len(left)
 
+    def close(self) -> None:
+        """Release the file of running turns."""
+        if self._interrupted is not None:
+            self._interrupted.close()
+
     async def wait_until_idle(self) -> None:
         """Wait until no turn runs, waits or is to be retried."""
         await self._idle.wait()
@@ -132,7 +155,7 @@ class LocalTurnRunner:
         self._timers.pop(session, None)
         self._debouncing_since.pop(session, None)
         self._queued.add(session)
-        self._queues.setdefault(_tenant_of_session(session), deque()).append(session)
+        self._queues.setdefault(self._line_of(session), deque()).append(session)
         self._start_turns()
 
     def _start_turns(self) -> None:
@@ -140,20 +163,32 @@ class LocalTurnRunner:
             session = self._next_session()
             if session is None:
                 return
-            self._running_by_tenant[_tenant_of_session(session)] += 1
+            self._running_by_line[self._lines[session]] += 1
+            if self._interrupted is not None:
+                self._interrupted.begin(session)
             task = asyncio.create_task(self._run_turn(session), name=f"turn of {session}")
             self._running[session] = task
             task.add_done_callback(lambda _, session=session: self._on_turn_ended(session))
 
+    def _line_of(self, session: str) -> _Line:
+        interrupted = self._interrupted is not None and session in self._interrupted.times
+        return _Line(tenant=tenant_of_session(session), interrupted=interrupted)
+
+    def _has_room(self, line: _Line) -> bool:
+        if line.interrupted:
+            return not any(running.interrupted for running in self._running_by_line)
+        return self._running_by_line[line] < self._max_turns_per_tenant
+
     def _next_session(self) -> str | None:
-        """Return the session that waits longest, of the tenant that was served longest ago."""
-        for tenant, queue in self._queues.items():
-            if self._running_by_tenant[tenant] < self._max_turns_per_tenant:
+        """Return the session that waits longest, of the line that was served longest ago."""
+        for line, queue in self._queues.items():
+            if self._has_room(line):
                 session = queue.popleft()
                 self._queued.discard(session)
-                self._queues.move_to_end(tenant)
+                self._lines[session] = line
+                self._queues.move_to_end(line)
                 if not queue:
-                    del self._queues[tenant]
+                    del self._queues[line]
                 return session
         return None
 
@@ -172,6 +207,8 @@ class LocalTurnRunner:
             await self._retry_or_give_up(session, error, attempt)
         else:
             self._retries.pop(session, None)
+            if self._interrupted is not None:
+                self._interrupted.times.pop(session, None)
 
     async def _rerun_if_pending(self, session: str) -> None:
         """Request another turn if messages are left: too many for one turn, or of another
@@ -202,10 +239,12 @@ class LocalTurnRunner:
 
     def _on_turn_ended(self, session: str) -> None:
         del self._running[session]
-        tenant = _tenant_of_session(session)
-        self._running_by_tenant[tenant] -= 1
-        if not self._running_by_tenant[tenant]:
-            del self._running_by_tenant[tenant]
+        if self._interrupted is not None:
+            self._interrupted.end(session)
+        line = self._lines.pop(session)
+        self._running_by_line[line] -= 1
+        if not self._running_by_line[line]:
+            del self._running_by_line[line]
         again = session in self._rerun
         self._rerun.discard(session)
         if again and self._accepting and session not in self._timers:
@@ -216,7 +255,3 @@ class LocalTurnRunner:
     def _signal_if_idle(self) -> None:
         if not self._running and not self._queued and not self._timers:
             self._idle.set()
-
-
-def _tenant_of_session(session: str) -> str:
-    return session.partition("/")[0]

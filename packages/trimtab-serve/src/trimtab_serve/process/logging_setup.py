@@ -9,7 +9,10 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
+from trimtab.cli.text_format import escape_control_characters
 from trimtab.observe.request_ids import RequestIdLogFilter
+from trimtab_serve.agent.environment import ENVIRON
+from trimtab_serve.agent.secret_values import MaskSecrets, build_secret_mask
 from trimtab_serve.process.repeated_log_lines import RepeatedLineFilter
 
 _STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -54,7 +57,11 @@ class JsonLogFormatter(logging.Formatter):
 
 
 class TextLogFormatter(logging.Formatter):
-    """Formats a record for people: time, level above INFO, message and session."""
+    """Formats a record for people: time, level above INFO, message and session.
+
+    Parts of a message may come from outside. Codes that a terminal would obey are made visible, and
+    further lines are indented, so that none looks like a line of the log.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone()
@@ -63,11 +70,30 @@ class TextLogFormatter(logging.Formatter):
         where = f" [{session}]" if session else ""
         request_id: Any = getattr(record, "request_id", "")
         asked = f" (request {request_id})" if request_id else ""
-        told = f"{at:%H:%M:%S} {level}{record.getMessage()}{where}{asked}"
+        message = f"{record.getMessage()}{where}{asked}"
+        lines = "\n  ".join(escape_control_characters(line) for line in message.splitlines())
+        told = f"{at:%H:%M:%S} {level}{lines}"
         if record.exc_info and record.exc_info[0] is not None:
             trace = "".join(traceback.format_tb(record.exc_info[2]))
             told = f"{told}\n{trace}{record.exc_info[0].__name__}"
         return told
+
+
+class SecretLogFilter(logging.Filter):
+    """Masks the secrets of this process in messages and in their extras."""
+
+    def __init__(self, mask: MaskSecrets) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if (masked := self._mask(message)) != message:
+            record.msg, record.args = masked, ()
+        for name, value in vars(record).items():
+            if name not in _STANDARD_RECORD_FIELDS and isinstance(value, str):
+                setattr(record, name, self._mask(value))
+        return True
 
 
 def configure_logging(*, as_json: bool) -> None:
@@ -76,6 +102,7 @@ def configure_logging(*, as_json: bool) -> None:
     handler.setFormatter(JsonLogFormatter() if as_json else TextLogFormatter())
     handler.addFilter(RequestIdLogFilter())
     handler.addFilter(RepeatedLineFilter())
+    handler.addFilter(SecretLogFilter(build_secret_mask(ENVIRON)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

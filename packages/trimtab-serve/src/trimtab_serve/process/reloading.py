@@ -82,9 +82,16 @@ class ServedAgents:
             async with AsyncExitStack() as held:
                 breakers = CircuitBreakers()
                 agents: dict[str, Agent] = {}
+                served = {member.file: member.spec for member in members.values()}
                 for name, member in members.items():
                     agents[name] = await held.enter_async_context(
-                        open_agent(member.spec, member.folder, store=self._store, breakers=breakers)
+                        open_agent(
+                            member.spec,
+                            member.folder,
+                            store=self._store,
+                            breakers=breakers,
+                            served=served,
+                        )
                     )
                 opened.set_result(agents)
                 await retire.wait()
@@ -106,8 +113,6 @@ def check_reloadable(current: AgentSetSpec, changed: AgentSetSpec) -> None:
     """Raise `AgentsNotReloadable` if a change needs a restart."""
     if changed.store_location != current.store_location:
         raise AgentsNotReloadable("session.store changed: restart the server")
-    if changed.key_file != current.key_file:
-        raise AgentsNotReloadable("serve.keys changed: restart the server")
     mine, theirs = current.serve_config.model_dump(), changed.serve_config.model_dump()
     if differ := [f"serve.{name}" for name in mine if mine[name] != theirs[name]]:
         raise AgentsNotReloadable(f"{', '.join(differ)} changed: restart the server")

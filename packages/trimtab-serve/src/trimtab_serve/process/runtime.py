@@ -15,8 +15,11 @@ from trimtab.stores.factory import open_store
 from trimtab.stores.files import FileStore
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab_serve.agent.agent import Agent
+from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.forgetting.control_files import serve_control_requests
+from trimtab_serve.forgetting.erasure import run_erasures
 from trimtab_serve.forgetting.history_file import forget_history_lines_with
 from trimtab_serve.forgetting.retention import RetentionRunner
 from trimtab_serve.metrics.recording import watch_pool
@@ -25,14 +28,20 @@ from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.process.reloading import ServedAgents
 from trimtab_serve.process.store_error_log import log_store_errors
 from trimtab_serve.process.wiring import create_configured_channels, map_channel_senders
+from trimtab_serve.queue.sqlite.interrupted_turns import InterruptedTurns
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.service.delivery import ReplyDelivery
 from trimtab_serve.service.erasure_records import FileErasureRecords
 from trimtab_serve.service.events.bus import LocalEventBus
+from trimtab_serve.service.retries import abandon_interrupted_turn
 from trimtab_serve.service.service import AgentService
+from trimtab_serve.usage.sqlite import SqliteUsageCounters
+from trimtab_serve.usage.tenant_limits import TenantLimits
 
 MAX_STORE_CONNECTIONS = 16
 """Maximum number of database connections for sessions. The queue has its own."""
+FOLDER_ERASURE_POLL_S, DATABASE_ERASURE_POLL_S = 1.0, 10.0
+"""Seconds between two looks for erasures that another process requested or left unfinished."""
 log = logging.getLogger("trimtab.serve")
 MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
@@ -51,6 +60,8 @@ class ServerRuntime:
 
     service: AgentService
     """Agents, sessions and queue."""
+    api_keys: ApiKeyStore
+    """The keys of callers over HTTP."""
     schedule_turn: Callable[[str], Awaitable[None]]
     """Schedules a turn even if there is no new message."""
     turn_runner: DrainableTurnRunner | None = None
@@ -99,6 +110,7 @@ async def open_server_runtime(
         forget_history_lines_with(runtime.service, log)
         await _start_channels(agent_set, runtime, held, run=run_channels)
         if isinstance(runtime.turn_runner, LocalTurnRunner):
+            held.callback(runtime.turn_runner.close)
             runtime.resumed_sessions = await runtime.turn_runner.resume_waiting()
         yield runtime
 
@@ -121,8 +133,16 @@ async def _open_on_files(
         max_queued_messages=agent_set.serve_config.max_queued_messages,
         erasure_records=FileErasureRecords(store.root),
     )
+    interrupted = await InterruptedTurns.open(queue, store.root)
+    for session in interrupted.exhausted:
+        await abandon_interrupted_turn(queue, session, interrupted.times[session])
+    counters = SqliteUsageCounters(queue.database, store)
+    await counters.synchronise()
+    limits = service.tenant_limits = TenantLimits(counters, agent_set.serve_config.tenant_limits)
+    service.delete_hooks.append(limits.forget)
     own = LocalTurnRunner(
         service,
+        interrupted=interrupted,
         max_turns=agent_set.serve_config.max_concurrent_turns,
         max_turns_per_tenant=agent_set.serve_config.max_concurrent_turns_per_tenant,
         retry_for_s=agent_set.serve_config.retry_for,
@@ -132,9 +152,18 @@ async def _open_on_files(
     async def due(session: str) -> None:
         own.request_turn(session)
 
-    runtime = ServerRuntime(service=service, schedule_turn=due, turn_runner=own)
+    runtime = ServerRuntime(
+        service=service,
+        api_keys=SqliteApiKeys(queue.database),
+        schedule_turn=due,
+        turn_runner=own,
+    )
+    runtime.background_tasks["tenant limits"] = limits.run
     runtime.background_tasks["local requests"] = partial(
         serve_control_requests, store.root, service
+    )
+    runtime.background_tasks["erasures"] = partial(
+        run_erasures, service, poll_s=FOLDER_ERASURE_POLL_S
     )
     retention = RetentionRunner(service=service, tenant_ages=agent_set.serve_config.retain_for)
     runtime.background_tasks["retention"] = retention.run
@@ -146,6 +175,7 @@ async def _open_on_database(
 ) -> ServerRuntime:
     try:
         from trimtab.stores.postgres.store import PostgresStore
+        from trimtab_serve.api_keys.postgres import PostgresApiKeys
         from trimtab_serve.forgetting.postgres_records import (
             PostgresErasureRecords,
             hold_retention_lock,
@@ -154,6 +184,7 @@ async def _open_on_database(
         from trimtab_serve.queue.postgres.procrastinate_jobs import JobPayload
         from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
         from trimtab_serve.service.events.postgres_notify import PostgresEventBus
+        from trimtab_serve.usage.postgres import PostgresUsageCounters
     except ModuleNotFoundError as error:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
             raise
@@ -168,6 +199,9 @@ async def _open_on_database(
         max_queued_messages=agent_set.serve_config.max_queued_messages,
         erasure_records=PostgresErasureRecords(queue.borrow_connection),
     )
+    limits = service.tenant_limits = TenantLimits(
+        PostgresUsageCounters(queue.borrow_connection), agent_set.serve_config.tenant_limits
+    )
     live.on_stop_requested = service.stop_local_turn
     live.on_pause_requested = service.pause_local_turn
 
@@ -176,8 +210,17 @@ async def _open_on_database(
 
     assert isinstance(store, PostgresStore)  # noqa: S101 - what a database opens as
     pools = {"sessions": store.pool_usage, "queue": queue.pool_usage}
-    runtime = ServerRuntime(service=service, schedule_turn=due, pools=pools)
+    runtime = ServerRuntime(
+        service=service,
+        api_keys=PostgresApiKeys(queue.borrow_connection),
+        schedule_turn=due,
+        pools=pools,
+    )
     runtime.background_tasks["events"] = live.run
+    runtime.background_tasks["erasures"] = partial(
+        run_erasures, service, poll_s=DATABASE_ERASURE_POLL_S
+    )
+    runtime.background_tasks["tenant limits"] = limits.run
     retention = RetentionRunner(
         service=service,
         tenant_ages=agent_set.serve_config.retain_for,

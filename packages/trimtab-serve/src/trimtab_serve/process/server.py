@@ -17,7 +17,7 @@ import typer
 
 from trimtab.cli.store_command import report_known_errors
 from trimtab.cli.text_format import format_count
-from trimtab_serve.channels.http.api_keys import ApiKeyFile, read_stored_api_keys
+from trimtab_serve.api_keys.requirement import requires_api_keys
 from trimtab_serve.channels.http.app import create_http_app
 from trimtab_serve.channels.http.server_state import HttpServerState
 from trimtab_serve.process import logging_setup
@@ -26,7 +26,6 @@ from trimtab_serve.process.banner import (
     list_tools_needing_approval,
     render_startup_banner,
 )
-from trimtab_serve.process.health_file import keep_health_file_fresh
 from trimtab_serve.process.http_connections import (
     choose_connection_limits,
     get_descriptor_limit,
@@ -36,14 +35,18 @@ from trimtab_serve.process.http_server import (
     ManagedUvicornServer,
     build_http_server,
     build_listener_url,
-    build_local_url,
-    load_api_keys,
     open_listening_socket,
 )
 from trimtab_serve.process.loading import AgentSetSpec, load_agent_set
+from trimtab_serve.process.loop_health import LoopHealth
+from trimtab_serve.process.probe_server import ProbeServer
 from trimtab_serve.process.runtime import ServerRuntime, open_server_runtime
 
 log = logging.getLogger("trimtab.serve")
+
+THREAD_SWITCH_INTERVAL_S = 0.0005
+"""After this time the event loop gets the interpreter back from a thread that works on a long text.
+Python's default is ten times as long, and a turn waits for it about twenty times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,7 @@ class ServeArguments:
     run_channels: bool
     """Whether to accept messages from channels other than HTTP."""
     metrics_port: int | None = None
-    """The separate port for metrics. None for no such port."""
-    health_file: Path | None = None
-    """The file to touch while the process is alive."""
+    """The separate port for metrics and probes. None for no such port."""
 
 
 def run_server(arguments: ServeArguments) -> int:
@@ -82,16 +83,22 @@ def run_server(arguments: ServeArguments) -> int:
         changed = {"host": arguments.host, "port": arguments.port}
         given = {name: value for name, value in changed.items() if value is not None}
         serve = agents.serve_config.model_copy(update=given)
-        keys, listener = None, None
+        listener = None
         if arguments.serve_http:
-            keys = load_api_keys(serve.host, agents.key_file)
             listener = open_listening_socket(serve.host, serve.port)
-        metrics = None
+        probe_listener = None
         if arguments.metrics_port is not None:
-            metrics = _serve_metrics(arguments.metrics_port, arguments.host or "127.0.0.1")
+            probe_listener = open_listening_socket(
+                arguments.host or "127.0.0.1", arguments.metrics_port, option="--metrics-port"
+            )
         logging_setup.configure_logging(as_json=arguments.json_logs)
         raise_descriptor_limit()
-        return asyncio.run(_ServerProcess(arguments, agents, keys, listener, metrics).run())
+        sys.setswitchinterval(THREAD_SWITCH_INTERVAL_S)
+        return asyncio.run(
+            _ServerProcess(
+                arguments, agents, requires_api_keys(serve), listener, probe_listener
+            ).run()
+        )
 
 
 class _ServerProcess:
@@ -101,30 +108,42 @@ class _ServerProcess:
         self,
         arguments: ServeArguments,
         agent_set: AgentSetSpec,
-        keys: ApiKeyFile | None,
+        requires_keys: bool,
         listener: socket.socket | None,
-        metrics_url: str | None,
+        probe_listener: socket.socket | None,
     ) -> None:
         self._wanted = arguments
         self._agents = agent_set
-        self._keys = keys
+        self._requires_keys = requires_keys
         self._listener = listener
-        self._metrics = metrics_url
+        self._metrics = None
+        if probe_listener is not None:
+            self._metrics = f"{build_listener_url(probe_listener)}/metrics"
+        self._loop_health = LoopHealth()
+        self._probes = ProbeServer(
+            self._loop_health, listener=probe_listener, render_metrics=_load_metrics_renderer()
+        )
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
         self._signals = 0
         self._tasks: dict[asyncio.Task[None], str] = {}
 
     async def run(self) -> int:
+        self._probes.start()
+        try:
+            return await self._serve()
+        finally:
+            self._probes.close()
+
+    async def _serve(self) -> int:
         self._install_signal_handlers()
+        self._start_task("loop health", self._loop_health.run())
         async with open_server_runtime(
             self._agents, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
         ) as runtime:
             offer, server = self._build_server_state(runtime), None
-            if (path := self._wanted.health_file) is not None:
-                self._start_task("health file", keep_health_file_fresh(path))
-            if self._keys is not None:
-                self._start_task("last use of keys", self._keys.save_last_use_regularly())
+            if offer is not None and (last_use := offer.authentication.last_use) is not None:
+                self._start_task("last use of keys", last_use.save_regularly())
             for name, work in runtime.background_tasks.items():
                 self._start_task(name, work())
             if offer is not None and self._listener is not None:
@@ -138,21 +157,20 @@ class _ServerProcess:
                 await self._wait_until_ready(server)
             if not self._stop.is_set():
                 self._announce(runtime)
+                await _warn_without_keys(offer)
             reloads = asyncio.create_task(self._reload_when_asked(runtime), name="reloads")
             await self._stop.wait()
             reloads.cancel()
             return await self._shut_down(runtime, offer, server)
 
     async def _reload_when_asked(self, runtime: ServerRuntime) -> None:
-        """Read the agents' files and the key file again at each SIGHUP. If they contain an error,
-        log it and keep the last good ones."""
+        """Read the agents' files again at each SIGHUP. If they contain an error, log it and keep
+        the last good ones."""
         while True:
             await self._reload.wait()
             self._reload.clear()
             try:
                 changed = load_agent_set(self._wanted.agent_files)
-                # Read and checked, whether or not its date has changed.
-                keys = [] if self._keys is None else read_stored_api_keys(self._keys.path)
                 if runtime.served_agents is not None:
                     await runtime.served_agents.reload(
                         self._agents, changed, runtime.service, runtime.prepare_agent
@@ -169,7 +187,7 @@ class _ServerProcess:
             log.info(
                 "reloaded: %s",
                 ", ".join(changed.members),
-                extra={"event": "reloaded", "agents": list(changed.members), "keys": len(keys)},
+                extra={"event": "reloaded", "agents": list(changed.members)},
             )
 
     def _build_server_state(self, runtime: ServerRuntime) -> HttpServerState | None:
@@ -178,11 +196,20 @@ class _ServerProcess:
         return HttpServerState(
             service=runtime.service,
             serve_config=self._agents.serve_config,
-            key_file=self._keys,
+            api_keys=runtime.api_keys if self._requires_keys else None,
             schedule_turn=runtime.schedule_turn,
             render_metrics=_load_metrics_renderer(),
+            max_requests_per_tenant=self._choose_requests_per_tenant(),
             channel_routes=[route for _, channel in runtime.channels for route in channel.routes],
         )
+
+    def _choose_requests_per_tenant(self) -> int | None:
+        """Return half of the connections, so that a tenant leaves some to the others. Without keys
+        there is one tenant."""
+        if not self._requires_keys:
+            return None
+        limits = choose_connection_limits(self._agents.serve_config, get_descriptor_limit())
+        return max(1, limits.total // 2)
 
     async def _shut_down(
         self,
@@ -269,7 +296,7 @@ class _ServerProcess:
         told = render_startup_banner(
             self._agents,
             url=url,
-            keys=self._keys,
+            requires_keys=self._requires_keys,
             channels=runtime.channels,
             runs_turns=runtime.turn_runner is not None,
             resumed_sessions=runtime.resumed_sessions,
@@ -280,18 +307,19 @@ class _ServerProcess:
             sys.stdout.flush()
 
 
+async def _warn_without_keys(state: HttpServerState | None) -> None:
+    """Tell the operator how to let somebody in, if nobody has a key yet."""
+    if state is not None and state.api_keys is not None and await state.api_keys.is_empty():
+        log.warning(
+            "no API key exists yet, so every HTTP request is refused; create a key: "
+            "trimtab keys create NAME",
+            extra={"event": "no_keys"},
+        )
+
+
 def _load_metrics_renderer():  # noqa: ANN202 - the type of `render`, which may not be there
     try:
         from trimtab_serve.metrics.prometheus import render_metrics
     except ImportError:
         return None
     return render_metrics
-
-
-def _serve_metrics(port: int, host: str) -> str:
-    """Serve metrics on this port, and return the address."""
-    try:
-        from trimtab_serve.metrics.prometheus import start_metrics_server
-    except ImportError as missing:
-        raise ValueError(str(missing)) from missing
-    return f"{build_local_url(host, start_metrics_server(port, host))}/metrics"

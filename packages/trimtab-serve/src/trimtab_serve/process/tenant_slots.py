@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from time import monotonic
 
 from psycopg import AsyncConnection, AsyncRawCursor, Error
 from psycopg.types.numeric import Int4
@@ -19,6 +20,9 @@ from psycopg.types.numeric import Int4
 from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import describe_database, translate_psycopg_error
 from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
+
+REFUSED_TENANT_S = 1.0
+"""Seconds for which this process begins no turn of a tenant after a slot was refused."""
 
 log = logging.getLogger("trimtab.server")
 
@@ -32,6 +36,15 @@ class TenantSlots:
         self._lock = asyncio.Lock()
         self._connection: AsyncConnection | None = None
         self._held: dict[str, dict[int, AsyncConnection]] = {}
+        self._refused_until: dict[str, float] = {}
+
+    def refused_tenants(self) -> list[str]:
+        """Return the tenants that had no free slot a moment ago."""
+        now = monotonic()
+        self._refused_until = {
+            tenant: until for tenant, until in self._refused_until.items() if until > now
+        }
+        return [*self._refused_until]
 
     @asynccontextmanager
     async def hold_slot(self, tenant: str) -> AsyncGenerator[bool]:
@@ -40,11 +53,14 @@ class TenantSlots:
             yield True
             return
         place = await self._take_slot(tenant, self._limit)
+        if place is None:
+            self._refused_until[tenant] = monotonic() + REFUSED_TENANT_S
         try:
             yield place is not None
         finally:
             if place is not None:
                 await self._release_slot(tenant, place)
+                self._refused_until.pop(tenant, None)
 
     async def close(self) -> None:
         """Release all slots."""

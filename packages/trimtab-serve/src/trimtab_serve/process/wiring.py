@@ -133,6 +133,8 @@ async def _open_schedule_channel(
 
     schedules = _open_schedules(service)
     service.schedules = schedules
+    if service.tenant_limits is not None:
+        schedules.access.check_storage = service.tenant_limits.check_message
     service.delete_hooks.append(schedules.forget_session)
     service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
     channel = ScheduleRunner(schedules, agents)
@@ -146,7 +148,12 @@ async def _open_schedule_channel(
             agent = service.agents[name]
             agent.tools = [
                 *agent.tools,
-                *build_schedule_tools(schedules, service.queue, on_added=channel.wake),
+                *build_schedule_tools(
+                    schedules,
+                    service.queue,
+                    on_added=channel.wake,
+                    tenant_limit=agent_set.serve_config.tenant_limits.schedules,
+                ),
             ]
     except BaseException:
         await channel.close()

@@ -13,21 +13,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import Any, Literal
 
 from procrastinate import JobContext
+from procrastinate.connector import BaseConnector
 from procrastinate.exceptions import ProcrastinateException
 from procrastinate.jobs import Job
+from procrastinate.manager import JobManager
 from procrastinate.worker import Worker
 from psycopg import Error
 
 from trimtab.errors import StoreError
+from trimtab.stores.postgres.escaping import escape_for_text_column
 from trimtab_serve.agent.agent import Agent
+from trimtab_serve.process.heartbeat import Heartbeat
 from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
+from trimtab_serve.process.tenant_share import compute_tenant_share
 from trimtab_serve.process.tenant_slots import TenantSlots
+from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
     SUMMARY_QUEUE,
     TASK_NAMES,
@@ -36,46 +43,22 @@ from trimtab_serve.queue.postgres.procrastinate_jobs import (
     JobPayload,
     RunningJob,
     current_job,
+    is_interrupted_job,
     parse_job_payload,
+    tenant_of_job,
 )
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
-from trimtab_serve.service.retries import RETRY_FOR_S, dead_letter_with_apology
+from trimtab_serve.service.retries import RETRY_FOR_S
 from trimtab_serve.service.service import AgentService
 
-MAX_TAKEOVERS = 20
-"""Maximum number of takeovers of a turn whose worker died. After that, the turn itself is probably
-what kills the workers."""
 HOUSEKEEPING_INTERVAL_S = 60.0
 """Seconds between two housekeeping runs."""
+INTERRUPTED_REST_S = 2.0
+"""Seconds after an interrupted job of a tenant in which interrupted jobs of others come first."""
 DATABASE_ERRORS = (ProcrastinateException, StoreError, Error, OSError)
 """Errors of an unavailable database."""
 
 log = logging.getLogger("trimtab.server")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerPoolTimings:
-    """Intervals and timeouts of the worker pool, in seconds."""
-
-    heartbeat_s: float = 5.0
-    """Between two heartbeats of a process, and between two checks of the others."""
-    takeover_after_s: float = 20.0
-    """Without a heartbeat before the jobs of a process are taken over.
-
-    A process takes over only after its own heartbeats worked for this long. After a database
-    outage, all processes look silent.
-    """
-    self_cancel_after_s: float = 15.0
-    """Without a successful heartbeat before a process cancels its own turns.
-
-    Another process will take them over, and no request must be sent twice at the same time.
-    """
-    poll_s: float = 1.0
-    """Between two polls for jobs without a notification."""
-    shutdown_grace_s: float = 30.0
-    """For running turns to end, after the database is lost or the process is stopped."""
-    restart_delay_s: float = 1.0
-    """Before workers restart after the database was lost."""
 
 
 class WorkerPool:
@@ -86,7 +69,7 @@ class WorkerPool:
         service: AgentService,
         queue: PostgresMessageQueue,
         *,
-        max_turns: int = 32,
+        max_turns: int = 64,
         max_summaries: int = 4,
         max_turns_per_tenant: int | None = None,
         retry_for_s: float = RETRY_FOR_S,
@@ -99,17 +82,28 @@ class WorkerPool:
         self._timings = timings or WorkerPoolTimings()
         self._max_jobs: dict[JobKind, int] = {TURN_QUEUE: max_turns, SUMMARY_QUEUE: max_summaries}
         self._slots = TenantSlots(queue.job_queue.conninfo, max_turns_per_tenant)
+        self._max_jobs_per_tenant: dict[JobKind, int] = {
+            kind: compute_tenant_share(count) for kind, count in self._max_jobs.items()
+        }
+        if max_turns_per_tenant is not None:
+            self._max_jobs_per_tenant[TURN_QUEUE] = max_turns_per_tenant
         self._job_runner = TurnAndSummaryJobHandlers(
             service, queue, self._slots, retry_for_s=retry_for_s
         )
         service.count_waiting_retries = queue.count_waiting_retries
-        self._workers: dict[JobKind, Worker] = {}
+        self._workers: dict[JobKind, WakeableWorker] = {}
         self._running: dict[int, RunningJob] = {}
         self._unknown_jobs: set[int] = set()
-        self._last_heartbeat = 0.0
-        self._heartbeats_since: float | None = None
+        self._resting_until: dict[str, float] = {}
+        self._heartbeat = Heartbeat(
+            queue.job_queue.conninfo,
+            self._timings,
+            list_worker_ids=self._own_worker_ids,
+            cancel_jobs=self._cancel_unheard_jobs,
+        )
         self._accepting = True
         self._ended = asyncio.Event()
+        self._app.job_manager = FetchingJobManager(self._app.connector, self._fetch_job)
         self._register_tasks()
         for agent in service.agents.values():
             self.prepare_agent(agent)
@@ -121,11 +115,9 @@ class WorkerPool:
     async def run(self) -> None:
         """Run jobs until cancelled or drained."""
         self._ended.clear()
-        self._last_heartbeat, self._heartbeats_since = _loop_time(), None
         beside = [
-            asyncio.create_task(self._heartbeat_loop(), name="heartbeats"),
+            asyncio.create_task(self._heartbeat.run(), name="heartbeats"),
             asyncio.create_task(self._housekeeping_loop(), name="housekeeping of the workers"),
-            asyncio.create_task(self._watch_own_heartbeat(), name="check of our own heartbeat"),
         ]
         try:
             async with asyncio.TaskGroup() as group:
@@ -172,7 +164,28 @@ class WorkerPool:
             if self._accepting:
                 await asyncio.sleep(self._timings.restart_delay_s)
 
-    def _build_worker(self, kind: JobKind) -> Worker:
+    async def _fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        """Fetch a job that may run here now. Tenants at their limit keep no others waiting."""
+        kind = TURN_QUEUE if queues is None or TURN_QUEUE in queues else SUMMARY_QUEUE
+        running = [job for worker in self._workers.values() for job in worker.running_jobs()]
+        counts = Counter(tenant_of_job(job) for job in running if job.queue == kind)
+        limit = self._max_jobs_per_tenant[kind]
+        full = [tenant for tenant, count in counts.items() if count >= limit]
+        if kind == TURN_QUEUE:
+            full += map(escape_for_text_column, self._slots.refused_tenants())
+        return await self._queue.fetch_job(
+            kind,
+            worker_id,
+            excluded_tenants=full,
+            # Tenants take turns, so many slow ones of one tenant do not hold up the others.
+            excluded_interrupted_tenants=[
+                tenant for tenant, until in self._resting_until.items() if until > monotonic()
+            ],
+            # One at a time, because it may be what ends its process.
+            exclude_interrupted=any(map(is_interrupted_job, running)),
+        )
+
+    def _build_worker(self, kind: JobKind) -> WakeableWorker:
         pace = self._timings
         return WakeableWorker(
             self._app,
@@ -185,7 +198,8 @@ class WorkerPool:
             # A job ends when its result is stored elsewhere.
             delete_jobs="always",
             install_signal_handlers=False,
-            update_heartbeat_interval=pace.heartbeat_s,
+            # The thread of `Heartbeat` does this.
+            update_heartbeat_interval=HOUSEKEEPING_INTERVAL_S,
             # This only deletes the worker's row. Which jobs are taken over is decided here.
             stalled_worker_timeout=10 * pace.takeover_after_s,
             worker_middleware=[self._track_job],
@@ -199,22 +213,24 @@ class WorkerPool:
         assert task is not None  # noqa: S101 - a coroutine runs in one
         running = self._running[number] = RunningJob(id=number, worker_id=own, task=task)
         current_job.set(running)
-        task.add_done_callback(partial(self._on_job_done, number, worker))
+        task.add_done_callback(partial(self._on_job_done, context.job, worker))
         try:
             return await run_job()
         finally:
             running.over = True
 
-    def _on_job_done(self, job_id: int, worker: Worker, task: asyncio.Task[Any]) -> None:
-        self._running.pop(job_id, None)
+    def _on_job_done(self, job: Job, worker: Worker, task: asyncio.Task[Any]) -> None:
+        self._running.pop(job.id or 0, None)
+        if is_interrupted_job(job):
+            self._resting_until[tenant_of_job(job)] = monotonic() + INTERRUPTED_REST_S
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info(
                 "the end of job %d was not recorded; another worker takes the job over: %r",
-                job_id,
+                job.id,
                 error,
             )
-        # A job that waited for this lock was announced while this one ran. Procrastinate would
-        # fetch it only after its polling interval.
+        # A job that waited for this lock or this tenant was announced while this one ran.
+        # Procrastinate would fetch it only after its polling interval.
         if isinstance(worker, WakeableWorker):
             worker.wake()
 
@@ -222,12 +238,9 @@ class WorkerPool:
         """Take over jobs of processes without heartbeats, and clean up."""
         looked = 0.0
         while True:
-            now = _loop_time()
+            now = monotonic()
             try:
-                if (
-                    self._heartbeats_since is not None
-                    and now - self._heartbeats_since > self._timings.takeover_after_s
-                ):
+                if self._heartbeat.heard_for_s() > self._timings.takeover_after_s:
                     await self._take_over_stalled_jobs()
                 await self._reconcile_running_jobs()
                 if now - looked > HOUSEKEEPING_INTERVAL_S:
@@ -235,51 +248,24 @@ class WorkerPool:
                     await self._queue.queue_stranded_sessions()
                     await self._queue.delete_expired_replies()
             except DATABASE_ERRORS as error:
-                self._heartbeats_since = None
+                self._heartbeat.heard_since = None
                 log.debug("checking other workers failed: %r", error)
-            await asyncio.sleep(self._timings.heartbeat_s)
-
-    async def _watch_own_heartbeat(self) -> None:
-        """Cancel the jobs here if the heartbeat fails. It is a separate task, because a heartbeat
-        may hang."""
-        while True:
-            await asyncio.sleep(self._timings.heartbeat_s)
-            if _loop_time() - self._last_heartbeat > self._timings.self_cancel_after_s:
-                self._cancel_jobs(
-                    [*self._running], "the heartbeat of this process failed for too long"
-                )
-
-    async def _heartbeat_loop(self) -> None:
-        """Send heartbeats.
-
-        It is a separate task, because housekeeping may be slow. It also covers workers that wait
-        for their last turns and send no heartbeats of their own.
-        """
-        while True:
-            now = _loop_time()
-            try:
-                for worker in self._own_worker_ids():
-                    await self._app.job_manager.update_heartbeat(worker)
-                    self._last_heartbeat = now
-                    self._heartbeats_since = (
-                        now if self._heartbeats_since is None else self._heartbeats_since
-                    )
-            except DATABASE_ERRORS as error:
-                self._heartbeats_since = None
-                log.debug("heartbeat failed: %r", error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
     def _own_worker_ids(self) -> set[int]:
         """Return the ids of this process's workers, including those that only finish their
-        turns."""
-        working = {worker.worker_id or 0 for worker in self._workers.values()} - {0}
-        return working | {running.worker_id for running in self._running.values()}
+        turns. The thread of the heartbeat calls this, so it copies before it reads."""
+        workers, running_jobs = [*self._workers.values()], [*self._running.values()]
+        working = {worker.worker_id or 0 for worker in workers} - {0}
+        return working | {running.worker_id for running in running_jobs}
 
     async def _take_over_stalled_jobs(self) -> None:
-        """Take over the jobs of processes without heartbeats."""
-        silence = self._timings.takeover_after_s
-        for job in await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=silence):
-            await self._take_over_job(job)
+        """Take over the jobs of other processes without heartbeats."""
+        silence, own_ids = self._timings.takeover_after_s, self._own_worker_ids()
+        jobs = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=silence)
+        for job in sorted(jobs, key=lambda job: job.id or 0):
+            if job.worker_id not in own_ids:
+                await self._take_over_job(job, interrupted=True)
 
     async def _reconcile_running_jobs(self) -> None:
         """Compare the jobs that run here with the jobs that the queue lists for this process."""
@@ -290,8 +276,14 @@ class WorkerPool:
         # Missing twice in a row, because a job that was just fetched does not run yet.
         for number in lost & self._unknown_jobs:
             for job in await self._app.job_manager.list_jobs_async(id=number):
-                await self._take_over_job(job)
+                await self._take_over_job(job, interrupted=False)
         self._unknown_jobs = lost
+
+    def _cancel_unheard_jobs(self, stalled: bool) -> None:
+        """Cancel all jobs, because other processes have not heard of this one for too long."""
+        for running in self._running.values():
+            running.stalled = running.stalled or stalled
+        self._cancel_jobs([*self._running], "the heartbeat of this process failed for too long")
 
     def _cancel_jobs(self, job_ids: Iterable[int], why: str) -> None:
         """Cancel jobs that another process has, before they send or do anything more."""
@@ -303,27 +295,12 @@ class WorkerPool:
                 self.cancelled_jobs += 1
                 running.task.cancel()
 
-    async def _take_over_job(self, job: Job) -> None:
-        due = parse_job_payload(job)
-        if due is None or job.id is None:
-            return
-        following = replace(due, taken=due.taken + 1) if due.taken < MAX_TAKEOVERS else None
-        if not await self._queue.take_over_job(job.id, job.worker_id, following):
-            return
-        if following is not None:
-            log.warning("taking over %s of session %s: its worker is gone", due.kind, due.session)
-        elif due.kind == TURN_QUEUE:
-            why = f"{MAX_TAKEOVERS} workers died in this turn"
-            log.error(
-                "turn of session %s abandoned; its messages are dead letters: %s",
-                due.session,
-                why,
+    async def _take_over_job(self, job: Job, *, interrupted: bool) -> None:
+        payload = parse_job_payload(job)
+        if payload is not None and job.id is not None:
+            await self._job_runner.hand_over(
+                job.id, job.worker_id, payload, interrupted=interrupted
             )
-            await dead_letter_with_apology(self._queue, due.session, why)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _build_task(step: Callable[[JobPayload], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
@@ -356,12 +333,32 @@ class NoLostWakeupEvent(asyncio.Event):
             super().clear()
 
 
+class FetchingJobManager(JobManager):
+    """A job manager that fetches jobs in another way."""
+
+    def __init__(
+        self,
+        connector: BaseConnector,
+        fetch: Callable[[Iterable[str] | None, int], Awaitable[Job | None]],
+    ) -> None:
+        super().__init__(connector)
+        self._fetch = fetch
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        """Return the job to run next, after it has begun."""
+        return await self._fetch(queues, worker_id)
+
+
 class WakeableWorker(Worker):
     """A worker that can be woken."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._new_job_event = NoLostWakeupEvent()
+
+    def running_jobs(self) -> list[Job]:
+        """Return the jobs that were fetched and have not ended."""
+        return [context.job for context in self._running_jobs.values()]
 
     def wake(self) -> None:
         """Fetch jobs now. One that waited for a lock may be free, for example."""

@@ -45,6 +45,11 @@ def parse_session_address(session_id: str) -> SessionAddress | None:
     return SessionAddress(tenant=tenant, agent=agent, name=name)
 
 
+def tenant_of_session(session_id: str) -> str:
+    """Return the first part of a session id: its tenant."""
+    return session_id.partition("/")[0]
+
+
 def is_valid_name(text: str) -> bool:
     """Whether a tenant, an agent or a session may have this name."""
     return re.fullmatch(NAME_PATTERN, text) is not None

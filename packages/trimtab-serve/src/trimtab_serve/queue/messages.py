@@ -38,6 +38,8 @@ class InboundMessage:
     """Set by the queue, ascending in the order of arrival."""
     request_id: str = ""
     """Id of the HTTP request that sent it. Empty if there is none."""
+    traceparent: str = ""
+    """The trace that its turn continues. Empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
         "message": message_to_json(inbound.message),
         "route": route_to_record(inbound.route) if inbound.route is not None else None,
         "request_id": inbound.request_id,
+        "traceparent": inbound.traceparent,
     }
 
 
@@ -104,6 +107,7 @@ def inbound_from_record(record: QueueRecord) -> InboundMessage:
         key=record["key"],
         at=record["at"],
         request_id=record["request_id"],
+        traceparent=record["traceparent"],
         route=route_from_record(record["route"]) if record["route"] is not None else None,
         number=record["number"],
     )

@@ -14,6 +14,9 @@ from typing import Protocol
 
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
 
+MAX_INTERRUPTIONS = 3
+"""How often in a row the process of a turn may vanish or stall. Then the turn is the likely cause,
+and its messages become dead letters."""
 ERASED_DETAILS_TEXT = "the details were erased together with a message"
 
 
@@ -31,6 +34,16 @@ class DeadLetterSession:
     """When the turn was abandoned, in seconds since the epoch."""
     replies: int = 0
     """Number of replies that will never arrive: `MessageQueue.mark_undeliverable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTotals:
+    """The waiting messages of one session, including dead letters."""
+
+    messages: int
+    """Number of messages."""
+    bytes: int
+    """Size of their records."""
 
 
 def erase_failure_details(reason: str) -> str:
@@ -81,6 +94,10 @@ class MessageQueue(ErasableQueue, Protocol):
         """
         ...
 
+    async def find_waiting(self, session: str, key: str) -> InboundMessage | None:
+        """Return the waiting message with this key. None if there is none."""
+        ...
+
     async def finish_turn(
         self,
         session: str,
@@ -97,6 +114,17 @@ class MessageQueue(ErasableQueue, Protocol):
 
     async def list_waiting_sessions(self) -> list[str]:
         """Return the sessions with waiting messages whose turn was not abandoned, for the start."""
+        ...
+
+    async def measure_waiting(self, session: str) -> WaitingTotals:
+        """Count the waiting messages of a session without reading them."""
+        ...
+
+    async def search_waiting(self, prefix: str, text: str) -> list[str]:
+        """Return the sessions with this prefix that have a message whose record contains a text.
+
+        Dead letters count.
+        """
         ...
 
     async def depth(self, prefix: str = "") -> int:

@@ -23,8 +23,8 @@ class DueRunsDecision:
     skipped: ScheduleRunLogEntry | None
     """The runs to skip, with the reason."""
     next_run_at: float | None
-    """When it is due next. This only moves forward, so a clock that is set back runs nothing
-    twice."""
+    """When it is due next. This only moves forward, so a clock that is set back a little runs
+    nothing twice."""
 
     def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRunLogEntry]:
         """Return the entries of the run log."""

@@ -15,10 +15,11 @@ from typing import Any
 from psycopg import AsyncConnection, Error
 
 from trimtab.engine.log.event import dump_canonical_json
-from trimtab.errors import StoreError
+from trimtab.errors import SessionMoved, StoreError
 from trimtab.stores.named_queries import parse_named_queries
 from trimtab_serve.queue.messages import InboundMessage
-from trimtab_serve.schedules.catch_up import decide_due_runs
+from trimtab_serve.schedules.access import ScheduleAccess, find_tenant_that_needs_key
+from trimtab_serve.schedules.catch_up import DueRunsDecision, decide_due_runs
 from trimtab_serve.schedules.protocol import (
     FINISHED_RETENTION_S,
     MAX_RUN_LOG_ENTRIES,
@@ -30,6 +31,7 @@ from trimtab_serve.schedules.schedule import (
     ScheduleRunLogEntry,
     apply_schedule_change,
     build_run_message,
+    corrected_schedule,
     paused_schedule,
     resumed_schedule,
     schedule_from_json,
@@ -53,6 +55,7 @@ class PostgresScheduleStore:
     def __init__(self, borrow_connection: BorrowConnection, post: PostInTransaction) -> None:
         self._borrow_connection = borrow_connection
         self._post = post
+        self.access = ScheduleAccess()
 
     async def upsert(self, schedule: Schedule) -> None:
         async with self._borrow_connection() as connection, connection.transaction():
@@ -68,10 +71,12 @@ class PostgresScheduleStore:
                 if now != was:
                     await connection.execute(SCHEDULE_QUERIES["change"], _schedule_to_row(now))
 
-    async def add(self, schedule: Schedule, *, limit: int) -> Schedule:
-        session = schedule.session
+    async def add(
+        self, schedule: Schedule, *, limit: int, tenant_limit: int | None = None
+    ) -> Schedule:
+        session, tenant = schedule.session, schedule.session.partition("/")[0]
         async with self._borrow_connection() as connection, connection.transaction():
-            await connection.execute(SCHEDULE_QUERIES["adding"], [session])
+            await connection.execute(SCHEDULE_QUERIES["adding"], [tenant])
             cursor = await connection.execute(SCHEDULE_QUERIES["get"], [schedule.id])
             for row in await cursor.fetchall():
                 return _schedule_from_row(row)
@@ -81,7 +86,13 @@ class PostgresScheduleStore:
             cursor = await connection.execute(SCHEDULE_QUERIES["count"], [session])
             row = await cursor.fetchone()
             if row is not None and row[0] >= limit:
-                raise TooManySchedules(session, limit)
+                raise TooManySchedules(f"session {session!r}", limit)
+            if tenant_limit is not None:
+                values = [f"{tenant}/", f"{tenant}0", tenant_limit]
+                cursor = await connection.execute(SCHEDULE_QUERIES["count_tenant"], values)
+                row = await cursor.fetchone()
+                if row is not None and row[0] >= tenant_limit:
+                    raise TooManySchedules(f"tenant {tenant}", tenant_limit)
             await connection.execute(SCHEDULE_QUERIES["insert"], _schedule_to_row(schedule))
             return schedule
 
@@ -95,6 +106,9 @@ class PostgresScheduleStore:
 
     async def resume(self, schedule_id: str, now: float) -> bool:
         return await self._change_schedule(schedule_id, lambda was: resumed_schedule(was, now))
+
+    async def correct(self, schedule_id: str, now: float) -> bool:
+        return await self._change_schedule(schedule_id, lambda was: corrected_schedule(was, now))
 
     async def run_now(self, schedule_id: str, now: float) -> bool:
         async with self._borrow_connection() as connection, connection.transaction():
@@ -145,26 +159,44 @@ class PostgresScheduleStore:
     async def run_next_due(
         self, now: float, agents: Collection[str], *, excluding: Collection[str] = ()
     ) -> Schedule | None:
-        async with self._borrow_connection() as connection, connection.transaction():
-            asked = [now, list(agents), list(excluding)]
-            row = await (await connection.execute(SCHEDULE_QUERIES["claim"], asked)).fetchone()
-            if row is None:
-                return None
-            found = _schedule_from_row(row)
-            try:
-                verdict = decide_due_runs(found, now)
-                for due in verdict.due_times:
-                    await self._post(build_run_message(found, due, now), connection)
-            except (StoreError, Error):
-                raise
-            except Exception as error:
-                raise ScheduleNotPosted(found.id, error) from error
-            await connection.execute(SCHEDULE_QUERIES["move"], [found.id, verdict.next_run_at, now])
-            await _insert_runs(connection, found.id, now, verdict.build_run_log(found, now))
-            return found
+        values = [now, list(agents), list(excluding)]
+        while True:
+            async with self._borrow_connection() as connection, connection.transaction():
+                row = await (await connection.execute(SCHEDULE_QUERIES["claim"], values)).fetchone()
+                if row is None:
+                    return None
+                found = _schedule_from_row(row)
+                try:
+                    denial = await self._decide_to_skip(connection, found, now)
+                    verdict = denial or decide_due_runs(found, now)
+                    for due in verdict.due_times:
+                        await self._post(build_run_message(found, due, now), connection)
+                except SessionMoved as error:
+                    raise ScheduleNotPosted(found.id, error) from error
+                except (StoreError, Error):
+                    raise
+                except Exception as error:
+                    raise ScheduleNotPosted(found.id, error) from error
+                change = [found.id, verdict.next_run_at, now]
+                await connection.execute(SCHEDULE_QUERIES["move"], change)
+                await _insert_runs(connection, found.id, now, verdict.build_run_log(found, now))
+            if denial is None:
+                return found
 
     async def close(self) -> None:
         """Do nothing, because the connections are borrowed."""
+
+    async def _decide_to_skip(
+        self, connection: AsyncConnection, schedule: Schedule, now: float
+    ) -> DueRunsDecision | None:
+        """Return the decision to skip a schedule of a tenant. None if it may run."""
+        tenant = find_tenant_that_needs_key(schedule)
+        if tenant is None:
+            return None
+        values = [tenant, schedule.agent, now]
+        row = await (await connection.execute(SCHEDULE_QUERIES["has_key"], values)).fetchone()
+        has_key = row is not None and row[0]
+        return self.access.decide(tenant, schedule, now, has_key=has_key)
 
     async def _change_schedule(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Literal, Protocol
 
 from trimtab.errors import TrimtabError
+from trimtab_serve.schedules.access import ScheduleAccess
 from trimtab_serve.schedules.schedule import Schedule, ScheduleRunLogEntry
 
 ScheduleVerb = Literal["pause", "resume", "run-now", "remove"]
@@ -19,12 +20,10 @@ A tool call that is repeated after a crash finds it.
 
 
 class TooManySchedules(TrimtabError, ValueError):
-    """A session has reached its limit of schedules."""
+    """A session or a tenant has reached its limit of schedules."""
 
-    def __init__(self, session: str, limit: int) -> None:
-        super().__init__(
-            f"session {session!r} has {limit} schedules, which is the limit; cancel one"
-        )
+    def __init__(self, owner: str, limit: int) -> None:
+        super().__init__(f"{owner} has {limit} schedules, which is the limit; cancel one")
 
 
 class ScheduleNotPosted(TrimtabError, RuntimeError):
@@ -39,6 +38,9 @@ class ScheduleNotPosted(TrimtabError, RuntimeError):
 class ScheduleStore(Protocol):
     """Stores schedules by id. Every method may raise `StoreUnavailable`."""
 
+    access: ScheduleAccess
+    """Decides which schedules may run."""
+
     async def upsert(self, schedule: Schedule) -> None:
         """Add a schedule, or change the one with this id.
 
@@ -47,10 +49,13 @@ class ScheduleStore(Protocol):
         """
         ...
 
-    async def add(self, schedule: Schedule, *, limit: int) -> Schedule:
+    async def add(
+        self, schedule: Schedule, *, limit: int, tenant_limit: int | None = None
+    ) -> Schedule:
         """Add a schedule of a tool. If its id exists, return the stored one.
 
-        Raises `TooManySchedules` if the session already has `limit` unfinished schedules.
+        Raises `TooManySchedules` if the session already has `limit` unfinished schedules, or the
+        tenant already has `tenant_limit`. None means that the tenant has no limit.
         """
         ...
 
@@ -64,6 +69,13 @@ class ScheduleStore(Protocol):
 
     async def resume(self, schedule_id: str, now: float) -> bool:
         """Resume a schedule from now on. Return False if it does not exist."""
+        ...
+
+    async def correct(self, schedule_id: str, now: float) -> bool:
+        """Undo the effect of a clock that was ahead, as `corrected_schedule` does.
+
+        Return False if the schedule does not exist.
+        """
         ...
 
     async def run_now(self, schedule_id: str, now: float) -> bool:

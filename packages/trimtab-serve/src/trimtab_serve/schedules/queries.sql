@@ -12,12 +12,18 @@ UPDATE trimtab.schedules
 SET session = $2, agent = $3, origin = $4, body = $5, next_run_at = $6, paused = $7
 WHERE id = $1;
 
--- Two transactions that add to one session wait for each other, so that both counts are right.
+-- Two transactions that add to one tenant wait for each other, so that both counts are right.
 -- name: adding
 SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || $1, 0));
 
 -- name: count
 SELECT count(*) FROM trimtab.schedules WHERE session = $1 AND next_run_at IS NOT NULL;
+
+-- The ids of a tenant's sessions begin with its name and a slash, which comes before 0.
+-- name: count_tenant
+SELECT count(*) FROM (
+    SELECT FROM trimtab.schedules
+    WHERE session > $1 AND session < $2 AND next_run_at IS NOT NULL LIMIT $3) AS counted;
 
 -- name: old
 DELETE FROM trimtab.schedules
@@ -54,6 +60,12 @@ WHERE next_run_at <= $1 AND NOT paused
     AND agent = ANY ($2::text[]) AND id <> ALL ($3::text[])
 ORDER BY next_run_at, id LIMIT 1
 FOR UPDATE SKIP LOCKED;
+
+-- name: has_key
+SELECT EXISTS (
+    SELECT FROM trimtab.api_keys
+    WHERE tenant = $1 AND role IN ('talk', 'admin') AND (agents IS NULL OR $2 = ANY (agents))
+        AND (expires_at IS NULL OR expires_at > $3));
 
 -- name: move
 UPDATE trimtab.schedules SET next_run_at = $2, last_run_at = $3 WHERE id = $1;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from trimtab_serve.metrics.recording import count_schedule_run
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.schedules.protocol import ScheduleNotPosted, ScheduleStore
+from trimtab_serve.schedules.schedule import MAX_CLOCK_LEAD_S, corrected_schedule
 from trimtab_serve.service.delivery import Undeliverable
 
 SCHEDULE_POLL_S = 15.0
@@ -18,6 +20,11 @@ SCHEDULE_POLL_S = 15.0
 
 The clock may be changed, or another process may add a schedule.
 """
+
+CORRECTION_INTERVAL_S = 3_600.0
+"""Seconds between two checks whether a clock was ahead."""
+MAX_CORRECTED_SCHEDULES = 100_000
+"""Maximum number of schedules of one agent that a check reads."""
 
 log = logging.getLogger("trimtab.schedules")
 
@@ -41,6 +48,8 @@ class ScheduleRunner:
         self._clock = clock
         self._poll_s = poll_s
         self._woken = asyncio.Event()
+        self._clock_offset = math.inf
+        self._corrected_at = -math.inf
 
     def wake(self) -> None:
         """Check the schedules now, because one was added or changed."""
@@ -65,6 +74,7 @@ class ScheduleRunner:
 
     async def run_due(self) -> float:
         """Run what is due now. Return the seconds until the next check."""
+        await self._correct_after_clock_change()
         aside: list[str] = []
         while True:
             try:
@@ -85,6 +95,32 @@ class ScheduleRunner:
             return self._poll_s
         # Another worker may be running it, so this one does not retry at once.
         return min(self._poll_s, max(0.05, coming - self._clock()))
+
+    async def _correct_after_clock_change(self) -> None:
+        """Correct schedules that a clock which was ahead has moved too far.
+
+        Check at the start, when the clock was set back, and sometimes, because the clock of another
+        process may have been ahead.
+        """
+        passed, now = time.monotonic(), self._clock()
+        offset = now - passed
+        was_set_back = offset < self._clock_offset - MAX_CLOCK_LEAD_S
+        self._clock_offset = offset
+        if not was_set_back and passed - self._corrected_at < CORRECTION_INTERVAL_S:
+            return
+        for agent in self._agents:
+            for schedule in await self._schedules.find(agent=agent, limit=MAX_CORRECTED_SCHEDULES):
+                await asyncio.sleep(0)  # there may be many
+                corrected = corrected_schedule(schedule, now)
+                if corrected is not schedule and await self._schedules.correct(schedule.id, now):
+                    log.warning(
+                        "schedule %s was due next at %s, which a clock that was ahead has set; it "
+                        "is due at %s",
+                        schedule.id,
+                        schedule.next_run_at,
+                        corrected.next_run_at,
+                    )
+        self._corrected_at = passed
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Reject the reply, because results go to the chat that a schedule names."""

@@ -13,6 +13,8 @@ from trimtab_serve.schedules.triggers import Trigger, find_next_due_time
 
 CatchUpPolicy = Literal["skip", "once", "all"]
 ScheduleOrigin = Literal["file", "tool"]
+MAX_CLOCK_LEAD_S = 300.0
+"""Seconds by which a clock may be ahead without consequences for the next run."""
 SCHEDULE_FORMAT_VERSION = 1
 """Version of the stored format."""
 
@@ -93,6 +95,20 @@ def resumed_schedule(schedule: Schedule, now: float) -> Schedule:
     again = schedule.trigger.cron is not None and schedule.next_run_at is not None
     due = find_next_due_time(schedule.trigger, now) if again else schedule.next_run_at
     return replace(schedule, paused=False, next_run_at=due)
+
+
+def corrected_schedule(schedule: Schedule, now: float) -> Schedule:
+    """Return the schedule with a next time that its rule gives from now.
+
+    A clock that was ahead has made it too late. Small differences stay, because the clocks of
+    several processes differ. A run that was made already is not made again: its key is known.
+    """
+    if schedule.paused or schedule.next_run_at is None or schedule.trigger.cron is None:
+        return schedule
+    due = find_next_due_time(schedule.trigger, now)
+    if due is None or schedule.next_run_at <= due + MAX_CLOCK_LEAD_S:
+        return schedule
+    return replace(schedule, next_run_at=due)
 
 
 def build_run_message(schedule: Schedule, due_at: float, now: float) -> InboundMessage:

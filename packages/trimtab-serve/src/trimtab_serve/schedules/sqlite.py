@@ -11,9 +11,15 @@ from typing import Any
 
 from trimtab.errors import StoreError
 from trimtab_serve.queue.messages import InboundMessage
-from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES, encode_list, encode_name
+from trimtab_serve.queue.sqlite.queries import (
+    SQLITE_QUERIES,
+    compute_name_range,
+    encode_list,
+    encode_name,
+)
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.catch_up import decide_due_runs
+from trimtab_serve.schedules.access import ScheduleAccess, find_tenant_that_needs_key
+from trimtab_serve.schedules.catch_up import DueRunsDecision, decide_due_runs
 from trimtab_serve.schedules.protocol import (
     FINISHED_RETENTION_S,
     ScheduleNotPosted,
@@ -24,6 +30,7 @@ from trimtab_serve.schedules.schedule import (
     ScheduleRunLogEntry,
     apply_schedule_change,
     build_run_message,
+    corrected_schedule,
     paused_schedule,
     resumed_schedule,
 )
@@ -43,6 +50,7 @@ class SqliteScheduleStore:
     def __init__(self, queue: SqliteMessageQueue) -> None:
         self._queue = queue
         self._database = queue.database
+        self.access = ScheduleAccess()
 
     async def upsert(self, schedule: Schedule) -> None:
         def put(connection: Connection) -> None:
@@ -53,14 +61,24 @@ class SqliteScheduleStore:
 
         await self._database.write(put)
 
-    async def add(self, schedule: Schedule, *, limit: int) -> Schedule:
+    async def add(
+        self, schedule: Schedule, *, limit: int, tenant_limit: int | None = None
+    ) -> Schedule:
+        tenant = schedule.session.partition("/")[0]
+
         def add(connection: Connection) -> Schedule:
             if (found := get_schedule(connection, schedule.id)) is not None:
                 return found
             session = [encode_name(schedule.session)]
             (count,) = connection.execute(SQLITE_QUERIES["count_schedules"], session).fetchone()
             if count >= limit:
-                raise TooManySchedules(schedule.session, limit)
+                raise TooManySchedules(f"session {schedule.session!r}", limit)
+            if tenant_limit is not None:
+                values = [*compute_name_range(f"{tenant}/"), tenant_limit]
+                sql = SQLITE_QUERIES["count_tenant_schedules"]
+                (count,) = connection.execute(sql, values).fetchone()
+                if count >= tenant_limit:
+                    raise TooManySchedules(f"tenant {tenant}", tenant_limit)
             before = [schedule.created_at - FINISHED_RETENTION_S]
             connection.execute(SQLITE_QUERIES["remove_expired_schedules"], before)
             write_schedule(connection, schedule)
@@ -78,6 +96,9 @@ class SqliteScheduleStore:
 
     async def resume(self, schedule_id: str, now: float) -> bool:
         return await self._change_schedule(schedule_id, lambda was: resumed_schedule(was, now))
+
+    async def correct(self, schedule_id: str, now: float) -> bool:
+        return await self._change_schedule(schedule_id, lambda was: corrected_schedule(was, now))
 
     async def run_now(self, schedule_id: str, now: float) -> bool:
         while (found := await self.get(schedule_id)) is not None:
@@ -123,10 +144,12 @@ class SqliteScheduleStore:
                 return None
             found = schedule_from_row(rows[0])
             try:
-                verdict = decide_due_runs(found, now)
+                denial = await self._decide_to_skip(found, now)
+                verdict = denial or decide_due_runs(found, now)
                 messages = [build_run_message(found, due, now) for due in verdict.due_times]
                 runs = verdict.build_run_log(found, now)
-                if await self._run(found, messages, verdict.next_run_at, runs):
+                ran = await self._run(found, messages, verdict.next_run_at, runs)
+                if ran and denial is None:
                     return found
             except (StoreError, Error):
                 raise
@@ -161,6 +184,14 @@ class SqliteScheduleStore:
         return await self._database.write(
             run, then=lambda ran: self._queue.on_posted(schedule.session) if ran and new else None
         )
+
+    async def _decide_to_skip(self, schedule: Schedule, now: float) -> DueRunsDecision | None:
+        """Return the decision to skip a schedule of a tenant. None if it may run."""
+        tenant = find_tenant_that_needs_key(schedule)
+        if tenant is None:
+            return None
+        has_key = bool(await self._fetch("has_api_key", tenant, schedule.agent, now))
+        return self.access.decide(tenant, schedule, now, has_key=has_key)
 
     async def _change_schedule(
         self, schedule_id: str, change: Callable[[Schedule], Schedule]

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
-from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.address import DEFAULT_TENANT, parse_session_address
 from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.schedules.protocol import ScheduleStore, TooManySchedules
@@ -83,6 +83,7 @@ class _ScheduleTools:
     clock: Callable[[], float]
     on_added: Callable[[], None]
     limit: int
+    tenant_limit: int | None
 
     async def schedule_task(self, invocation: ToolInvocation) -> str:
         number, now = derive_schedule_number(invocation.key), self.clock()
@@ -148,7 +149,10 @@ class _ScheduleTools:
             route=await self._find_reply_route(invocation.session),
         )
         try:
-            return await self.schedules.add(made, limit=self.limit)
+            owned = made.session.partition("/")[0] != DEFAULT_TENANT
+            return await self.schedules.add(
+                made, limit=self.limit, tenant_limit=self.tenant_limit if owned else None
+            )
         except TooManySchedules as error:
             raise ToolError(str(error)) from None
 
@@ -166,10 +170,19 @@ def build_schedule_tools(
     clock: Callable[[], float] = time.time,
     on_added: Callable[[], None] = lambda: None,
     limit: int = MAX_SCHEDULES_PER_SESSION,
+    tenant_limit: int | None = None,
 ) -> list[Tool]:
-    """Build the tools for a served agent. They call `wake` after each addition."""
+    """Build the tools for a served agent. They call `wake` after each addition.
+
+    `limit` is for each session, and `tenant_limit` for each tenant except `default`.
+    """
     doing = _ScheduleTools(
-        schedules=schedules, queue=queue, clock=clock, on_added=on_added, limit=limit
+        schedules=schedules,
+        queue=queue,
+        clock=clock,
+        on_added=on_added,
+        limit=limit,
+        tenant_limit=tenant_limit,
     )
     # A call that is repeated after a crash has the same effect: its key gives the schedule number.
     return [

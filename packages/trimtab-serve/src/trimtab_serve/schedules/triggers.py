@@ -86,8 +86,12 @@ def parse_trigger(text: str, now: float, timezone: str = "UTC") -> Trigger:
     """Parse `in 20 minutes`, a cron expression, or a date and time."""
     if found := _RELATIVE_TIME.fullmatch(text.strip()):
         seconds = int(found[1]) * _UNIT_SECONDS[found[2].lower()]
-        load_time_zone(timezone)
-        return Trigger(at=float(math.ceil(now + seconds)), timezone=timezone)
+        at, where = float(math.ceil(now + seconds)), load_time_zone(timezone)
+        try:
+            to_wall_clock(at + 86_400, where)
+        except (ValueError, OverflowError, OSError):
+            raise ValueError(f"{text[:60]!r} is too far in the future") from None
+        return Trigger(at=at, timezone=timezone)
     if text.strip().startswith("@") or len(text.split()) >= 5:
         return parse_cron_trigger(text, timezone)
     try:

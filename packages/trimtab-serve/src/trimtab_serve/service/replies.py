@@ -18,6 +18,11 @@ STEP_LIMIT_TEXT = (
 )
 """Sent if a turn reaches its limit of tool calls before its final answer."""
 
+SESSION_CEILING_TEXT = (
+    "I stopped here: this conversation has used up its budget. Send /reset to start a new one."
+)
+"""Sent to a chat at `cost.max_per_session`. Only a new conversation has a new budget."""
+
 REJECTION_TEXT = (
     "The model provider rejected this: “{words}”. I will ignore it from your next message on. "
     "Please say it in another way, or send another file."
@@ -65,7 +70,11 @@ async def build_turn_replies(
     if finished.reason == "iterations":
         said.append((0, f"limit/m{session.window.seq}", STEP_LIMIT_TEXT))
     if finished.cost_ceiling is not None:
-        text = describe_reached_ceiling(finished.cost_ceiling)
+        text = (
+            SESSION_CEILING_TEXT
+            if finished.cost_ceiling == "session"
+            else describe_reached_ceiling(finished.cost_ceiling)
+        )
         said.append((0, f"cost/m{session.window.seq}", text))
     return [
         OutboundMessage(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreUnavailable
 from trimtab.providers.base import TRANSIENT_KINDS, FailureKind, ProviderError, ProviderPaused
+from trimtab_serve.agent.secret_values import mask_secrets_of_process
 from trimtab_serve.metrics.recording import count_dead_letters, count_turn_retry
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.service.backoff import compute_backoff_s
@@ -110,23 +111,22 @@ class TurnRetries:
     ) -> bool:
         """Abandon a turn that knew this claim, as `dead_letter_with_apology` does."""
         log.error(
-            "turn of session %s abandoned at attempt %d; its messages are dead letters: %r",
+            "turn of session %s abandoned at attempt %d; its messages are dead letters: %s",
             session,
             self.attempts,
-            error,
+            reason := _describe_error(error),
         )
-        return await dead_letter_with_apology(
-            queue, session, f"{type(error).__name__}: {error}", epoch=epoch
-        )
+        return await dead_letter_with_apology(queue, session, reason, epoch=epoch)
 
 
 def log_turn_retry(session: str, delay_s: float, error: Exception) -> None:
     """Log that a turn is retried. A turn that waits for a paused provider is logged as debug."""
+    reason = _describe_error(error)
     if isinstance(error, ProviderPaused):
-        log.debug("turn of session %s is waiting for its provider: %r", session, error)
+        log.debug("turn of session %s is waiting for its provider: %s", session, reason)
         return
     count_turn_retry()
-    log.warning("turn of session %s failed; retrying in %.1f s: %r", session, delay_s, error)
+    log.warning("turn of session %s failed; retrying in %.1f s: %s", session, delay_s, reason)
 
 
 async def dead_letter_with_apology(
@@ -153,11 +153,23 @@ async def dead_letter_with_apology(
     return given
 
 
+async def abandon_interrupted_turn(queue: MessageQueue, session: str, times: int) -> None:
+    """Abandon a turn whose process vanished or stalled this often in a row."""
+    why = f"the process vanished or stalled {times} times in a row while this turn ran"
+    log.error("turn of session %s abandoned; its messages are dead letters: %s", session, why)
+    await dead_letter_with_apology(queue, session, why)
+
+
 def is_permanent_failure(error: Exception) -> bool:
     """Whether another attempt would fail in the same way."""
     if isinstance(error, CannotFit):
         return True
     return isinstance(error, ProviderError) and error.failure.kind not in WAITING_KINDS
+
+
+def _describe_error(error: Exception) -> str:
+    """Return the error as operators and users may read it: tools and stores may quote a key."""
+    return mask_secrets_of_process(f"{type(error).__name__}: {error}")
 
 
 def _backoff_with_jitter(attempt: int) -> float:

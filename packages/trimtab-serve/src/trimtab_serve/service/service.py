@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message
 from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
 from trimtab.observe.request_ids import current_request_id, set_request_id
+from trimtab.observe.trace_parents import find_traceparent_of_request, set_traceparent
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.session.session import open_session_to_erase
@@ -24,12 +31,12 @@ from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.payer import set_payer
 from trimtab_serve.metrics.recording import count_inbound_message
-from trimtab_serve.queue.address import parse_session_address
+from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.backlog import BacklogEstimator
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.schedules.protocol import ScheduleStore
-from trimtab_serve.service.erasure_records import ErasureRecords
+from trimtab_serve.service.erasure_records import ErasureRecords, MemoryErasureRecords
 from trimtab_serve.service.events.bus import EventBus
 from trimtab_serve.service.message_erasure import (
     ErasedMessagesRecord,
@@ -37,14 +44,21 @@ from trimtab_serve.service.message_erasure import (
     build_queue_erase_hook,
     erase_message_and_copies,
 )
-from trimtab_serve.service.pausable_forks import PausableForks
+from trimtab_serve.service.message_size import count_message_chars
 from trimtab_serve.service.session_cache import MAX_OPEN_SESSIONS, SessionCache
 from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnRunReport
+from trimtab_serve.usage.tenant_limits import TenantLimits
 
 log = logging.getLogger("trimtab.server")
 
 MAX_WAIT_FOR_END_S = 5.0
 """Seconds to wait for a stopped turn to end. Usually it ends within a second."""
+
+
+LARGE_MESSAGE_CHARS = 16_384
+"""Only larger messages count what waits in their session."""
+MAX_WAITING_BYTES_PER_SESSION = 16_777_216
+"""Bytes that may wait in one session. If nothing waits, a message of any size is accepted."""
 
 
 class AgentNotServed(TrimtabError, LookupError):
@@ -59,14 +73,10 @@ class AgentNotServed(TrimtabError, LookupError):
 class QueueFull(TrimtabError, RuntimeError):
     """Too many messages are waiting. Try again later."""
 
-    def __init__(self, waiting: int, limit: int) -> None:
+    def __init__(self, reason: str, *, waiting: int | None = None) -> None:
         self.waiting = waiting
-        """Number of waiting messages."""
-        self.limit = limit
-        """Maximum number of waiting messages."""
-        super().__init__(
-            f"the queue is full: {waiting:,} messages wait (limit {limit:,}); try again later"
-        )
+        """Number of waiting messages. None if their size is the reason."""
+        super().__init__(reason)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,15 +103,16 @@ class AgentService:
     """Called before and after messages are erased, to erase their copies elsewhere."""
     schedules: ScheduleStore | None = None
     """The schedules. None if no agent here has any."""
-    erasure_records: ErasureRecords | None = None
-    """The records of erasures. None if they are not recorded."""
+    tenant_limits: TenantLimits | None = None
+    """Limits of what tenants store. None for no limits."""
+    erasure_records: ErasureRecords = field(default_factory=MemoryErasureRecords)
+    """The records of erasures, and their jobs."""
     count_waiting_retries: Callable[[], Awaitable[int]] | None = None
     """Counts the sessions whose turn waits for a retry. The turn runner sets it."""
     sessions: SessionCache = field(init=False)
     """The open sessions."""
-    forks: PausableForks = field(init=False, default_factory=PausableForks)
-    """Copies of sessions. No copy is made while a user or a tenant is erased."""
     _backlog: BacklogEstimator = field(init=False)
+    _arriving_chars: Counter[str] = field(init=False, default_factory=Counter[str])
     _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
 
     def __post_init__(self) -> None:
@@ -111,22 +122,57 @@ class AgentService:
     async def post(self, inbound: InboundMessage) -> bool:
         """Store a message. When this returns, it is stored and a turn will follow.
 
-        Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`
-        and `QueueFull`.
+        Return False if the key is known: it is in the queue or in the log. Raises `AgentNotServed`,
+        `QueueFull` and `TenantLimitReached`.
         """
         self.agent_for(inbound.session)
+        if self.tenant_limits is not None:
+            self.tenant_limits.check_message(inbound.session)
         tenant = inbound.session.partition("/")[0]
         waiting = await self._backlog.estimate(f"{tenant}/", self.max_queued_messages)
         if waiting >= self.max_queued_messages:
             count_inbound_message(tenant, "rejected")
-            raise QueueFull(waiting, self.max_queued_messages)
-        if request_id := current_request_id():
-            inbound = replace(inbound, request_id=request_id)
-        kept = await self.queue.post(inbound)
+            raise QueueFull(
+                f"the queue is full: {waiting:,} messages wait (limit "
+                f"{self.max_queued_messages:,}); try again later",
+                waiting=waiting,
+            )
+        request_id, traceparent = current_request_id(), find_traceparent_of_request()
+        if request_id or traceparent:
+            inbound = replace(inbound, request_id=request_id, traceparent=traceparent)
+        async with self._admit_large_message(inbound):
+            kept = await self.queue.post(inbound)
         if kept:
             self._backlog.note_arrival(f"{tenant}/")
         count_inbound_message(tenant, "accepted" if kept else "duplicate")
         return kept
+
+    @asynccontextmanager
+    async def _admit_large_message(self, inbound: InboundMessage) -> AsyncGenerator[None]:
+        """Raise `QueueFull` if a large message does not fit into what waits in its session.
+
+        The number of small messages is limited for the whole tenant.
+        """
+        session, size = inbound.session, count_message_chars(inbound.message)
+        if size <= LARGE_MESSAGE_CHARS:
+            yield
+            return
+        self._arriving_chars[session] += size
+        try:
+            waiting = (await self.queue.measure_waiting(session)).bytes
+            arriving = waiting + self._arriving_chars[session] - size
+            if arriving and arriving + size > MAX_WAITING_BYTES_PER_SESSION:
+                count_inbound_message(session.partition("/")[0], "rejected")
+                raise QueueFull(
+                    f"this message has {size:,} characters, and {arriving:,} bytes of messages "
+                    f"wait in its session (limit {MAX_WAITING_BYTES_PER_SESSION:,}); send it when "
+                    "they are answered"
+                )
+            yield
+        finally:
+            self._arriving_chars[session] -= size
+            if not self._arriving_chars[session]:
+                del self._arriving_chars[session]
 
     async def find_message_by_key(
         self, session: str, key: str, position: int | None = None
@@ -140,10 +186,8 @@ class AgentService:
             async for event in self.store.events(session, [(position, position)]):
                 if isinstance(event.body, MessageAdded):
                     return event.body.message
-        for queued in await self.queue.pending(session):
-            if queued.key == key:
-                return queued.message
-        return None
+        queued = await self.queue.find_waiting(session, key)
+        return None if queued is None else queued.message
 
     def agent_for(self, session: str) -> Agent:
         """Return the agent that answers in a session."""
@@ -157,6 +201,21 @@ class AgentService:
         self.agents = agents
         self.sessions.reopen_at_next_use()
         return [running.task for running in self._running.values()]
+
+    @asynccontextmanager
+    async def create_session(self, address: SessionAddress) -> AsyncGenerator[Session]:
+        """Create and open a session that does not exist. Raises `TenantLimitReached`."""
+        if self.tenant_limits is not None:
+            self.tenant_limits.check_new_session(address.tenant)
+            self.tenant_limits.note_change(str(address))
+        async with self.open_session(str(address)) as opened:
+            yield opened
+
+    def make_fork(self, address: SessionAddress) -> AbstractAsyncContextManager[None]:
+        """Make a fork in the block. Raises `TenantLimitReached`."""
+        if self.tenant_limits is None:
+            return nullcontext()
+        return self.tenant_limits.fork(address.tenant, str(address))
 
     def open_session(self, session: str) -> AbstractAsyncContextManager[Session]:
         """Open a session in its current state. Create it if it does not exist."""
@@ -185,6 +244,7 @@ class AgentService:
             waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
         # Bound for longer than this call, because the runner logs its failures with the same id.
         set_request_id(waiting[-1].request_id if waiting else "")
+        set_traceparent(waiting[-1].traceparent if waiting else "")
         set_payer(None)
         clear_spending_account()
         if not waiting and not await self.store.position(session):
@@ -197,7 +257,9 @@ class AgentService:
                 opened,
                 on_event=lambda happening: self.event_bus.publish(session, happening),
             )
-            task = asyncio.ensure_future(turning.run(waiting, debounce=debounce))
+            task = asyncio.create_task(
+                turning.run(waiting, debounce=debounce), name=f"turn of {session}"
+            )
             mine = self._running[session] = _RunningTurn(served_turn=turning, task=task)
             try:
                 return await task
@@ -210,6 +272,8 @@ class AgentService:
                     progress.epoch, progress.full = turning.epoch, full
                 if self._running.get(session) is mine:
                     del self._running[session]
+                if self.tenant_limits is not None:
+                    self.tenant_limits.note_change(session)
         # The session stays in use until nothing is left that another turn must not touch.
         await mine.released.wait()
         return TurnFinished(reason="stopped", calls=0)
@@ -348,6 +412,8 @@ class AgentService:
             async with self._open_existing_session(session) as opened:
                 beside = [build_queue_erase_hook(self.queue), *self.erase_hooks]
                 done = await erase_message_and_copies(opened, handle, why=why, hooks=beside)
+            if self.tenant_limits is not None:
+                await self.tenant_limits.recount(session)
         finally:
             if found is not None:
                 found.released.set()

@@ -23,6 +23,7 @@ from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.recording import observe_answer_delays
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
+from trimtab_serve.service.message_size import count_message_chars
 from trimtab_serve.service.replies import build_apology_reply as build_apology_reply
 from trimtab_serve.service.replies import build_provider_rejection_replies, build_turn_replies
 from trimtab_serve.service.replies import extract_assistant_text as extract_assistant_text
@@ -31,6 +32,8 @@ log = logging.getLogger("trimtab.server")
 
 MAX_MESSAGES_PER_TURN = 50
 """Maximum number of messages that one turn takes. The rest is for the next turn."""
+MAX_CHARS_PER_TURN = 4_000_000
+"""Maximum number of characters of these messages, if there is more than one."""
 MAX_DEBOUNCE_PAUSES = 10
 """Maximum number of pauses in which a turn waits for more messages before it begins."""
 
@@ -42,7 +45,7 @@ class TurnRunReport:
     epoch: int | None = None
     """The newest claim of the session that the turn knew. None if it did not get that far."""
     full: bool = False
-    """Whether the turn took the maximum number of messages, so that more may be waiting."""
+    """Whether the turn took as many messages as it may, so that more may be waiting."""
 
 
 class ServedTurn:
@@ -56,6 +59,8 @@ class ServedTurn:
         self._session = session
         self._on_event = on_event
         self._messages: list[InboundMessage] = []
+        self._chars = 0
+        self._left_messages = False
         self._unplaced: InboundMessage | None = None
         self._first_position = 0
         self._notices: list[str] = []
@@ -71,8 +76,8 @@ class ServedTurn:
 
     @property
     def is_full(self) -> bool:
-        """Whether the turn has taken the maximum number of messages."""
-        return len(self._messages) >= MAX_MESSAGES_PER_TURN
+        """Whether the turn has taken as many messages as it may."""
+        return self._left_messages or len(self._messages) >= MAX_MESSAGES_PER_TURN
 
     @property
     def is_ending(self) -> bool:
@@ -98,7 +103,7 @@ class ServedTurn:
         """
         if pending is None:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
-        messages = await self._debounce_messages(pending) if debounce else pending
+        messages = self._take(await self._debounce_messages(pending) if debounce else pending)
         # The newest message is logged together with the claim, which saves one append.
         newest = messages[-1] if messages and self._is_new(messages[-1]) else None
         await self._add_to_log(messages if newest is None else messages[:-1])
@@ -187,13 +192,21 @@ class ServedTurn:
             self._session.window.conversation.rounds
             and self._session.window.conversation.rounds[-1].calls
         )
-        room = MAX_MESSAGES_PER_TURN - len(self._messages)
-        if ran and room > 0 and self._agent.spec.session.on_message == "steer":
+        if ran and not self.is_full and self._agent.spec.session.on_message == "steer":
             last = self._messages[-1].number if self._messages else 0
-            await self._add_to_log(
-                await self._queue.pending(self._session.id, after=last, limit=room)
-            )
+            room = MAX_MESSAGES_PER_TURN - len(self._messages)
+            pending = await self._queue.pending(self._session.id, after=last, limit=room)
+            await self._add_to_log(self._take(pending))
         return not self.is_ending
+
+    def _take(self, pending: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
+        """Return the first of these messages, up to `MAX_CHARS_PER_TURN` with those before."""
+        for number, queued in enumerate(pending):
+            self._chars += count_message_chars(queued.message)
+            if self._chars > MAX_CHARS_PER_TURN and (number or self._messages):
+                self._left_messages = True
+                return pending[:number]
+        return pending
 
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
         """Add each message to the log once."""

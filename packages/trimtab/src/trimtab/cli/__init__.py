@@ -29,6 +29,7 @@ EXTRAS_BY_COMMAND = {
     "session": "cli",
     "user": "serve",
     "tenant": "serve",
+    "move": "serve",
     "erasures": "serve",
     "replay": "cli",
     "migrate": "cli",

@@ -90,6 +90,10 @@ class ProgressStatus:
     def stop(self) -> None:
         self._status.stop()
 
+    def show_text(self, text: str) -> None:
+        """Show what is being done now."""
+        self._status.update(escape_control_characters(text))
+
     def show_count(self, done: int, total: int, noun: str) -> None:
         """Show how much is done."""
         self._status.update(

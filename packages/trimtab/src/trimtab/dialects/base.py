@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from trimtab.engine.log.event import JsonMapping, Usage
 from trimtab.engine.log.message import Message
-from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock, SentBlocks
 
 WireObject = Mapping[str, Any]
 
@@ -131,6 +131,21 @@ class Dialect(Protocol):
         """Render one round: a single message, or an assistant's calls, their results in call order,
         then the other messages. Content that `model` is known to reject is left out; an empty name
         rejects nothing."""
+        ...
+
+    def render_sent_blocks(self, prompt: Prompt) -> SentBlocks:
+        """Return how `build_request_kwargs` sends the blocks of a prompt."""
+        ...
+
+    def must_join(self, first: PromptBlock, second: PromptBlock, model: str, /) -> bool:
+        """Whether the provider may refuse two neighbours in separate messages. A request joins
+        them."""
+        ...
+
+    def join_blocks(
+        self, blocks: Sequence[PromptBlock], model: str = "", /
+    ) -> list[dict[str, Any]]:
+        """Build messages or items of blocks, joined as a request joins them."""
         ...
 
     def build_request_kwargs(self, prompt: Prompt) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
 from typing import Any, Literal, cast
 
+from trimtab.dialects.caller_marks import MARK_KEYS
 from trimtab.dialects.reading import to_plain_dict
+from trimtab.engine.log.message import Message, message_to_json
 from trimtab.engine.text.arguments import describe_wrong_value
 
 HistoryCheck = Literal["newest", "all"]
@@ -31,11 +33,32 @@ class KnownHistory:
     def __init__(self) -> None:
         self._items: list[Any] = []
         self._ids: list[str] | None = None
-        self._newest: list[dict[str, Any]] = []
+        self._newest: list[dict[str, Any] | Message] = []
         self._starts: list[int] = []
         self._seqs: list[int] = []
         self._id_set: set[str] = set()
         self._changed: set[int] = set()
+        self.version = 0
+        """Another number as soon as a known message has another place in the list."""
+
+    @property
+    def positions(self) -> range:
+        """The places of the messages, without those of the system prompt."""
+        return range(self._starts[0] if self._starts else 0, len(self._items))
+
+    def copy(self) -> KnownHistory:
+        """Return a copy that can change independently."""
+        twin = KnownHistory()
+        twin._items, twin._newest = [*self._items], [*self._newest]
+        twin._ids = None if self._ids is None else [*self._ids]
+        twin._starts, twin._seqs = [*self._starts], [*self._seqs]
+        twin._id_set, twin._changed = set(self._id_set), set(self._changed)
+        return twin
+
+    @property
+    def item_count(self) -> int:
+        """How many items are known."""
+        return len(self._items)
 
     @property
     def changed_seqs(self) -> Container[int]:
@@ -72,6 +95,11 @@ class KnownHistory:
         following = self._starts[index + 1 : index + 2] or [len(self._items)]
         return range(self._starts[index], following[0])
 
+    def find_position(self, index: int) -> int | None:
+        """Return the position in the log of the message that an item of the list belongs to."""
+        at = bisect_right(self._starts, index) - 1
+        return self._seqs[at] if at >= 0 else None
+
     def remember(
         self,
         items: Sequence[Any],
@@ -90,16 +118,18 @@ class KnownHistory:
             self._items, self._ids, self._newest = [], None, []
             self._starts, self._seqs = [], []
             self._changed = set()
+            self.version += 1
             return
         first = starts[0] if messages_before and starts else 0
         compared_from = max(0, len(self._items) - len(self._newest))
         kept = self._newest[: max(0, first - compared_from)]
-        fresh = [
-            to_plain_dict(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]
-        ]
+        fresh = [_freeze(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]]
         self._newest = [*kept, *fresh][-MAX_COMPARED_ITEMS:]
         self._items[first:] = items[first:]
         self._ids = None if ids is None else [*ids]
+        replaced = [*zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)]
+        if replaced != [*zip(starts, seqs, strict=True)][: len(replaced)]:
+            self.version += 1
         self._starts[messages_before:], self._seqs[messages_before:] = starts, seqs
         self._changed |= changed_seqs
 
@@ -132,9 +162,18 @@ def is_same_item(known: Any, item: Any) -> bool:
     try:
         if known is item or known == item:
             return True
-        return _comparable(to_plain_dict(known)) == _comparable(to_plain_dict(item))
+        return _comparable(_to_dict(known)) == _comparable(_to_dict(item))
     except (TypeError, ValueError):
         return False
+
+
+def _freeze(item: Any) -> dict[str, Any] | Message:
+    """Return the content of an item as it is now. A `Message` cannot be changed."""
+    return item if isinstance(item, Message) else to_plain_dict(item)
+
+
+def _to_dict(item: Any) -> dict[str, Any]:
+    return message_to_json(item) if isinstance(item, Message) else to_plain_dict(item)
 
 
 def _comparable(value: Any) -> Any:
@@ -145,7 +184,7 @@ def _comparable(value: Any) -> Any:
             if key == "content" and isinstance(inner, str)
             else _comparable(inner)
             for key, inner in pairs
-            if key != "cache_control" and inner is not None and inner != []
+            if key not in MARK_KEYS and inner is not None and inner != []
         }
     if isinstance(value, list):
         return [_comparable(inner) for inner in cast("list[Any]", value)]

@@ -7,16 +7,23 @@ They are recognised by their shape: nothing of LangChain is imported.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.dialects.json_values import int_or_zero
+from trimtab.engine.log.event import Usage
 
 MessageDict = dict[str, Any]
 _ROLES = {"human": "user", "system": "system", "ai": "assistant", "tool": "tool"}
 _ANTHROPIC_ONLY_BLOCK_TYPES = ("thinking", "redacted_thinking", "server_tool_use", "tool_use")
 """Blocks that Chat Completions does not support."""
-_CHAT_PART_TYPE_BY_KIND = {"image": "image_url", "audio": "input_audio", "file": "file"}
+_REPEATED_CALL_BLOCK_TYPES = ("function_call", "custom_tool_call", "tool_call", "tool_call_chunk")
+"""Blocks that repeat what `tool_calls` has, in replies of the Responses API and in LangChain's own
+format."""
+_STREAMING_KEYS = ("index", "partial_json")
+"""Keys that a streamed reply leaves in its blocks. Providers reject them."""
+_MEDIA_KINDS = ("image", "audio", "video", "file", "media")
+"""Types of LangChain's own media blocks; `media` is that of Google's models."""
 
 
 def is_langchain_message(value: Any) -> bool:
@@ -44,6 +51,7 @@ def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
     if kind == "human":
         return {"role": role, "content": content}
     calls = [*langchain_message.tool_calls, *langchain_message.invalid_tool_calls]
+    content = _reply_content(content, calls)
     if any(block.get("type") in _ANTHROPIC_ONLY_BLOCK_TYPES for block in _blocks(content)):
         known = {block.get("id") for block in _blocks(content)}
         missing = [call for call in calls if call["id"] not in known]
@@ -52,38 +60,46 @@ def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
     return made | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
 
 
-def convert_langchain_reply_to_wire(langchain_message: Any) -> MessageDict:
-    """Convert a message to a whole reply with its usage, if it has one."""
-    message, usage = (
-        convert_langchain_message_to_wire(langchain_message),
-        getattr(langchain_message, "usage_metadata", None),
-    )
-    if message["role"] != "assistant" or not usage:
-        return message
-    about: Mapping[str, Any] = langchain_message.response_metadata
-    model = str(about.get("model_name") or about.get("model") or "")
-    stop = about.get("finish_reason") or about.get("stop_reason") or "stop"
+def read_langchain_usage(langchain_message: Any) -> Usage | None:
+    """Return the usage that a reply carries; None if it carries none, or is not a reply."""
+    usage: Any = getattr(langchain_message, "usage_metadata", None)
+    if not usage:
+        return None
     details: Mapping[str, Any] = usage.get("input_token_details") or {}
-    read, made = int_or_zero(details.get("cache_read")), int_or_zero(details.get("cache_creation"))
-    told, written = int_or_zero(usage.get("input_tokens")), int_or_zero(usage.get("output_tokens"))
-    if isinstance(message["content"], list) and "tool_calls" not in message:
-        counts = {
-            "input_tokens": max(0, told - read - made),
-            "cache_read_input_tokens": read,
-            "cache_creation_input_tokens": made,
-            "output_tokens": written,
-        }
-        whole = {"type": "message", "id": langchain_message.id, "model": model, "stop_reason": stop}
-        return {**whole, **message, "usage": counts}
-    counts = {
-        "prompt_tokens": told,
-        "completion_tokens": written,
-        "total_tokens": told + written,
-        "prompt_tokens_details": {"cached_tokens": read},
-    }
-    choice = {"index": 0, "message": message, "finish_reason": stop}
-    whole = {"object": "chat.completion", "id": langchain_message.id, "model": model}
-    return {**whole, "choices": [choice], "usage": counts}
+    # Anthropic's writes stand either in the first or, by lifetime, in the others.
+    short, long = (
+        int_or_zero(details.get(f"ephemeral_{lifetime}_input_tokens")) for lifetime in ("5m", "1h")
+    )
+    return Usage(
+        input=int_or_zero(usage.get("input_tokens")),
+        output=int_or_zero(usage.get("output_tokens")),
+        cache_read=int_or_zero(details.get("cache_read")),
+        cache_write=int_or_zero(details.get("cache_creation")) + short + long,
+        cache_write_long=long,
+    )
+
+
+def read_langchain_stop_reason(langchain_message: Any) -> str:
+    """Return why the model stopped, as its provider names it."""
+    about: Mapping[str, Any] = langchain_message.response_metadata
+    return str(about.get("finish_reason") or about.get("stop_reason") or "stop")
+
+
+def _reply_content(content: Any, calls: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a reply's content in which each call appears once, with its whole arguments."""
+    if not isinstance(content, list):
+        return content
+    call_by_id = {call["id"]: call for call in calls}
+    blocks: list[MessageDict] = []
+    for block in _blocks(content):
+        call = call_by_id.get(block.get("call_id") or block.get("id"))
+        if call is not None and block.get("type") in _REPEATED_CALL_BLOCK_TYPES:
+            continue
+        kept = {key: value for key, value in block.items() if key not in _STREAMING_KEYS}
+        if call is not None and block.get("type") == "tool_use":
+            kept["input"] = call["args"]  # a streamed block has none
+        blocks.append(kept)
+    return blocks
 
 
 def _result(value: Any, content: Any) -> MessageDict:
@@ -129,14 +145,23 @@ def _content(content: Any) -> Any:
 
 def _block(block: MessageDict) -> MessageDict:
     kind = block.get("type", "")
-    data = block.get("base64") or (block.get("data") if "source_type" in block else None)
-    if kind not in _CHAT_PART_TYPE_BY_KIND or not (data or block.get("url")) or "source" in block:
+    if kind == "text-plain" and isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    if kind == "image_url" and isinstance(block.get("image_url"), str):
+        return {"type": "image_url", "image_url": {"url": block["image_url"]}}
+    is_data = "source_type" in block or kind == "media"
+    data = block.get("base64") or (block.get("data") if is_data else None)
+    url = block.get("url") or block.get("file_uri")
+    if kind not in _MEDIA_KINDS or not (data or url) or "source" in block:
         return block
     mime = block.get("mime_type") or "application/octet-stream"
-    url = block.get("url") or f"data:{mime};base64,{data}"
+    url = url or f"data:{mime};base64,{data}"
+    kind = mime.partition("/")[0] if kind == "media" else kind
     match kind:
         case "image":
             return {"type": "image_url", "image_url": {"url": url}}
+        case "video":
+            return {"type": "video_url", "video_url": {"url": url}}
         case "audio":
             given = {"data": data, "format": mime.partition("/")[2]}
             return {"type": "input_audio", "input_audio": given}

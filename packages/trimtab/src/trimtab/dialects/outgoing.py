@@ -4,10 +4,12 @@ SDK."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.cache_comparison import add_cache_comparison
+from trimtab.dialects.caller_marks import move_marks, place_marks, without_marks
 from trimtab.dialects.rejected_text import find_texts_at_error_location
 from trimtab.engine.log.event import Event, ModelCall, Settings
 from trimtab.engine.log.message import Message
@@ -15,8 +17,10 @@ from trimtab.engine.prompt.render import (
     IncrementalRenderer,
     Prompt,
     PromptBlock,
+    SentBlocks,
     build_call_fields_to_hash,
 )
+from trimtab.engine.prompt.shown_messages import IncrementalView
 from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.engine.window.window import Window
 from trimtab.errors import RequestChangedError
@@ -34,6 +38,16 @@ def create_rendering(settings: Settings) -> IncrementalRenderer:
     )
 
 
+def create_view(settings: Settings) -> IncrementalView:
+    """Create an empty view in the settings' dialect."""
+    wire = get_dialect(settings.dialect)
+    model = settings.rules_model
+    return IncrementalView(
+        lambda blocks: wire.join_blocks(blocks, model),
+        lambda first, second: wire.must_join(first, second, model),
+    )
+
+
 def build_request(
     settings: Settings,
     rendering: IncrementalRenderer,
@@ -45,12 +59,31 @@ def build_request(
 
     `last_reply_id` is the provider's id of the previous reply, for a diagnosis of the cache.
     """
-    prompt = Prompt(
+    prompt = build_prompt(settings, rendering, call, last_reply_id=last_reply_id)
+    return get_dialect(settings.dialect).build_request_kwargs(prompt)
+
+
+def build_prompt(
+    settings: Settings,
+    rendering: IncrementalRenderer,
+    call: ModelCall,
+    *,
+    last_reply_id: str | None = None,
+) -> Prompt:
+    """Build the prompt of a call whose window is rendered."""
+    cache_marks, blocks = settings.entry.get("cache_marks"), rendering.blocks
+    system, tools = settings.system, settings.tools
+    if cache_marks in ("off", "caller"):
+        blocks = place_marks(blocks, call.caller_marks)
+    if cache_marks == "off":
+        system = tuple(move_marks(message, None) for message in system)
+        tools = tuple(map(without_marks, tools))
+    return Prompt(
         model=settings.model,
         rules_model=settings.rules_model,
-        system=settings.system,
-        tools=settings.tools,
-        blocks=rendering.blocks,
+        system=system,
+        tools=tools,
+        blocks=blocks,
         marks=call.marks,
         max_output=call.max_output,
         output_param=_name_output_param(settings),
@@ -58,9 +91,29 @@ def build_request(
         stream=call.stream,
         volatile=call.volatile,
         selected_tools=settings.selected,
-        hour_cache=settings.entry.get("cache_marks") == "1h",
+        hour_cache=cache_marks == "1h",
     )
-    return get_dialect(settings.dialect).build_request_kwargs(prompt)
+
+
+def render_blocks_as_sent(window: Window, rendering: IncrementalRenderer) -> SentBlocks:
+    """Return how the last call sends the blocks of a rendered window.
+
+    Marks and the volatile text belong to that call. They are left out if the window has changed
+    since.
+    """
+    settings, last = window.settings, window.last_call
+    unbroken = window.accounting.version_at_last_call == window.accounting.prefix_version
+    if last is None or not unbroken or last.body.blocks != len(rendering.blocks):
+        call = ModelCall(position=window.seq, max_output=0)
+    else:
+        call = last.body
+    prompt = build_prompt(settings, rendering, call)
+    sent = get_dialect(settings.dialect).render_sent_blocks(prompt)
+    if prompt.blocks is rendering.blocks:
+        return sent
+    pairs = enumerate(zip(rendering.blocks, prompt.blocks, strict=True))
+    moved = {index: block for index, (was, block) in pairs if block is not was}
+    return replace(sent, changed={**moved, **sent.changed})
 
 
 COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {

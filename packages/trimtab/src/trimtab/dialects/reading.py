@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from reprlib import repr as short
 from typing import Any, NamedTuple, cast
 
@@ -20,8 +21,9 @@ from trimtab.dialects.base import Dialect, ModelReply
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
 from trimtab.dialects.langchain import (
     convert_langchain_message_to_wire,
-    convert_langchain_reply_to_wire,
     is_langchain_message,
+    read_langchain_stop_reason,
+    read_langchain_usage,
 )
 from trimtab.dialects.media import (
     find_accepted_media,
@@ -101,15 +103,16 @@ def read_message(item: Any, *, dialect: str, model: str) -> tuple[Message, Model
     if isinstance(item, Message):
         message = copy_message(item)
     else:
-        plain = to_plain_dict(
-            convert_langchain_reply_to_wire(item) if is_langchain_message(item) else item
-        )
+        plain = to_plain_dict(item)
         written_in = detect_dialect(plain, get_dialect(dialect))
         if written_in.is_reply_body(plain):
             reply = written_in.parse_reply(plain)
             return reply.message, reply
         message = written_in.parse_message(plain)
         _reject_bare_reasoning(message)
+        if is_langchain_message(item) and (usage := read_langchain_usage(item)) is not None:
+            stop = read_langchain_stop_reason(item)
+            return message, ModelReply(message=message, usage=usage, stop=stop, id=item.id)
     return convert_media_or_refuse(message, dialect=dialect, model=model), None
 
 
@@ -269,19 +272,25 @@ def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
     Its own dump would also contain values that only the SDK added. LiteLLM deletes fields after it
     has set them.
     """
-    kind = cast("Any", type(model))
-    on_top = kind.__name__.startswith("Parsed") or ".lib." in kind.__module__
+    sent = model.model_fields_set
     out: dict[str, Any] = {}
-    for name, field in kind.model_fields.items():
-        if on_top and name in _SDK_PARSED_FIELDS:
-            continue
-        if name in model.model_fields_set and hasattr(model, name):
-            out[field.alias or name] = _to_json_value(
-                getattr(model, name), depth_left, (name, path)
-            )
+    for name, alias in _list_model_fields(cast("Any", type(model))):
+        if name in sent and hasattr(model, name):
+            out[alias] = _to_json_value(getattr(model, name), depth_left, (name, path))
     for name, value in cast("dict[str, Any]", model.model_extra or {}).items():
         out[name] = _to_json_value(value, depth_left, (name, path))
     return out
+
+
+@lru_cache(maxsize=512)
+def _list_model_fields(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a class of models that servers know, each with its name in JSON."""
+    on_top = kind.__name__.startswith("Parsed") or ".lib." in kind.__module__
+    return tuple(
+        (name, field.alias or name)
+        for name, field in kind.model_fields.items()
+        if not (on_top and name in _SDK_PARSED_FIELDS)
+    )
 
 
 def _to_json_key(key: Any, path: _Path) -> str:
@@ -366,14 +375,23 @@ def _parse_items(
     """Read a list of wire messages of any dialect, and the index of the first item of each
     message."""
     own = get_dialect(default_dialect_name)
-    wires = [_read_listed_item(message) for message in wire_messages]
-    if any(map(is_langchain_message, wire_messages)):
+    if any(isinstance(each, Message) or is_langchain_message(each) for each in wire_messages):
         # What one of them holds decides which dialect can say it.
-        read = [said for wire in wires for said in detect_dialect(wire, own).parse_history([wire])]
-        return read, [*range(len(wires))]
+        return [_read_single_item(each, own) for each in wire_messages], [
+            *range(len(wire_messages))
+        ]
+    wires = [_read_listed_item(message) for message in wire_messages]
     found = (detect_dialect(wire, own) for wire in wires)
     written_in = next((each for each in found if each is not own), own)
     return written_in.parse_history(wires), written_in.find_message_starts(wires)
+
+
+def _read_single_item(item: Any, own_dialect: Dialect) -> Message:
+    """Read an item of a list in which each item is a message of its own."""
+    if isinstance(item, Message):
+        return copy_message(item)
+    wire = _read_listed_item(item)
+    return detect_dialect(wire, own_dialect).parse_message(wire)
 
 
 def _read_listed_item(item: Any) -> dict[str, Any]:
@@ -416,11 +434,15 @@ def _find_unreadable_message(
     """Find the first message that cannot be read, and why, in the dialect of the list."""
     own = get_dialect(default_dialect)
     wires: list[dict[str, Any]] = []
-    try:
-        for message in messages:
-            wires.append(_read_listed_item(message))  # noqa: PERF401 - how many there were is asked below
-    except (TypeError, ValueError) as error:
-        return len(wires), error
+    is_single = any(isinstance(each, Message) for each in messages)
+    for index, message in enumerate(messages):
+        try:
+            if is_single:
+                _read_single_item(message, own)
+            else:
+                wires.append(_read_listed_item(message))
+        except (TypeError, ValueError) as error:
+            return index, error
     own = next((found for wire in wires if (found := detect_dialect(wire, own)) is not own), own)
     for index, wire in enumerate(wires):
         try:

@@ -20,11 +20,17 @@ NOT_CARRIED_TEXT = "[this provider takes no {kind} in a tool result]"
 
 
 def build_recall_result(
-    call: ToolCall, text: str, recalled: tuple[Message, tuple[Part, ...]] | None, settings: Settings
+    call: ToolCall,
+    text: str,
+    recalled: tuple[Message, tuple[Part, ...]] | None,
+    settings: Settings,
+    *,
+    text_only: bool = False,
 ) -> tuple[Message, bool]:
     """Build the result of a recall call.
 
-    Also return whether to reveal the content, because the result cannot carry it.
+    Also return whether to reveal the content, because the result cannot carry it. `text_only` is
+    for a caller that adds the text of the result itself.
     """
     if recalled is None:
         return _to_message(call, [Text(text=text)]), False
@@ -41,7 +47,7 @@ def build_recall_result(
             )
             if isinstance(fits, Text):
                 words.append(fits.text)
-            elif _can_be_in_result(fits, settings.dialect):
+            elif not text_only and _can_be_in_result(fits, settings.dialect):
                 carried.append(fits)
             elif is_result and message.origin != settings.dialect:
                 words.append(NOT_CARRIED_TEXT.format(kind=media.kind))

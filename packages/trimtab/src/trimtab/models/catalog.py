@@ -24,7 +24,7 @@ from trimtab.engine.tokens.pictures import estimate_picture_tokens
 from trimtab.engine.tokens.weights import WEIGHTS_BY_FAMILY
 
 CacheStyle = Literal["marks", "automatic", "none"]
-CacheMarks = Literal["off", "5m", "1h"]
+CacheMarks = Literal["off", "5m", "1h", "caller"]
 CACHE_MARKS_CHOICES = get_args(CacheMarks)
 _ONE_HOUR_CACHE: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": HOUR_CACHE_WRITE_PRICE}
 """For a cache that lives for an hour: the seconds, and the price of writing to it."""
@@ -426,7 +426,9 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
     if (style := overrides.get("cache_style", "none")) not in get_args(CacheStyle):
         raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
     if overrides.get("cache_marks", "5m") not in CACHE_MARKS_CHOICES:
-        raise ValueError(f"cache_marks is {overrides['cache_marks']!r}; it must be off, 5m or 1h")
+        raise ValueError(
+            f"cache_marks is {overrides['cache_marks']!r}; it must be off, 5m, 1h or caller"
+        )
     family = overrides.get("tokenizer")
     if family is not None and family not in WEIGHTS_BY_FAMILY:
         raise ValueError(

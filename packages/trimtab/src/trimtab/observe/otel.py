@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import ToolCall
 from trimtab.observe.request_ids import current_request_id
+from trimtab.observe.trace_parents import TRACEPARENT_HEADER, current_traceparent
 from trimtab.session.events import (
     ContextEdited,
     ModelCallFinished,
@@ -168,7 +170,10 @@ class TurnSpans:
         told: SpanAttributes = {"gen_ai.request.model": turn.model}
         if request_id := current_request_id():
             told["trimtab.request.id"] = request_id
-        self._turn = self._open_span(named, "invoke_agent", told, within=context.get_current())
+        within = context.get_current()
+        if parent := current_traceparent():
+            within = TraceContextTextMapPropagator().extract({TRACEPARENT_HEADER: parent})
+        self._turn = self._open_span(named, "invoke_agent", told, within=within)
         self._within = trace.set_span_in_context(self._turn.span)
 
     def _start_call(self, call: ModelCallStarted) -> None:
@@ -299,7 +304,9 @@ class TurnSpans:
     def _close_span(
         self, opened: OpenSpan, error_type: str | None, *, seconds: float | None = None
     ) -> None:
-        context.detach(opened.context_token)  # pyright: ignore[reportArgumentType] - an opaque token
+        # A task that began it may have ended meanwhile, and the span is current in no other one.
+        if trace.get_current_span() is opened.span:
+            context.detach(opened.context_token)  # pyright: ignore[reportArgumentType] - an opaque token
         if error_type is not None:
             _mark_failed(opened.span, error_type)
         opened.span.end(None if seconds is None else opened.started_ns + int(seconds * 1e9))

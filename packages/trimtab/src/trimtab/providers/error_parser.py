@@ -94,7 +94,7 @@ def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailureDetails | Non
     for stop in stops:
         if isinstance(stop, str) and stop.lower() in FULL_WINDOW_STOP_REASONS:
             given, written = _read_usage(reply)
-            window = given + written if given and written else 0
+            window = given + written if given else 0
             return ProviderFailureDetails(
                 kind="overflow",
                 message=stop,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from trimtab.engine.log.event import Event
@@ -12,6 +13,7 @@ from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.engine.window.window import Window
 from trimtab.errors import HistoryNotInMemory
 from trimtab.session.stepwise import StepwiseContext
+from trimtab.session.threads import estimate_fold_bytes, run_in_thread_if_long
 from trimtab.stores.base import PositionSpan, Store
 
 MAX_FOLD_CHUNK_EVENTS = 2_000
@@ -19,6 +21,8 @@ MAX_FOLD_CHUNK_EVENTS = 2_000
 MIN_CHECKPOINT_EVENTS = 256
 """A checkpoint is worthwhile after this many events, or after as many as are in memory, if that is
 more."""
+MIN_CHECKPOINT_BYTES = 4 * 1024 * 1024
+"""A checkpoint is worthwhile after this many bytes of messages, if some of them are hidden."""
 
 
 async def load_context(
@@ -40,19 +44,39 @@ async def load_context(
         async for events in _chunk_events(
             store.events(session_id, list_spans_to_load(snapshot)), start
         ):
-            if context is None:
-                context = StepwiseContext.load_with_missing_functions(
-                    events, snapshot=snapshot, **load_kwargs
-                )
-            else:
-                context.apply(events)
-            if not keep_hidden and is_checkpoint_due(context.window):
-                context.checkpoint()
+            fold = partial(
+                _fold_chunk,
+                context,
+                events,
+                snapshot=snapshot,
+                keep_hidden=keep_hidden,
+                **load_kwargs,
+            )
+            context = await run_in_thread_if_long(fold, estimate_fold_bytes(events))
     except HistoryNotInMemory as error:
         return await load_context(
             store, session_id, max_snapshot_seq=error.position, keep_hidden=True, **load_kwargs
         )
     assert context is not None  # noqa: S101 - a session without events does not exist
+    return context
+
+
+def _fold_chunk(
+    context: StepwiseContext | None,
+    events: list[Event],
+    *,
+    snapshot: Snapshot | None,
+    keep_hidden: bool,
+    **load_kwargs: Any,
+) -> StepwiseContext:
+    if context is None:
+        context = StepwiseContext.load_with_missing_functions(
+            events, snapshot=snapshot, **load_kwargs
+        )
+    else:
+        context.apply(events)
+    if not keep_hidden and is_checkpoint_due(context.window):
+        context.checkpoint()
     return context
 
 
@@ -86,7 +110,8 @@ async def load_window_at(
                 store.events(session_id, list_spans_to_load(snapshot, position)), start
             ):
                 window = window or Window(None, snapshot, events)
-                window.apply(*(event for event in events if event.seq > start))
+                fold = partial(window.apply, *(event for event in events if event.seq > start))
+                await run_in_thread_if_long(fold, estimate_fold_bytes(events))
         except HistoryNotInMemory as error:
             upto = error.position
         else:
@@ -106,13 +131,15 @@ def list_spans_to_load(
 
 
 def is_checkpoint_due(window: Window) -> bool:
-    """Whether enough hidden messages are in memory, or an opening would have to fold many
-    events."""
+    """Whether enough hidden messages are in memory, or an opening would have to fold many events
+    or read long texts that are hidden."""
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True
-    limit = _resolve_message_limit(window)
     hidden = len(window.entries) - window.visible_messages
+    if hidden and window.base.bytes_since_snapshot >= MIN_CHECKPOINT_BYTES:
+        return True
+    limit = _resolve_message_limit(window)
     return len(window.entries) > limit and hidden >= limit // 10
 
 

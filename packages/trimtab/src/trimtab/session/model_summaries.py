@@ -59,10 +59,13 @@ async def summarise_session_if_due(
     Messages that are added in the meantime stay. If messages are undone or erased in the meantime,
     the summary is not used.
     """
-    if summariser.only_results or session.pending_summary(forced=instead_of_placeholder) is None:
+    if (
+        summariser.only_results
+        or await session.pending_summary(forced=instead_of_placeholder) is None
+    ):
         return None  # a turn does not wait for a summary that it can do without
     async with session.summary_lock:
-        wanted = session.pending_summary(forced=instead_of_placeholder)
+        wanted = await session.pending_summary(forced=instead_of_placeholder)
         if wanted is None:
             return None
         if wait := session.window.accounting.summary_stats.messages_until_retry(
@@ -215,7 +218,7 @@ async def summarise_oversized_results(
     session: Session, summariser: Summariser | None, on_event: OnEvent
 ) -> None:
     """Summarise results that the next call would cut, if the limits ask for it."""
-    wanted = session.pending_result_summaries()
+    wanted = await session.pending_result_summaries()
     if not wanted:
         return
     if why := _explain_why_nobody_is_asked(session, summariser):

@@ -21,11 +21,14 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar, Unpack, cast
 
-from trimtab.context import UndoOutcome
+from trimtab.context import OnEdit, UndoOutcome
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
+from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.media import AcceptedMedia, find_accepted_media
 from trimtab.dialects.reading import parse_any_tool_call, to_plain_dict
 from trimtab.dialects.recall_result import build_recall_result
@@ -46,6 +49,7 @@ from trimtab.engine.log.event import (
     Settings,
     SummaryAttempt,
     TurnProgressRecord,
+    Usage,
 )
 from trimtab.engine.log.fork import build_events_closing_fork_copy, resolve_fork_position
 from trimtab.engine.log.message import Part, ToolCall
@@ -57,6 +61,7 @@ from trimtab.engine.policy.planning.plan import MessageSpan, Policy
 from trimtab.engine.policy.presets import PolicyName, decide_message_limit
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest, SummaryRequest
 from trimtab.engine.prompt.report import ContextReport, RequestPreview
+from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import parse_recall_arguments
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.engine.window.window import Window
@@ -87,6 +92,12 @@ from trimtab.session.loading import (
     load_context_to_read,
 )
 from trimtab.session.stepwise import StepwiseContext
+from trimtab.session.threads import (
+    estimate_item_bytes,
+    estimate_list_bytes,
+    is_long_work,
+    run_in_thread_if_long,
+)
 from trimtab.stores.base import Store
 
 T = TypeVar("T")
@@ -95,7 +106,7 @@ log = logging.getLogger("trimtab.session")
 
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
-_REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "clock")
+_REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
 
@@ -145,7 +156,12 @@ class Session:
         self._last = _last_folded_event(context)
         """The event folded last. If the store has another event at its position, it is another
         log."""
+        self._read_seq = 0
+        """The position up to which a request of this object has read the messages."""
         self._unsure = False
+        self._known_if_stored: KnownHistory | None = None
+        """If the window may have events that the store does not have: what was known of the
+        caller's list before them."""
         self._unexplained_refusals = 0
         self._background: set[asyncio.Task[object]] = set()
 
@@ -207,7 +223,9 @@ class Session:
         own = {name: given[name] for name in _REOPEN_OPTIONS if name in given}
         found = await cls._load(store, session_id, **own)
         require_logged_functions(found.window.settings, given)  # None replaces it on purpose
-        await found.configure(**{name: given[name] for name in given if name != "clock"})
+        await found.configure(
+            **{name: given[name] for name in given if name not in ("on_edit", "clock")}
+        )
         return found
 
     @classmethod
@@ -219,6 +237,7 @@ class Session:
         policy: PolicyName | Policy | None = None,
         tokenizer: Tokenizer | None = None,
         redact: Redact | None = None,
+        on_edit: OnEdit | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Session:
         """Open an existing session. Pass again what is not in its log.
@@ -229,6 +248,7 @@ class Session:
             policy: The policy, if it is a function; a preset's name replaces the logged one.
             tokenizer: The tokenizer of the session, if it had one.
             redact: The function that redacts new messages, if the session had one.
+            on_edit: A function that gets an `EditNotice` whenever something is hidden.
             clock: A function that returns the time in seconds since the epoch.
 
         Returns:
@@ -239,7 +259,7 @@ class Session:
             ValueError: If a function that the session had is missing.
         """
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        found = await cls._load(store, session_id, clock=clock, **own)
+        found = await cls._load(store, session_id, on_edit=on_edit, clock=clock, **own)
         given = [name for name, function in own.items() if function is not None]
         require_logged_functions(found.window.settings, given)
         return found
@@ -295,13 +315,22 @@ class Session:
         settings = self.window.settings
         return find_accepted_media(settings.dialect, settings.rules_model)
 
-    async def add(self, item: Any, *, key: str | None = None, in_turn: bool = True) -> str:
+    async def add(
+        self,
+        item: Any,
+        *,
+        key: str | None = None,
+        usage: Usage | None = None,
+        in_turn: bool = True,
+    ) -> str:
         """Add a message. A message with a known key is not added again.
 
         Args:
             item: A dict in the form of any supported dialect, an SDK's reply or message, or a
                 `Message`.
             key: An idempotency key of your own.
+            usage: The usage of the last request, if the item is the reply to it and does not carry
+                its usage.
             in_turn: False adds the message even if another process has claimed the turn.
 
         Returns:
@@ -320,7 +349,9 @@ class Session:
         """
         try:
             handle = await self._draft_and_store(
-                lambda: self._context.add(item, key=key), check_epoch=in_turn
+                lambda: self._context.add(item, key=key, usage=usage),
+                check_epoch=in_turn,
+                text_bytes=estimate_item_bytes(item),
             )
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
@@ -329,6 +360,77 @@ class Session:
         if in_turn and exceeds_message_limit(self.window):
             await self._hide_messages_over_limit()
         return handle
+
+    async def sync(
+        self,
+        messages: Sequence[Any],
+        *,
+        ids: Sequence[str] | None = None,
+        check: HistoryCheck = "newest",
+    ) -> None:
+        """Update the session from your own list, which holds the whole history.
+
+        It is like `Context.sync`, and everything that it records is stored in one append. So what
+        was hidden stays hidden after a restart. The first call after an opening reads messages that
+        are no longer in memory from the store.
+
+        Args:
+            messages: The whole history, in the form of any supported dialect.
+            ids: Your id of each message. Without ids, a message is known as the same object or by
+                its content.
+            check: `newest` compares the newest 64 messages that are known as objects or by their
+                ids with their recorded content; `all` compares every message, and reads the hidden
+                ones from the store each time.
+
+        Raises:
+            TypeError: If the messages are not a list of messages, or an id is not a text.
+            ValueError: If a message is invalid, or if the ids are not one different id a message.
+        """
+        async with self._lock:
+            while True:
+                # The last list may have come to another process.
+                if self._unsure or await self.store.position(self.id) != self.window.seq:
+                    await self._catch_up()
+                try:
+                    return await self._sync_and_store(messages, ids, check)
+                except HistoryNotInMemory as error:
+                    await self._load_again(max_snapshot_seq=error.position, keep_hidden=True)
+                except PositionTaken:
+                    await self._catch_up_after_refusal()
+
+    async def _sync_and_store(
+        self, messages: Sequence[Any], ids: Sequence[str] | None, check: HistoryCheck
+    ) -> None:
+        """Fold a list, then store the new events.
+
+        It cannot be drafted, because each message is decided on from the window with all messages
+        before it. A long list is folded in a copy of the window. Copying takes longer than folding
+        a short list, so a short one is folded at once. If it cannot be stored, the session is
+        loaded again.
+        """
+        context, before = self._context, self.window.seq
+        known = context.known_history.copy()
+        text_bytes = estimate_list_bytes(messages, first=known.item_count)
+        if is_long_work(text_bytes):
+            context = context.copy_to_change()
+        sync = partial(context.sync, messages, ids=ids, check=check)
+        try:
+            with context.silenced():
+                await run_in_thread_if_long(sync, text_bytes)
+            events = [*takewhile(lambda event: event.seq > before, reversed(context.events))][::-1]
+            if events:
+                self._unsure = True
+                await self.store.append(self.id, events, epoch=self.epoch)
+        except BaseException:
+            if self.window.seq > before:
+                self._unsure, self._known_if_stored = True, known
+            raise
+        self._context, self._unsure = context, False
+        if events:
+            self._last, self._unexplained_refusals = events[-1], 0
+            self._context.tell_edits(events)
+            if is_checkpoint_due(self.window):
+                await self._checkpoint()
 
     async def add_reply(
         self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
@@ -351,7 +453,9 @@ class Session:
             ended = bool(added) and ends_turn(added[-1])
             return [self._build_turn_end()] if ended else []
 
-        await self._draft_and_store(lambda: self._context.add(reply), follow=follow)
+        await self._draft_and_store(
+            lambda: self._context.add(reply), follow=follow, text_bytes=estimate_item_bytes(reply)
+        )
         if ended:
             self.epoch = None
         return ended
@@ -376,8 +480,11 @@ class Session:
             while True:
                 await self._catch_up_if_unsure()
                 new = False
+                steps = self._context.request_steps(stream=stream, volatile=volatile)
                 try:
-                    for events in self._context.request_steps(stream=stream, volatile=volatile):
+                    while (
+                        events := await self._read_window(partial(next, steps, None))
+                    ) is not None:
                         new = True
                         await self._store_and_fold(events)
                 except PositionTaken:
@@ -385,8 +492,18 @@ class Session:
                 else:
                     # The last call stands for this one only where nobody has written since.
                     if new or await self.store.position(self.id) == self.window.seq:
-                        return self._context.render_request()
+                        request = await self._read_window(self._context.render_request)
+                        self._read_seq = self.window.seq
+                        return request
                     await self._catch_up_after_refusal()
+
+    async def _read_window(self, work: Callable[[], T]) -> T:
+        """Run work that reads all visible messages, and those that no request has read yet."""
+        unread = takewhile(
+            lambda entry: entry.seq > self._read_seq, reversed(self.window.entries.values())
+        )
+        new_bytes = sum(size.bytes for entry in unread for size in entry.sizes)
+        return await run_in_thread_if_long(work, self.window.bytes + new_bytes)
 
     async def fail(
         self,
@@ -496,7 +613,7 @@ class Session:
         if (reply := read_finished_reply_body(gathering)) is not None:
             await self.add(reply)
 
-    def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
+    async def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """Return what the next call would send and cost, without changing anything.
 
         Args:
@@ -510,11 +627,17 @@ class Session:
             CannotFit: If the request would not fit, whatever is hidden.
             ValueError: If the conversation has no message yet.
         """
-        return self._context.preview(stream=stream, volatile=volatile)
+        preview = partial(self._context.preview, stream=stream, volatile=volatile)
+        async with self._lock:
+            return await self._read_window(preview)
+
+    def view(self) -> View:
+        """Return what the last `request()` shows, like `Context.view`."""
+        return self._context.view()
 
     def report(self) -> ContextReport:
         """Return how the next call would use its tokens."""
-        return self._context.report()
+        return self._context.build_report()
 
     def budget(self) -> Budget:
         """Return the token budget of the next call: its limit and what is reserved."""
@@ -559,13 +682,15 @@ class Session:
         """
         return await store_recall.search_session(self.store, self.id, self.window, query)
 
-    async def answer(self, call: ToolCall | WireObject) -> str:
+    async def answer(self, call: ToolCall | WireObject, *, add: bool = True) -> str:
         """Answer the model's call of a recall tool and add the result.
 
         A picture or a file is put into the result. If no result can carry it, it is revealed.
 
         Args:
             call: The tool call, as the model made it.
+            add: False only returns the text, for a framework that adds results itself. A picture or
+                a file is then revealed.
 
         Returns:
             The text of the result.
@@ -577,20 +702,24 @@ class Session:
         place = (self.store, self.id, self.window)
         text = await store_recall.answer_recall_from_store(*place, asked)
         recalled = await store_recall.find_recalled_parts_in_store(*place, asked)
-        result, reveals = build_recall_result(asked, text, recalled, self.window.settings)
-        await self.add(result)
+        result, reveals = build_recall_result(
+            asked, text, recalled, self.window.settings, text_only=not add
+        )
+        if add:
+            await self.add(result)
         if reveals:
             await self.reveal(parse_recall_arguments(asked)["handle"])
         return result.results[0].text
 
-    def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
+    async def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """Return which messages should be summarised now, or None.
 
         Args:
             forced: Return the messages that the next call would replace by an extractive summary,
                 if nobody summarises them before.
         """
-        return self._context.pending_summary(forced=forced)
+        async with self._lock:
+            return await self._read_window(partial(self._context.pending_summary, forced=forced))
 
     async def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
         """Replace the messages that `pending_summary` returned by a summary.
@@ -603,12 +732,15 @@ class Session:
             UnusableSummary: If no summary is needed, if it is empty or not smaller than the
                 messages, or if some of them were undone or erased since.
         """
-        await self._draft_and_store(lambda: self._context.add_summary(text, span=span))
+        await self._draft_and_store(
+            lambda: self._context.add_summary(text, span=span), text_bytes=self.window.bytes
+        )
 
-    def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
+    async def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
         """Return the tool results that should be summarised before the next call, which would cut
         them."""
-        return self._context.pending_result_summaries()
+        async with self._lock:
+            return await self._read_window(self._context.pending_result_summaries)
 
     async def record_summary_attempt(
         self,
@@ -637,7 +769,7 @@ class Session:
                 self._context.add_summary(text, span=span)
             self._context.append(attempt)
 
-        await self._draft_and_store(record)
+        await self._draft_and_store(record, text_bytes=self.window.bytes)
 
     async def reveal(self, handle: str) -> None:
         """Show hidden content again, until the model has replied.
@@ -732,7 +864,7 @@ class Session:
                 self._context.append(body)
             return edits
 
-        return await self._draft_and_store(edit)
+        return await self._draft_and_store(edit, text_bytes=self.window.bytes)
 
     async def compact(self) -> Compaction:
         """Make the context smaller now, whatever its policy is. Nothing is lost, only hidden.
@@ -742,7 +874,7 @@ class Session:
         """
         before, position = self.report().used, self.window.seq
         covered = self.window.summary.last if self.window.summary is not None else 0
-        await self._draft_and_store(self._context.compact)
+        await self._draft_and_store(self._context.compact, text_bytes=self.window.bytes)
         hidden = await history.total_hidden_since_by_edit_kind(
             self.store, self.id, self.window, position, already_summarised_until=covered
         )
@@ -866,7 +998,9 @@ class Session:
             self._context.append(self._build_claim())
 
         try:
-            await self._draft_and_store(draft, check_epoch=False)
+            await self._draft_and_store(
+                draft, check_epoch=False, text_bytes=estimate_item_bytes(message)
+            )
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
@@ -923,8 +1057,7 @@ class Session:
     async def reload(self) -> None:
         """Load the session from the store again."""
         async with self._lock:
-            self._context = await load_context(self.store, self.id, **self._context.load_kwargs())
-            self._last = _last_folded_event(self._context)
+            await self._load_again()
 
     async def checkpoint(self) -> None:
         """Remove hidden messages from memory and store a snapshot, so that the next opening is
@@ -940,7 +1073,7 @@ class Session:
                 self._context.append(edit)
 
         try:
-            await self._draft_and_store(draft)
+            await self._draft_and_store(draft, text_bytes=self.window.bytes)
         except (StaleOwner, StoreError) as error:
             # The message itself is stored, and the next request hides what is above the limit.
             log.warning("session %s: hiding old messages failed: %s", self.id, error)
@@ -954,18 +1087,25 @@ class Session:
         *,
         check_epoch: bool = True,
         follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
+        text_bytes: int = 0,
     ) -> T:
         """Draft, store and fold; start again if another process has stored events first.
 
-        `follow` gets the draft and returns what to append in the same step.
+        `follow` gets the draft and returns what to append in the same step. `text_bytes` is about
+        how much text the draft reads.
         """
+
+        def make_draft() -> tuple[T, list[Event]]:
+            with self._context.drafting() as events:
+                result = draft()
+                for body in () if follow is None else follow([*events]):
+                    self._context.append(body)
+            return result, events
+
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure(check_epoch=check_epoch)
-                with self._context.drafting() as events:
-                    result = draft()
-                    for body in () if follow is None else follow([*events]):
-                        self._context.append(body)
+                result, events = await run_in_thread_if_long(make_draft, text_bytes)
                 try:
                     await self._store_and_fold(events, check_epoch=check_epoch)
                 except PositionTaken:
@@ -985,6 +1125,7 @@ class Session:
             raise
         await self._fold_stored(events)
         self._unsure = False
+        self._context.tell_edits(events)
         if is_checkpoint_due(self.window):
             await self._checkpoint()
 
@@ -996,21 +1137,34 @@ class Session:
         try:
             self._context.apply(events)
         except HistoryNotInMemory as error:
-            own = self._context.load_kwargs()
-            if own["policy"] == self.window.settings.policy:
-                own["policy"] = None  # the log names it, and what follows may name another
-            self._context = await load_context(
-                self.store, self.id, max_snapshot_seq=error.position, keep_hidden=True, **own
-            )
+            await self._load_again(max_snapshot_seq=error.position, keep_hidden=True)
         if erases := [event.body for event in events if isinstance(event.body, PayloadErasure)]:
             self._context.events[:] = map(make_event_eraser(erases), self._context.events)
+            self._context.forget_known_history()  # it holds what was said
         self._last = _last_folded_event(self._context)
+
+    async def _load_again(
+        self, *, max_snapshot_seq: int | None = None, keep_hidden: bool = False
+    ) -> None:
+        """Load the context from the store, perhaps from further back, and go on with the caller's
+        list."""
+        before, own = self._context, self._context.load_kwargs()
+        if own["policy"] == self.window.settings.policy:
+            own["policy"] = None  # the log names it, and what follows may name another
+        context = await load_context(
+            self.store, self.id, max_snapshot_seq=max_snapshot_seq, keep_hidden=keep_hidden, **own
+        )
+        context.take_known_history(before, self._known_if_stored)
+        self._context, self._known_if_stored = context, None
+        self._last = _last_folded_event(context)
 
     async def _catch_up_if_unsure(self, *, check_epoch: bool = True) -> None:
         if self._unsure:
             await self._catch_up(check_epoch=check_epoch)
 
     async def _catch_up(self, *, check_epoch: bool = True) -> None:
+        if self._known_if_stored is not None:
+            await self._load_again()
         span = (self.window.seq, None)
         found = [event async for event in self.store.events(self.id, [span])]
         if not found or (self._last is not None and found[0].at != self._last.at):

@@ -114,7 +114,7 @@ class CallCharge:
             tenant=account.tenant,
             session=account.session.id,
             micros=self._price_micros(),
-            session_log_micros=_count_session_log_micros(account.session.window),
+            session_log_micros=count_session_log_micros(account.session.window),
             now=self._at,
             expires_after_s=account.expires_after_s,
         )
@@ -205,7 +205,7 @@ def explain_unknown_price(model: str) -> str:
     )
 
 
-def _count_session_log_micros(window: Window) -> int:
+def count_session_log_micros(window: Window) -> int:
     """Return what a session has cost by its own log.
 
     Calls without a known price count as nothing.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from copy import copy
 from typing import Any, Self
 
 from trimtab.context import Context
+from trimtab.dialects.known_history import KnownHistory
 from trimtab.engine.log.event import Event
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.types import DialectT_co
@@ -23,6 +26,7 @@ class StepwiseContext(Context[DialectT_co]):
     build_call_event = Context._build_call_event
     build_event = Context._build_event
     build_repair_events = Context._build_repair_events
+    build_report = Context._build_report
     checkpoint = Context._checkpoint
     decide_edits = Context._decide_edits
     drafting = Context._drafting
@@ -40,6 +44,43 @@ class StepwiseContext(Context[DialectT_co]):
         """Create a context from its log, like `load`, but without an error if the redaction or the
         tokenizer of the log is missing."""
         return cls._load(events, snapshot=snapshot, **load_kwargs)
+
+    @property
+    def known_history(self) -> KnownHistory:
+        """What is known of the list that was last passed to `sync`."""
+        return self._known_history
+
+    def forget_known_history(self) -> None:
+        """Forget the caller's list. The next one is read completely."""
+        self._known_history, self._marked_messages = KnownHistory(), None
+
+    def take_known_history(self, other: StepwiseContext[Any], known: KnownHistory | None) -> None:
+        """Go on with the list of another context of the same log; `known` replaces what that one
+        knows."""
+        self._known_history = other.known_history if known is None else known
+        self._synced_system = other._synced_system
+        self._marked_messages = other._marked_messages
+
+    def copy_to_change(self) -> Self:
+        """Return a copy that can change independently."""
+        twin = copy(self)
+        twin.window, twin.events = self.window.copy(), [*self.events]
+        twin.take_known_history(self, self.known_history.copy())
+        return twin
+
+    @contextmanager
+    def silenced(self) -> Generator[None]:
+        """Report no edits meanwhile: they may not be stored."""
+        self._is_silent = True
+        try:
+            yield
+        finally:
+            self._is_silent = False
+
+    def tell_edits(self, events: Sequence[Event]) -> None:
+        """Report the edits among events that are stored and folded."""
+        if self._on_edit is not None:
+            self._report_edits(events)
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import SEARCH_TOOL
@@ -10,16 +11,16 @@ from trimtab.engine.log.event import Edit, MessageAdded, ToolResultRepair
 from trimtab.engine.log.message import Message, Part, ToolCall
 from trimtab.engine.log.rewind import is_event_in_force
 from trimtab.engine.recall.expansion import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
+from trimtab.engine.recall.lines import MAX_ANSWER_CHARS, extract_lines
 from trimtab.engine.recall.search import split_query_words
 from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES
 from trimtab.engine.recall.snippets import format_best_snippets as passages
 from trimtab.engine.recall.tools import (
-    MAX_ANSWER_CHARS,
     NOTHING_FOUND_TEXT,
-    extract_lines,
     find_fully_visible_messages,
     find_recalled_parts,
     find_recalled_parts_in_window,
+    get_answer_hint,
     parse_recall_arguments,
     recall_part,
     recall_part_from_messages,
@@ -28,6 +29,7 @@ from trimtab.engine.recall.tools import (
 )
 from trimtab.engine.recall.tools import recall_text as recall_in
 from trimtab.engine.window.window import Window
+from trimtab.session.threads import estimate_item_bytes, run_in_thread_if_long
 from trimtab.stores.base import PositionSpan, Store
 
 MAX_RECALL_POSITIONS = 2_000
@@ -89,7 +91,9 @@ async def search_session(store: Store, session_id: str, window: Window, query: s
         limit *= 4
     chosen = [*hidden, *(seq for seq in held if seq in seen)][:MAX_SEARCHED_MESSAGES]
     said = await _read_messages(store, session_id, window, [(seq, seq) for seq in sorted(chosen)])
-    return passages(said, wanted, window.counter, seen) or NOTHING_FOUND_TEXT
+    find = partial(passages, said, wanted, window.counter, seen)
+    size = sum(map(estimate_item_bytes, said.values()))
+    return await run_in_thread_if_long(find, size) or NOTHING_FOUND_TEXT
 
 
 async def answer_recall_from_store(
@@ -107,7 +111,8 @@ async def answer_recall_from_store(
         ):
             return level
         text = await recall_from_store(store, session_id, window, wanted["handle"], for_model=True)
-        return extract_lines(text, wanted["lines"], wanted["grep"])
+        extract = partial(extract_lines, text, wanted["lines"], wanted["grep"])
+        return await run_in_thread_if_long(extract, len(text))
     except (LookupError, ValueError) as error:
         return f"[{error}]"
 
@@ -130,7 +135,8 @@ async def _expand_summary_level(
         return None
     last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
     said = await _read_messages(store, session_id, window, [(named.first_seq, last)])
-    return expand_summary(named, chain, said, max_chars=MAX_ANSWER_CHARS)
+    hint = get_answer_hint(window)
+    return expand_summary(named, chain, said, max_chars=MAX_ANSWER_CHARS, recall_hint=hint)
 
 
 async def _read_messages(

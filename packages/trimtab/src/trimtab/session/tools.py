@@ -154,7 +154,7 @@ async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     on_event: OnEvent,
     confirm_rerun: ConfirmRerun | None,
 ) -> None:
-    if call.name in RECALL_TOOL_NAMES and session.window.settings.recall:
+    if call.name in RECALL_TOOL_NAMES and session.window.settings.recall is True:
         on_event(ToolStarted(call=call))
         on_event(ToolFinished(call=call, text=await session.answer(call), is_error=False))
         return

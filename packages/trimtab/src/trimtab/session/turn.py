@@ -245,7 +245,7 @@ async def _summarise_after_turn(
     """Make a summary after a turn, here or elsewhere."""
     if schedule_summary is None:
         session.run_in_background(summarise_session_logging_errors(session, summariser, on_event))
-    elif not summariser.only_results and session.pending_summary() is not None:
+    elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)
 
 

@@ -7,7 +7,7 @@ can be built again from the log.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,9 @@ PositionSpan = tuple[int, int | None]
 """First and last position, both included; None for everything that follows."""
 
 WHOLE_LOG: tuple[PositionSpan, ...] = ((1, None),)
+
+NEWER_THAN_ALL = (float("inf"), "")
+"""The time and id before which every session was active."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,10 @@ class SessionListEntry:
     """Number of messages ever added, including undone ones."""
     updated: float
     """Time of its last event, in seconds since the epoch."""
+    active: float
+    """Its place in a list by recency, in seconds since the epoch: with files the time of the last
+    write, otherwise the time at which its newest turn was claimed or the session began. A turn that
+    follows another one within ten seconds may not change it."""
     parent: str | None = None
     """The session that it was forked from."""
 
@@ -135,6 +142,31 @@ class Store(Protocol):
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         """Return sessions in the order of their ids, starting after the id `after`."""
+        ...
+
+    async def recent_sessions(
+        self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
+    ) -> list[SessionListEntry]:
+        """Return the sessions of a folder, the last active ones first.
+
+        Args:
+            folder: The ids up to and including their last slash.
+            before: `active` and `session` of the last entry of the previous page.
+            limit: Maximum number of sessions.
+        """
+        ...
+
+    async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        """Return the ids of all sessions that may have one of these subjects, in order.
+
+        The subjects of a session are the senders of its messages and, if it is a fork, the sessions
+        from which it was copied (`stores.subjects`). The result may contain other sessions. With
+        files it contains those with damaged lines.
+
+        Args:
+            scope: The ids up to and including their first slash.
+            subjects: Users, and names of sessions.
+        """
         ...
 
     async def release(self, session: str) -> None:

@@ -4,24 +4,18 @@ Before a call its maximum cost is reserved. Afterwards the reservation is replac
 Amounts are millionths of a US dollar. A day is a day in UTC. If a process is killed, its
 reservation counts for the rest of the day, because the call may have been billed. Its session
 counts the reservation until it expires.
+
+There is one total for each session, for each tenant and day, and for each day. A ceiling that is
+not set has no total: it counts from the first call after it is set.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from importlib.resources import files
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Protocol
 
 from trimtab.errors import CostCeilingReached
-from trimtab.stores.named_queries import parse_named_queries
-
-KEPT_DAYS = 31
-"""Number of days for which the spending of each tenant is kept."""
-
-SPENDING_QUERIES = parse_named_queries(
-    files("trimtab.stores").joinpath("spending.sql").read_text(encoding="utf-8")
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,37 +69,15 @@ class SpendingLedger(Protocol):
         """Replace a reservation by the real cost of the call. A second call does nothing."""
         ...
 
+    async def reset_session(self, session: str, session_log_micros: int) -> None:
+        """Begin a new account for a session, which has cost this much according to its log. What it
+        has spent still counts for the day."""
+        ...
+
 
 def format_utc_day(at: float) -> str:
     """Return the UTC day of a time in seconds since the epoch."""
     return datetime.fromtimestamp(at, UTC).date().isoformat()
-
-
-def list_days_to_forget(day: str) -> tuple[str, str]:
-    """Return the days before which totals, and reservations, are no longer needed."""
-    today = datetime.fromisoformat(day).date()
-    return (
-        (today - timedelta(days=KEPT_DAYS)).isoformat(),
-        (today - timedelta(days=1)).isoformat(),
-    )
-
-
-def list_ceiling_queries(
-    call: CallReservation, ceilings: CostCeilings, session_key: Any
-) -> list[tuple[str, int, str, list[Any]]]:
-    """Return, for each ceiling that is set, its name, its amount and the query for the spending so
-    far."""
-    every = (
-        ("session", ceilings.session, "session_total", [session_key, call.now]),
-        (
-            "tenant_per_day",
-            ceilings.tenant_per_day,
-            "tenant_total",
-            [call.agent, call.day, call.tenant],
-        ),
-        ("day", ceilings.day, "day_total", [call.agent, call.day]),
-    )
-    return [(name, most, query, given) for name, most, query, given in every if most is not None]
 
 
 def refuse_above_ceiling(name: str, ceiling_micros: int, counted_micros: int, micros: int) -> None:

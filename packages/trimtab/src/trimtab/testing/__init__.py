@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.testing.memory_store import MemoryStore as MemoryStore
+    from trimtab.stores.memory import MemoryStore as MemoryStore
     from trimtab.testing.replies import ScriptedCall as ScriptedCall
     from trimtab.testing.replies import ScriptedReply as ScriptedReply
     from trimtab.testing.scripted_provider import BrokenReply as BrokenReply
@@ -41,7 +41,7 @@ __all__ = [
 
 _HOMES = {
     "BrokenReply": "testing.scripted_provider",
-    "MemoryStore": "testing.memory_store",
+    "MemoryStore": "stores.memory",
     "ProviderSimulator": "testing.server.simulator",
     "ProviderSimulatorOptions": "testing.server.options",
     "RecordedRequest": "testing.server.request_log",

@@ -20,7 +20,7 @@ from trimtab.engine.policy.config import (
 )
 from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME, PolicyName
 from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
-from trimtab.models.catalog import CacheMarks, parse_model_info
+from trimtab.models.catalog import parse_model_info
 from trimtab.providers.factory import ProviderName
 from trimtab.session.tools import OnInterrupt
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
@@ -78,22 +78,34 @@ ChatIdentity = Annotated[int | str, BeforeValidator(parse_env_text_as_scalar)]
 _CHAT_ADDRESS = re.compile(r"(telegram|discord):(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
 
 
+class TenantLimitsSpec(ConfigBlock):
+    sessions: PositiveInt = 100_000
+    """Maximum number of sessions of one tenant, including forks."""
+    session_bytes: PositiveInt = 268_435_456
+    """Maximum number of bytes that one session stores. The default is 256 MiB."""
+    bytes: PositiveInt = 10_737_418_240
+    """Maximum number of bytes that all sessions of one tenant store. The default is 10 GiB."""
+    schedules: PositiveInt = 100
+    """Maximum number of schedules of one tenant that are not finished."""
+
+
 class ServeSpec(ConfigBlock):
     host: str = "127.0.0.1"
-    """The address that the HTTP server listens on. An address other than this machine's own
-    requires `keys`."""
+    """The address that the HTTP server listens on. At an address other than this machine's own,
+    callers always need a key."""
     port: TcpPort = 8080
     """The port that the HTTP server listens on. 0 means any free port."""
-    keys: str | None = None
-    """A file next to this one with the accepted API keys. `trimtab keys` writes it."""
+    keys: StrictFlag = False
+    """Whether callers need an API key, even from this machine. `trimtab keys` creates keys in the
+    store."""
     allowed_origins: tuple[str, ...] = ()
     """Web pages that may call the API from a browser, such as `https://app.example.com`. By default
     none."""
-    max_concurrent_turns: PositiveInt = 32
+    max_concurrent_turns: PositiveInt = 64
     """Maximum number of turns that one process runs at the same time."""
     max_concurrent_turns_per_tenant: PositiveInt | None = None
     """Maximum number of turns of one tenant that run at the same time in all processes. By default
-    there is no limit."""
+    a tenant may use half of the turns of each process."""
     max_body_bytes: PositiveInt = 1_048_576
     """Maximum size of a request body in bytes."""
     requests_per_minute: PositiveInt = 600
@@ -107,6 +119,9 @@ class ServeSpec(ConfigBlock):
     `max_connections`. Behind a reverse proxy, all connections come from its address."""
     max_queued_messages: PositiveInt = 10_000
     """Maximum number of one tenant's messages in the queue. The server refuses further messages."""
+    tenant_limits: TenantLimitsSpec = TenantLimitsSpec()
+    """How much one tenant may store. The tenant `default`, to which chats and this machine belong,
+    has no such limits."""
     retry_for: PositiveSeconds = 21_600.0
     """How many seconds a turn is retried while the provider is down, overloaded or rejects the key.
     After that, its messages become dead letters. 21600 seconds are six hours."""
@@ -247,7 +262,7 @@ class ModelSpec(ConfigBlock):
     `context_window`, it covers input plus requested output. It takes precedence over it."""
     max_output_tokens: PositiveInt | None = None
     """Number of output tokens to request and to reserve."""
-    cache: Annotated[CacheMarks | None, BeforeValidator(_off_for_false)] = None
+    cache: Annotated[Literal["off", "5m", "1h"] | None, BeforeValidator(_off_for_false)] = None
     """How long the provider should cache the prompt, if the provider has such a setting
     (Anthropic): `5m`, `1h`, or `off` to request no caching."""
     model_info: Annotated[

@@ -5,6 +5,7 @@ The values are checked against the JSON Schema of each parameter, as far as it i
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
 )
 from trimtab_serve.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab_serve.agent.tools.sandbox import choose_sandbox
-from trimtab_serve.agent.tools.shell import resolve_working_folder
+from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
 from trimtab_serve.agent.tools.tool_setting import ToolSetting
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
@@ -96,8 +97,9 @@ def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) ->
 
     async def run(asked: ToolInvocation) -> str:
         argv = (program, *build_command_argv(spec, asked.arguments)[1:])
+        check_working_folder(cwd)
         ran = await run_process(
-            argv if sandbox is None else sandbox.wrap(argv, cwd),
+            argv if sandbox is None else await asyncio.to_thread(sandbox.wrap, argv, cwd),
             cwd=cwd,
             env=env,
             timeout=spec.timeout,

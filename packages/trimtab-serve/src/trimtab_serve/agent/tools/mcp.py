@@ -20,7 +20,6 @@ from typing import Any, cast
 import httpx2
 from mcp import Client, MCPError
 from mcp_types import (
-    CONNECTION_CLOSED,
     REQUEST_TIMEOUT,
     AudioContent,
     BlobResourceContents,
@@ -40,7 +39,9 @@ from trimtab_serve.agent.config.spec import McpToolSpec
 from trimtab_serve.agent.environment import build_tool_environment
 from trimtab_serve.agent.tools.command import find_program
 from trimtab_serve.agent.tools.mcp_transport import (
+    MAX_MCP_MESSAGE_BYTES,
     McpServerExitDetails,
+    limit_messages,
     open_mcp_http,
     open_mcp_stdio,
 )
@@ -50,12 +51,12 @@ from trimtab_serve.agent.tools.permissions.rules import (
     build_permission_rules,
     format_arguments_for_patterns,
 )
-from trimtab_serve.agent.tools.shell import resolve_working_folder
+from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
-# What it logs would come to the terminal where nobody has set up logging.
+# The client logs what servers send, as much as they like. Errors say what matters of it.
 for _name in ("mcp", "client"):
-    logging.getLogger(_name).addHandler(logging.NullHandler())
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 MCP_START_TIMEOUT_S = 30.0
 """Seconds that a server has for its first answer."""
@@ -63,8 +64,17 @@ MCP_CLOSE_TIMEOUT_S = 6.0
 """Seconds that a connection has to end. A program is killed after 4."""
 SESSION_EXPIRED_MESSAGES = ("Session terminated",)
 """Error messages of the client if the server has forgotten the session, as after a restart."""
+HTTP_ANSWER_LOST_PREFIX = "SSE stream "
+"""How messages of the client begin if the connection broke before the answer was complete."""
 MAX_TOOL_PAGES = 100
 """Maximum number of pages of tools that a server may have."""
+MAX_TOOL_DEFINITIONS_BYTES = 1_000_000
+"""Maximum size of the names, descriptions and schemas of a server's tools, in bytes of JSON. They
+go to the model with each request."""
+MAX_RESULT_PARTS = 100
+"""Maximum number of texts and pictures of one result."""
+MAX_ERROR_BYTES = 2_000
+"""Number of bytes to keep of a server's error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,7 +96,9 @@ class McpConnection:
 
     @property
     def is_over(self) -> bool:
-        return self.is_lost or self.owner.done() or self.state.has_exited
+        gave_up = self.state.give_up_reason is not None
+        is_closed = self.state.is_closed or self.state.has_exited
+        return self.is_lost or gave_up or is_closed or self.owner.done()
 
     async def close(self, wait_s: float = MCP_CLOSE_TIMEOUT_S) -> None:
         self.stop.set()
@@ -124,6 +136,8 @@ class McpServer:
             raise ToolError(
                 f"the server was lost and could not be started again: {error}"
             ) from error
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         calling = asyncio.ensure_future(
             link.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._spec.timeout)
         )
@@ -139,16 +153,17 @@ class McpServer:
         try:
             return calling.result()
         except MCPError as error:
-            if error.code == REQUEST_TIMEOUT:
+            # Servers use the codes of the client as well, for errors of their own.
+            if error.code == REQUEST_TIMEOUT and loop.time() - began >= self._spec.timeout:
                 said = f"{self.name} did not answer within {self._spec.timeout:g} seconds"
                 raise ToolError(said) from None
             if (
-                error.code == CONNECTION_CLOSED
-                or error.message in SESSION_EXPIRED_MESSAGES
+                error.message in SESSION_EXPIRED_MESSAGES
+                or (self._spec.url and error.message.startswith(HTTP_ANSWER_LOST_PREFIX))
                 or link.is_over
             ):
                 raise ToolError(await self._close_lost_connection(link, error)) from None
-            raise ToolError(f"the server refused the call: {error.message}") from None
+            raise ToolError(f"the server refused the call: {describe_exception(error)}") from None
         except (OSError, httpx2.HTTPError) as error:
             raise ToolError(await self._close_lost_connection(link, error)) from None
 
@@ -205,12 +220,8 @@ class McpServer:
             await _abandon(owner)
             raise
         if not ready.done():
-            why = ", ".join(
-                filter(
-                    None,
-                    (describe_exception(unwrap_exception_group(life.error)), life.describe_exit()),
-                )
-            )
+            reasons = (describe_exception(unwrap_exception_group(life.error)), life.describe_exit())
+            why = ", ".join(dict.fromkeys(filter(None, reasons)))
             verb = "start" if self._spec.url is None else "answer"
             raise UnusableToolError(
                 self.name,
@@ -254,19 +265,25 @@ class McpServer:
     @asynccontextmanager
     async def _transport(self, life: McpServerExitDetails) -> AsyncGenerator[Any]:
         if self._spec.url is None:
-            yield open_mcp_stdio(self._argv, cwd=self._cwd, env=self._env, state=life)
+            check_working_folder(self._cwd)
+            stdio = open_mcp_stdio(self._argv, cwd=self._cwd, env=self._env, state=life)
+            yield limit_messages(stdio, life)
             return
         async with open_mcp_http(
-            self._spec.url, self._spec.headers, self._spec.timeout + MCP_START_TIMEOUT_S
-        ) as made:
-            yield made
+            self._spec.url, self._spec.headers, self._spec.timeout + MCP_START_TIMEOUT_S, life
+        ) as http:
+            yield limit_messages(http, life)
 
 
 async def _list_all_tools(client: Client) -> list[Offered]:
     out: list[Offered] = []
     cursor = None
+    total_bytes = 0
     for _ in range(MAX_TOOL_PAGES):
         page = await client.list_tools(cursor=cursor)
+        total_bytes += len(page.model_dump_json())
+        if total_bytes > MAX_MCP_MESSAGE_BYTES:
+            raise ValueError(f"a list of tools of more than {MAX_MCP_MESSAGE_BYTES:,} bytes")
         out += page.tools
         cursor = page.next_cursor
         if not cursor:
@@ -297,14 +314,18 @@ def unwrap_exception_group(error: BaseException | None) -> BaseException | None:
 
 
 def describe_exception(error: BaseException | None) -> str:
-    return "" if error is None else str(error) or type(error).__name__
+    """Describe an error in few words. A server writes what some of them say."""
+    if error is None:
+        return ""
+    return keep_head_and_tail(str(error), MAX_ERROR_BYTES) or type(error).__name__
 
 
 MAX_MCP_TOOL_NAME_CHARS = 64
 """Maximum length of a tool's name that every provider allows."""
 
 MAX_PICTURE_BASE64_CHARS = 8_000_000
-"""Maximum length of a picture in base64, regardless of the tool's limit."""
+"""Maximum length of the pictures of a result in base64, regardless of the tool's limit."""
+_PICTURE_TYPE = re.compile(r"image/[\w.+-]{1,60}")
 
 
 def make_mcp_tools(
@@ -316,21 +337,32 @@ def make_mcp_tools(
     if missing := [name for name in wanted if name not in there]:
         raise UnusableToolError(
             server.name,
-            f"`only` lists {missing[0]!r}, but the server has {', '.join(there) or 'no tools'}",
+            f"`only` lists {missing[0]!r}, but the server has "
+            + keep_head_and_tail(", ".join(there) or "no tools", MAX_ERROR_BYTES),
         )
     names = assign_mcp_tool_names(server.name, wanted)
-    return [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in wanted]
+    tools = [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in wanted]
+    size = sum(len(_to_json_text(tool.definition)) for tool in tools)
+    if size > MAX_TOOL_DEFINITIONS_BYTES:
+        raise UnusableToolError(
+            server.name,
+            f"its {len(tools):,} tools have definitions of {size:,} bytes, but "
+            f"{MAX_TOOL_DEFINITIONS_BYTES:,} is the most; name the tools you need in `only`",
+        )
+    return tools
 
 
 def assign_mcp_tool_names(server_name: str, tool_names: Iterable[str]) -> dict[str, str]:
     """Return the name that the model uses for each tool: allowed by all providers, and unique."""
     out: dict[str, str] = {}
+    taken = set[str]()
     for tool in tool_names:
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server_name}__{tool}")
-        if len(name) > MAX_MCP_TOOL_NAME_CHARS or name in out.values():
+        if len(name) > MAX_MCP_TOOL_NAME_CHARS or name in taken:
             mark = sha256(tool.encode()).hexdigest()[:8]
             name = f"{name[: MAX_MCP_TOOL_NAME_CHARS - 9]}_{mark}"
         out[tool] = name
+        taken.add(name)
     return out
 
 
@@ -362,45 +394,62 @@ def _make_mcp_tool(
 
 
 def convert_mcp_result(result: CallToolResult, max_bytes: int) -> list[ToolContent]:
-    """Convert a result to parts: texts and pictures unchanged, everything else described in
-    words."""
-    out: list[ToolContent] = [_convert_block(block, max_bytes) for block in result.content]
-    if not out and result.structured_content is not None:
-        out = [Text(text=keep_head_and_tail(_to_json_text(result.structured_content), max_bytes))]
+    """Convert a result to parts: texts and pictures unchanged, everything else described in words.
+    The limit is for all texts of the result together. Pictures have a limit of their own."""
+    blocks = result.content
+    if not blocks and result.structured_content is not None:
+        blocks = [TextContent(text=_to_json_text(result.structured_content))]
+    out: list[ToolContent] = []
+    text_bytes = max_bytes
+    # A picture is not read by its bytes; only what no provider would take is left out.
+    picture_chars = max(max_bytes, MAX_PICTURE_BASE64_CHARS)
+    for index, block in enumerate(blocks):
+        if index == MAX_RESULT_PARTS or text_bytes <= 0:
+            out.append(Text(text=f"[… {len(blocks) - index:,} more parts left out …]"))
+            break
+        picture = _find_picture(block, picture_chars)
+        if picture is not None:
+            picture_chars -= len(picture.data or "")
+            out.append(picture)
+            continue
+        text = keep_head_and_tail(_describe_block(block), text_bytes)
+        text_bytes -= len(text.encode("utf-8", "replace"))
+        out.append(Text(text=text))
     return out or [Text(text="[no output]")]
 
 
-def _convert_block(block: ContentBlock, max_bytes: int) -> ToolContent:
+def _find_picture(block: ContentBlock, max_chars: int) -> Media | None:
+    """Return the picture of a block if it has one that can be shown."""
+    mime, data = None, ""
+    if isinstance(block, ImageContent):
+        mime, data = block.mime_type, block.data
+    elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
+        mime, data = block.resource.mime_type, block.resource.blob
+    is_shown = len(data) <= max_chars and _PICTURE_TYPE.fullmatch(mime or "")
+    return Media(kind="image", mime=mime, data=data) if is_shown else None
+
+
+def _describe_block(block: ContentBlock) -> str:
     match block:
         case TextContent():
-            return Text(text=keep_head_and_tail(block.text, max_bytes) or "[an empty text]")
+            return block.text or "[an empty text]"
         case ImageContent():
-            return _convert_media("image", block.mime_type, block.data, max_bytes)
+            return _describe_data("image", block.mime_type, block.data)
         case AudioContent():
-            return _convert_media("audio", block.mime_type, block.data, max_bytes)
+            return _describe_data("audio", block.mime_type, block.data)
         case ResourceLink():
             about = ", ".join(filter(None, (block.title, block.description, block.mime_type)))
-            return Text(text=f"[link to {block.name}: {block.uri}{about and f' ({about})'}]")
+            return f"[link to {block.name}: {block.uri}{about and f' ({about})'}]"
         case EmbeddedResource():
-            return _convert_resource(block, max_bytes)
+            content = block.resource
+            if isinstance(content, BlobResourceContents):
+                kind = content.mime_type or "binary data"
+                return f"[{content.uri}: {kind}, {len(content.blob) * 3 // 4:,} bytes, not shown]"
+            return f"[{content.uri}]\n{content.text}"
 
 
-def _convert_resource(block: EmbeddedResource, max_bytes: int) -> ToolContent:
-    held = block.resource
-    if isinstance(held, BlobResourceContents):
-        if (held.mime_type or "").startswith("image/"):
-            return _convert_media("image", held.mime_type, held.blob, max_bytes)
-        size = f"{len(held.blob) * 3 // 4:,} bytes"
-        return Text(text=f"[{held.uri}: {held.mime_type or 'binary data'}, {size}, not shown]")
-    return Text(text=f"[{held.uri}]\n{keep_head_and_tail(held.text, max_bytes)}")
-
-
-def _convert_media(kind: Any, mime: str | None, data: str, max_bytes: int) -> ToolContent:
-    # A picture is not read by its bytes; only what no provider would take is left out.
-    most = max(max_bytes, MAX_PICTURE_BASE64_CHARS)
-    if kind != "image" or len(data) > most:
-        return Text(text=f"[{kind}, {mime}, {len(data) * 3 // 4:,} bytes, not shown]")
-    return Media(kind=kind, mime=mime, data=data)
+def _describe_data(kind: str, mime: str, data: str) -> str:
+    return f"[{kind}, {mime}, {len(data) * 3 // 4:,} bytes, not shown]"
 
 
 def _to_json_text(value: Mapping[str, Any] | Any) -> str:

@@ -1,26 +1,33 @@
-"""Transports to MCP servers, with a limit for the size of a message.
+"""Transports to MCP servers, with limits for what a server may send.
 
 A server is a program that writes one message per line, or an HTTP address. For programs, the MCP
 client's own transport keeps a line of any length in memory and lets the program write to the user's
-terminal.
+terminal. Over HTTP, the client would unpack a compressed answer of any size.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, Self, cast
 
 import anyio
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 from trimtab_serve.agent.tools.output import HeadTailBuffer
 from trimtab_serve.agent.tools.process import (
@@ -32,6 +39,9 @@ from trimtab_serve.agent.tools.process import (
 
 MAX_MCP_MESSAGE_BYTES = 16_000_000
 """Maximum size of one message of a server in bytes."""
+TOO_LONG = f"a message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes"
+MAX_UNREQUESTED_MESSAGES = 10_000
+"""Maximum number of messages that a server may send between two answers to requests."""
 MAX_SERVER_STDERR_BYTES = 4_000
 """Number of bytes to keep of a server's stderr."""
 
@@ -52,6 +62,16 @@ class McpServerExitDetails:
     """Why the connection was given up, if it was."""
     error: BaseException | None = None
     """The error that ended the connection, if it broke."""
+    is_closed: bool = False
+    """Whether the server no longer takes or sends messages."""
+
+    @contextmanager
+    def note_end(self) -> Generator[None]:
+        """Record at the end of the block that one direction of the connection has ended."""
+        try:
+            yield
+        finally:
+            self.is_closed = True
 
     @property
     def has_exited(self) -> bool:
@@ -92,7 +112,7 @@ async def open_mcp_stdio(
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage](0)
     async with anyio.create_task_group() as group:
         group.start_soon(_forward_stdout, process, to_client, state)
-        group.start_soon(_forward_to_stdin, process, from_client)
+        group.start_soon(_forward_to_stdin, process, from_client, state)
         group.start_soon(_collect_stderr, process, state)
         try:
             yield from_server, to_server
@@ -126,7 +146,7 @@ async def _forward_stdout(
                     await asyncio.wait_for(process.wait(), TERMINATION_GRACE_S)
                 return
             except asyncio.LimitOverrunError:
-                state.give_up_reason = f"a message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes"
+                state.give_up_reason = TOO_LONG
                 return
             await to_client.send(_parse_message(line))
 
@@ -140,10 +160,12 @@ def _parse_message(line: bytes) -> SessionMessage | Exception:
 
 
 async def _forward_to_stdin(
-    process: Process, from_client: MemoryObjectReceiveStream[SessionMessage]
+    process: Process,
+    from_client: MemoryObjectReceiveStream[SessionMessage],
+    state: McpServerExitDetails,
 ) -> None:
     assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-    with from_client, suppress(OSError):
+    with from_client, state.note_end(), suppress(OSError):
         async for said in from_client:
             text = said.message.model_dump_json(by_alias=True, exclude_unset=True)
             process.stdin.write(text.encode() + b"\n")
@@ -169,23 +191,110 @@ async def _end(process: Process) -> None:
     await terminate_process_group(process)
 
 
-class McpMessageTooLong(httpx2.TransportError):
-    """An answer is so large that it would fill the memory."""
+class _RequestIdRecorder:
+    """The stream to a server, which records the ids of requests that are not answered yet."""
 
-    def __init__(self) -> None:
-        super().__init__(f"a message of more than {MAX_MCP_MESSAGE_BYTES:,} bytes")
+    def __init__(self, to_server: Any) -> None:
+        self.unanswered = set[RequestId]()
+        self._to_server = to_server
+
+    async def send(self, item: SessionMessage, /) -> None:
+        if isinstance(item.message, JSONRPCRequest):
+            self.unanswered.add(coerce_request_id(item.message.id))
+        await self._to_server.send(item)
+
+    async def aclose(self) -> None:
+        await self._to_server.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._to_server.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        return await self._to_server.__aexit__(*error)
+
+    def take_answer(self, item: SessionMessage | Exception) -> bool:
+        """Return whether an item is the first answer to a request."""
+        message = item.message if isinstance(item, SessionMessage) else None
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id is None:
+            return False
+        request_id = coerce_request_id(message.id)
+        is_expected = request_id in self.unanswered
+        self.unanswered.discard(request_id)
+        return is_expected
+
+
+class _Readable(Protocol):
+    """The end of a transport that messages of the server come from."""
+
+    def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]: ...
+
+
+@asynccontextmanager
+async def limit_messages(
+    transport: AbstractAsyncContextManager[tuple[_Readable, Any]], state: McpServerExitDetails
+) -> AsyncGenerator[
+    tuple[MemoryObjectReceiveStream[SessionMessage | Exception], _RequestIdRecorder]
+]:
+    """Give up a connection whose server sends messages without end, and remove schemas of results.
+
+    The client would check results by these schemas on the event loop, and a regular expression in a
+    schema may never end.
+    """
+    to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+    async def forward(messages: _Readable, requests: _RequestIdRecorder) -> None:
+        unrequested = 0
+        with (
+            to_client,
+            state.note_end(),
+            suppress(anyio.BrokenResourceError, anyio.ClosedResourceError),
+        ):
+            async for message in messages:
+                _remove_result_schemas(message)
+                unrequested = 0 if requests.take_answer(message) else unrequested + 1
+                if unrequested > MAX_UNREQUESTED_MESSAGES:
+                    state.give_up_reason = (
+                        f"more than {MAX_UNREQUESTED_MESSAGES:,} messages that nobody asked for"
+                    )
+                    return
+                await to_client.send(message)
+
+    with to_client, from_server:
+        async with transport as (messages, to_server), anyio.create_task_group() as group:
+            requests = _RequestIdRecorder(to_server)
+            group.start_soon(forward, messages, requests)
+            try:
+                yield from_server, requests
+            finally:
+                group.cancel_scope.cancel()
+
+
+def _remove_result_schemas(item: SessionMessage | Exception) -> None:
+    message = item.message if isinstance(item, SessionMessage) else None
+    if isinstance(message, JSONRPCResponse):
+        tools = message.result.get("tools")
+        for tool in cast("list[Any]", tools) if isinstance(tools, list) else ():
+            if isinstance(tool, dict):
+                cast("dict[str, Any]", tool).pop("outputSchema", None)
+
+
+class McpMessageRefused(httpx2.TransportError):
+    """An answer is so large that it would fill the memory, or compressed and may be."""
 
 
 class _BoundedByteStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, state: McpServerExitDetails) -> None:
         self._stream = stream
+        self._state = state
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         total = 0
         async for chunk in self._stream:
             total += len(chunk)
             if total > MAX_MCP_MESSAGE_BYTES:
-                raise McpMessageTooLong
+                self._state.give_up_reason = TOO_LONG
+                raise McpMessageRefused(TOO_LONG)
             yield chunk
 
     async def aclose(self) -> None:
@@ -194,20 +303,27 @@ class _BoundedByteStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def open_mcp_http(
-    url: str, headers: Mapping[str, str], read_timeout_s: float
+    url: str, headers: Mapping[str, str], read_timeout_s: float, state: McpServerExitDetails
 ) -> AsyncGenerator[Any]:
     """Open the HTTP transport with these headers. `read_timeout_s` limits the time between two
     bytes."""
-    # What comes compressed would grow unseen.
+
+    async def bound_response(response: httpx2.Response) -> None:
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding != "identity":
+            # A few bytes may become gigabytes, and the client unpacks all that arrived at once.
+            state.give_up_reason = (
+                f"an answer with Content-Encoding {encoding[:40]!r}, although Trimtab accepts "
+                "only answers that are not compressed"
+            )
+            raise McpMessageRefused(state.give_up_reason)
+        stream = cast("httpx2.AsyncByteStream", response.stream)
+        response.stream = _BoundedByteStream(stream, state)
+
     sent = {"Accept-Encoding": "identity", **headers}
     limits = httpx2.Timeout(30.0, read=read_timeout_s)
-    hooks = {"response": [_bound_response]}
+    hooks = {"response": [bound_response]}
     async with httpx2.AsyncClient(headers=sent, timeout=limits, event_hooks=hooks) as client:
         yield streamable_http_client(
             url, http_client=client, max_sse_event_size=MAX_MCP_MESSAGE_BYTES
         )
-
-
-async def _bound_response(response: httpx2.Response) -> None:
-    if "text/event-stream" not in response.headers.get("content-type", ""):
-        response.stream = _BoundedByteStream(cast("httpx2.AsyncByteStream", response.stream))

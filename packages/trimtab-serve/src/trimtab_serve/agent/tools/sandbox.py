@@ -4,10 +4,15 @@ Programs in it see the machine's files read-only, their own `/tmp` and `/run`, o
 processes, and no network unless it is allowed. Session logs, API keys and the history of chats are
 hidden. It is not a virtual machine: programs can read other files, including the user's home.
 
+Without capabilities, root still owns most files of `/proc` and `/sys` and may write to those that
+ask only for the owner, such as `/proc/sys/kernel/core_pattern`. So both are read-only as a whole,
+and a program cannot make a user namespace, in which it could mount them again.
+
 A mount covers a file, not its name. If a program renames a folder above the file, the mount moves
 with it, and another file can take its place. So each folder between the writable folder and such a
-file is a mount itself, which cannot be renamed. A symbolic link cannot be a mount, so a tool that
-could replace a link on the way to such a file is refused.
+file is a mount itself, which cannot be renamed. The same holds for folders that other tools run in:
+a link in their place would lead those tools elsewhere. A symbolic link cannot be a mount, so a tool
+that could replace a link on the way to such a file or folder is refused.
 """
 
 from __future__ import annotations
@@ -18,11 +23,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from stat import S_ISSOCK
+from types import MappingProxyType
 
+from trimtab.session.tools import ToolError
 from trimtab.stores.factory import is_database_address
 from trimtab_serve.agent.config.loader import locate_agent_store, names_prompt_file
 from trimtab_serve.agent.config.spec import (
@@ -38,6 +49,7 @@ from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
 log = logging.getLogger("trimtab.tools")
 
+NO_SERVED_AGENTS: Mapping[Path, AgentSpec] = MappingProxyType({})
 BUBBLEWRAP_PROGRAM = "bwrap"
 PROBE_TIMEOUT_S = 10.0
 """Seconds that the first program in a sandbox may take."""
@@ -45,8 +57,19 @@ _PATHS_KEPT_OF_RUN = ("/run/current-system", "/run/wrappers")
 """Folders of NixOS with its programs."""
 _NAME_RESOLUTION_PATHS = ("/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf")
 """Folders that `/etc/resolv.conf` may point to."""
+_USER_NAMESPACES = (("--unshare-user", "--disable-userns"), ("--unshare-user-try",))
+"""The options for the user namespace, the better ones first. Bubblewrap before 0.8 and one that is
+setuid know only the others, with which programs can make further namespaces."""
+_SOCKET_LIST = Path("/proc/net/unix")
+MAX_SEARCHED_ENTRIES = 20_000
+"""Number of files and folders of a working folder that are searched for sockets before a call."""
+MAX_HIDDEN_SOCKETS = 500
+"""Maximum number of sockets in a working folder. A command line has room for no more than a few
+thousand."""
+_REPLACED_FOLDERS = ("/dev", "/proc", "/run", "/tmp")  # noqa: S108 - one of its own
+"""Folders that the sandbox replaces by its own."""
 _NEVER_WRITABLE_FOLDERS = ("/", "/dev", "/proc", "/run")
-"""Folders that the sandbox replaces by its own. If one of them is writable, there is no sandbox."""
+"""Folders that no tool may have as its own. If one of them is writable, there is no sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +80,8 @@ class Bubblewrap:
     """The path of the program."""
     version: str
     """The version, such as `0.8.0`."""
+    user_namespace: tuple[str, ...]
+    """The options for the user namespace, one of `_USER_NAMESPACES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +96,24 @@ class Sandbox:
     """Files and folders that are empty in the sandbox."""
     read_only_paths: tuple[Path, ...] = ()
     """Files that cannot be changed, even in the writable folder."""
+    working_folders: tuple[Path, ...] = ()
+    """Folders of tools, which cannot be renamed, even in the writable folder."""
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
         """Return the command line that runs a program in the sandbox, with its folder writable."""
-        folders = _list_folders_between(cwd, (*self.read_only_paths, *self.hidden_paths))
+        held = {folder for path in self.working_folders for folder in (path, *path.parents)}
+        for path in (*self.read_only_paths, *self.hidden_paths):
+            held.update(path.parents)
+        folders = _list_folders_below(cwd, held)
         pinned = [("--bind", str(path), str(path)) for path in folders]
         kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
-        changes = [*pinned, *kept, *map(_hide_path, self.hidden_paths)]
+        sockets = {*list_reachable_sockets(cwd), *find_sockets(cwd, self.hidden_paths)}
+        hidden = map(_hide_path, (*sorted(sockets), *self.hidden_paths))
+        changes = [("--bind", str(cwd), str(cwd)), *pinned, *kept, *hidden]
         return (
             self.bubblewrap.program,
-            *build_sandbox_options(cwd, network=self.network),
+            *build_sandbox_options(network=self.network),
+            *self.bubblewrap.user_namespace,
             *(option for options in changes for option in options),
             *("--chdir", str(cwd), "--", *argv),
         )
@@ -90,33 +123,81 @@ class Sandbox:
         return f"bubblewrap {self.bubblewrap.version}, network {'on' if self.network else 'off'}"
 
 
-def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
-    """Return the options of bubblewrap for programs that may write to one folder."""
+def build_sandbox_options(*, network: bool) -> tuple[str, ...]:
+    """Return the options of bubblewrap for programs that may write to no folder of the machine."""
     kept = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
     return (
-        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"),
         *("--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp"),  # noqa: S108 - one of its own
         # Sockets can be used on a read-only mount: those of Docker, PostgreSQL, D-Bus.
         *("--tmpfs", "/run"),
         *(part for path in kept for part in ("--ro-bind-try", path, path)),
-        *("--bind", str(cwd), str(cwd)),
-        *("--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+        *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(() if network else ("--unshare-net",)),
         *("--cap-drop", "ALL", "--die-with-parent"),
     )
 
 
-def _list_folders_between(cwd: Path, paths: Iterable[Path]) -> list[Path]:
-    """Return the folders below the writable folder that contain one of these, outer folders
-    first."""
-    found = {
+def list_reachable_sockets(cwd: Path) -> list[Path]:
+    """List the sockets of other programs that are files outside the folders that the sandbox
+    replaces, or in the folder of the tool."""
+    try:
+        lines = _SOCKET_LIST.read_bytes().splitlines()
+    except OSError:
+        return []
+    names = {fields[7] for line in lines if len(fields := line.split(maxsplit=7)) > 7}
+    sockets = {Path(os.path.realpath(os.fsdecode(name))) for name in names if name[:1] == b"/"}
+    return sorted(
+        path
+        for path in sockets
+        if path.is_socket()
+        if path.is_relative_to(cwd) or not any(map(path.is_relative_to, _REPLACED_FOLDERS))
+    )
+
+
+def find_sockets(cwd: Path, hidden_paths: Iterable[Path]) -> list[Path]:
+    """Find the sockets in the folder of the tool, outer folders first. The system's list does not
+    tell where one is that was bound by a relative path, or moved. Raises `ToolError` if there are
+    too many to hide."""
+    sockets: list[Path] = []
+    searched, folders, hidden = 0, deque([str(cwd)]), set(map(str, hidden_paths))
+    while folders and searched < MAX_SEARCHED_ENTRIES:
+        with suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in islice(entries, MAX_SEARCHED_ENTRIES - searched):
+                searched += 1
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path not in hidden:
+                        folders.append(entry.path)
+                elif S_ISSOCK(_read_file_type(entry)):
+                    sockets.append(Path(entry.path))
+    if len(sockets) > MAX_HIDDEN_SOCKETS:
+        raise ToolError(
+            f"{cwd} contains more than {MAX_HIDDEN_SOCKETS} sockets, so nothing was run; delete "
+            "those that nobody uses"
+        )
+    return sockets
+
+
+def _read_file_type(entry: os.DirEntry[str]) -> int:
+    """Return the mode of what is neither a file nor a link, otherwise 0, without asking the
+    disk."""
+    if entry.is_symlink() or entry.is_file(follow_symlinks=False):
+        return 0
+    try:
+        return entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return 0  # it is gone
+
+
+def _list_folders_below(cwd: Path, folders: Iterable[Path]) -> list[Path]:
+    """Return those that are below the writable folder, outer folders first. A mount over a link
+    would make its target writable."""
+    return sorted(
         folder
-        for path in paths
-        if path.is_relative_to(cwd)
-        for folder in path.parents
-        if folder != cwd and folder.is_relative_to(cwd) and folder.is_dir()
-    }
-    return sorted(found)
+        for folder in folders
+        if folder != cwd and folder.is_relative_to(cwd)
+        if folder.is_dir() and folder.resolve() == folder
+    )
 
 
 def _hide_path(path: Path) -> tuple[str, ...]:
@@ -127,29 +208,40 @@ def _hide_path(path: Path) -> tuple[str, ...]:
 
 
 def build_tool_setting(
-    spec: AgentSpec, folder: Path, *, approve: ApprovalCallback, environ: Mapping[str, str]
+    spec: AgentSpec,
+    folder: Path,
+    *,
+    approve: ApprovalCallback,
+    environ: Mapping[str, str],
+    served: Mapping[Path, AgentSpec] = NO_SERVED_AGENTS,
 ) -> ToolSetting:
-    """Build what all tools of an agent have in common."""
+    """Build what all tools of an agent have in common. `served` are the agents of the same server
+    by their files, which are protected as well."""
+    agents = [(spec, folder), *((each, file.resolve().parent) for file, each in served.items())]
+    files = [
+        *map(_make_absolute, served),
+        *(file for each in agents for file in list_agent_files(*each)),
+    ]
+    folders = [path for each in agents for path in list_working_folders(*each)]
     return ToolSetting(
         folder=folder,
         gate=PermissionGate(approve=approve),
         environ=environ,
         private_paths=list_private_paths(spec, folder, environ),
-        agent_files=list_agent_files(spec, folder),
+        agent_files=tuple(dict.fromkeys(files)),
+        working_folders=tuple(dict.fromkeys(folders)),
     )
 
 
 def list_private_paths(
     spec: AgentSpec, folder: Path, environ: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """List what no tool needs to see: the logs of all sessions, the API keys, the chat history."""
+    """List what no tool needs to see: the store of sessions and API keys, the chat history."""
     state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     found = [Path(state) / "trimtab"]
     store = locate_agent_store(spec, folder)
     if not is_database_address(store):
         found.append(Path(store))
-    if spec.serve.keys is not None:
-        found.append(folder / Path(spec.serve.keys).expanduser())
     return tuple(map(_make_absolute, found))
 
 
@@ -180,6 +272,14 @@ def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(_make_absolute(path) for path in named if _is_kept(path, folder)))
 
 
+def list_working_folders(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
+    """List the folders that the agent's programs run in, without following links."""
+    tools = [
+        tool for tool in spec.tools.values() if isinstance(tool, ProcessToolSpec | McpToolSpec)
+    ]
+    return tuple({(folder / Path(tool.cwd).expanduser()).absolute(): None for tool in tools})
+
+
 def _is_kept(path: Path, folder: Path) -> bool:
     """Return whether it is a file, or the folder of a package."""
     try:
@@ -203,6 +303,7 @@ def choose_sandbox(
             network=spec.sandbox_network,
             hidden_paths=tuple(path.resolve() for path in setting.private_paths),
             read_only_paths=tuple(path.resolve() for path in setting.agent_files),
+            working_folders=tuple(path.resolve() for path in setting.working_folders),
         )
     if spec.sandbox == "required":
         raise UnusableToolError(name, f"it must run in a sandbox, but {found}")
@@ -216,13 +317,13 @@ def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
         raise UnusableToolError(
             name, f"a sandbox is not possible with cwd {cwd}; set cwd to a separate folder"
         )
-    for path in (*setting.private_paths, *setting.agent_files):
+    for path in (*setting.private_paths, *setting.agent_files, *setting.working_folders):
         if link := _find_replaceable_link(path, cwd):
             raise UnusableToolError(
                 name,
                 f"{link} is a symbolic link in the folder that the sandbox can write to, so the "
-                f"tool could replace {path.name}; name the file itself, or set cwd to another "
-                "folder",
+                f"tool could replace {path.name}; name the file or folder itself, or set cwd to "
+                "another folder",
             )
 
 
@@ -251,24 +352,34 @@ def find_bubblewrap(search_path: str) -> Bubblewrap | str:
     program = shutil.which(BUBBLEWRAP_PROGRAM, path=search_path)
     if program is None:
         return "bubblewrap is not installed (Debian, Fedora: the package bubblewrap)"
-    options = build_sandbox_options(Path("/"), network=False)
-    # The root is read-only, so no folder is made writable for this.
-    bind = options.index("--bind")
-    tried = (program, *options[:bind], *options[bind + 3 :], "--", "/bin/sh", "-c", "exit 0")
+    probe = ("--", "/bin/sh", "-c", "exit 0")
+    reason = ""
     try:
         told = subprocess.run(  # noqa: S603 - a program of this machine, with fixed arguments
             (program, "--version"), capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-        done = subprocess.run(  # noqa: S603 - the same
-            tried, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, env={}
-        )
+        version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))
+        for user_namespace in _USER_NAMESPACES:
+            done = subprocess.run(  # noqa: S603 - the same
+                (program, *build_sandbox_options(network=False), *user_namespace, *probe),
+                capture_output=True,
+                timeout=PROBE_TIMEOUT_S,
+                check=False,
+                env={},
+            )
+            if done.returncode == 0:
+                return Bubblewrap(
+                    program=program,
+                    version=version[0] if version else "of an unknown version",
+                    user_namespace=user_namespace,
+                )
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = lines[-1] if lines else "it gives no reason"
+            if os.geteuid() == 0:
+                # In a further namespace root could mount its control group and end the server.
+                break
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{program} cannot be run: {error}"
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        return (
-            f"bubblewrap does not work here: {lines[-1] if lines else 'it gives no reason'}; "
-            "the machine may forbid user namespaces"
-        )
-    version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))
-    return Bubblewrap(program=program, version=version[0] if version else "of an unknown version")
+    return f"bubblewrap does not work here: {reason}; the machine may forbid user namespaces" + (
+        ", and root needs bubblewrap 0.8 or newer" if os.geteuid() == 0 else ""
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,9 +45,10 @@ def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Too
         described += SANDBOX_DESCRIPTION + ("" if sandbox.network else NO_NETWORK_DESCRIPTION)
 
     async def run(asked: ToolInvocation) -> str:
+        check_working_folder(cwd)
         argv = (shell, "-c", "--", require_shell_command(asked.arguments))
         ran = await run_process(
-            argv if sandbox is None else sandbox.wrap(argv, cwd),
+            argv if sandbox is None else await asyncio.to_thread(sandbox.wrap, argv, cwd),
             cwd=cwd,
             env=env,
             timeout=spec.timeout,
@@ -93,3 +95,13 @@ def resolve_working_folder(tool_name: str, cwd: str, folder: Path) -> Path:
             tool_name, f"cwd {cwd!r} is not a folder ({where}); create it, or correct cwd"
         )
     return where.resolve()
+
+
+def check_working_folder(cwd: Path) -> None:
+    """Raise `ToolError` if a symbolic link has taken the place of the folder, or of one above it.
+    A program that runs there would write to another folder."""
+    if cwd.resolve() != cwd:
+        raise ToolError(
+            f"the working folder {cwd} was replaced by a symbolic link since the start, so "
+            "nothing was run; put the folder back"
+        )

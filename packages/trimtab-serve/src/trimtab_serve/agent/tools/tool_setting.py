@@ -23,3 +23,5 @@ class ToolSetting:
     """Files and folders that a sandbox hides."""
     agent_files: tuple[Path, ...] = ()
     """Files that cannot be changed from a sandbox."""
+    working_folders: tuple[Path, ...] = ()
+    """Folders that tools run in. None of them can be moved or replaced from a sandbox."""

@@ -13,7 +13,7 @@ from trimtab_serve.channels.inbound_text import (
     format_inbound_text,
     format_poll,
     format_reply_quote,
-    format_sender_name,
+    format_sender,
 )
 
 EMPTY_MESSAGE_TEXT = "[a message without words]"
@@ -51,21 +51,24 @@ def is_addressed_to_discord_bot(message: discord.Message, bot_user_id: int) -> b
 def format_discord_message_for_agent(
     message: discord.Message, bot_user_id: int, *, edited: bool = False
 ) -> str:
-    """Return the text for the agent. In a server, it includes the sender's name."""
+    """Return the text for the agent. In a server, it includes the sender."""
     lines = [text] if (text := _readable_text(message, bot_user_id)) else []
     lines += [f"[sticker: {collapse_whitespace(sticker.name)}]" for sticker in message.stickers]
     if message.poll is not None:
         answers = (answer.text for answer in message.poll.answers)
         lines.append(format_poll(str(message.poll.question), answers))
-    lines += [
-        f"{FORWARDED_NOTICE}\n{shot.content}" for shot in message.message_snapshots if shot.content
-    ]
+    forwarded = [shot.content for shot in message.message_snapshots if shot.content]
+    lines += forwarded
+    notices = [FORWARDED_NOTICE] if forwarded else []
     if quote := _quote_replied_message(message, bot_user_id):
-        lines.insert(0, quote)
+        notices.append(quote)
     if not lines and not message.attachments:
         lines.append(EMPTY_MESSAGE_TEXT)
-    sender = None if is_direct_message(message) else _sender_name(message.author)
-    return format_inbound_text(lines, sender_name=sender, edited=edited)
+    author = message.author
+    sender = (
+        None if is_direct_message(message) else format_sender(str(author.display_name), author.id)
+    )
+    return format_inbound_text(lines, notices=notices, sender=sender, edited=edited)
 
 
 def build_thread_title(message: discord.Message, bot_user_id: int) -> str:
@@ -76,7 +79,7 @@ def build_thread_title(message: discord.Message, bot_user_id: int) -> str:
 
 
 def _sender_name(user: discord.abc.User) -> str:
-    return format_sender_name(str(user.display_name))
+    return format_sender(str(user.display_name), None)
 
 
 def _readable_text(message: discord.Message, bot_user_id: int) -> str:
@@ -97,5 +100,9 @@ def _quote_replied_message(message: discord.Message, bot_user_id: int) -> str:
     replied = _find_replied_message(message)
     if replied is None:
         return ""
-    author = None if replied.author.id == bot_user_id else _sender_name(replied.author)
-    return format_reply_quote(_readable_text(replied, bot_user_id), author)
+    author = replied.author
+    is_own = author.id == bot_user_id
+    return format_reply_quote(
+        _readable_text(replied, bot_user_id),
+        None if is_own else format_sender(str(author.display_name), author.id),
+    )

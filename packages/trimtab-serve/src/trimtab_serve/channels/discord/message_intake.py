@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import aiohttp
@@ -36,6 +38,7 @@ from trimtab_serve.channels.discord.missed_messages import (
 )
 from trimtab_serve.channels.discord.wait_times import DiscordTiming
 from trimtab_serve.channels.keyed_locks import KeyedLocks
+from trimtab_serve.channels.pending_edits import PendingEdits
 from trimtab_serve.channels.typing_indicator import TypingIndicator
 from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
 from trimtab_serve.queue.bounded_dict import BoundedDict
@@ -88,6 +91,7 @@ class DiscordMessageIntake:
         self._channel_locks = KeyedLocks()
         self._threads = BoundedDict[int, discord.Thread](MAX_CACHED_THREADS)
         self._bot: DiscordBot | None = None
+        self._edits = PendingEdits(timing.edit_pause_s)
         self._caught_up = asyncio.Event()
         self._backfill_lock = asyncio.Lock()
         self._intake_tasks: set[asyncio.Task[object]] = set()
@@ -114,7 +118,16 @@ class DiscordMessageIntake:
     async def handle_message(
         self, bot: DiscordBot, message: discord.Message, *, edited: bool = False
     ) -> None:
-        """Post a user's message."""
+        """Post a user's message. An edit is posted after a pause."""
+        if edited:
+            post_edit = partial(self._handle_in_order, bot, message, edited=True)
+            self._edits.add(str(message.id), post_edit)
+            return
+        await self._handle_in_order(bot, message, edited=False)
+
+    async def _handle_in_order(
+        self, bot: DiscordBot, message: discord.Message, *, edited: bool
+    ) -> None:
         # Await nothing before the lock: tasks begin in the order of Discord's events, and the lock
         # keeps that order.
         async with self._channel_locks.hold(message.channel.id):
@@ -160,7 +173,9 @@ class DiscordMessageIntake:
         await send_slash_command_reply(interaction, reply)
 
     async def wait_until_idle(self, timeout_s: float) -> None:
-        """Wait until all received messages are stored."""
+        """Wait until all received messages and edits are stored."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._edits.close(), timeout_s)
         if self._intake_tasks:
             await asyncio.wait(set(self._intake_tasks), timeout=timeout_s)
 
@@ -235,6 +250,7 @@ class DiscordMessageIntake:
             list_discord_files(message),
             accepted_media=self._service.agent_for(session).accepted_media,
             max_bytes=self._config.max_file_bytes,
+            is_group=not is_direct_message(message),
         )
         is_alone = (
             is_direct_message(message) or channel != message.channel.id or _is_own_thread(place, me)

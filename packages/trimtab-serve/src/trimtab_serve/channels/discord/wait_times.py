@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimtab_serve.channels.pending_edits import EDIT_PAUSE_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscordTiming:
@@ -23,3 +25,5 @@ class DiscordTiming:
     """Maximum wait for a rate limit. With a longer limit, the request is postponed."""
     first_intake_retry_s: float = 0.5
     """Before storing a message is retried. It doubles each time."""
+    edit_pause_s: float = EDIT_PAUSE_S
+    """Without a further edit of a message before the agent reads the last one."""

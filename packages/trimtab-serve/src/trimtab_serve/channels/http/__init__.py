@@ -6,15 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab_serve.channels.http.api_keys import ApiCaller, ApiKeyFile
+    from trimtab_serve.channels.http.api_caller import ApiCaller
     from trimtab_serve.channels.http.app import create_http_app
     from trimtab_serve.channels.http.server_state import HttpServerState
 
-__all__ = ["ApiCaller", "ApiKeyFile", "HttpServerState", "create_http_app"]
+__all__ = ["ApiCaller", "HttpServerState", "create_http_app"]
 
 _HOMES = {
-    "ApiCaller": "api_keys",
-    "ApiKeyFile": "api_keys",
+    "ApiCaller": "api_caller",
     "HttpServerState": "server_state",
     "create_http_app": "app",
 }

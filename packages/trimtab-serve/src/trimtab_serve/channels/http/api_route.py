@@ -19,7 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.channels.http.api_keys import LOCAL_CALLER, ApiCaller, KeyRole
+from trimtab_serve.api_keys.api_key import KeyRole
+from trimtab_serve.channels.http.api_caller import LOCAL_CALLER, ApiCaller
 from trimtab_serve.channels.http.authentication import check_role
 from trimtab_serve.channels.http.middleware import decode_request_headers, get_client_host
 from trimtab_serve.channels.http.problems import (
@@ -95,7 +96,7 @@ class ApiRequest(Request):
         """Return the agent, if this caller may use it."""
         found = self.service.agents.get(agent) if self.caller.may_use(agent) else None
         if found is None:
-            has_keys = self.server_state.key_file is not None
+            has_keys = self.server_state.api_keys is not None
             raise build_agent_not_found_problem(agent, has_keys=has_keys)
         return found
 
@@ -131,6 +132,12 @@ class ApiRoute(APIRoute):
         return (self.openapi_extra or {}).get(REQUIRED_ROLE_KEY)
 
     @property
+    def counts_for_tenant(self) -> bool:
+        """Whether a request counts among those of its tenant. Metrics do not: a scraper must be
+        answered while its tenant holds its whole share."""
+        return self.required_role not in (None, "metrics")
+
+    @property
     def allowed_methods(self) -> list[str]:
         """Its methods, in a stable order."""
         return sorted(self.methods or ())
@@ -138,12 +145,16 @@ class ApiRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the caller, then the method. This is called for any method at this path."""
         server_state: HttpServerState = scope["app"].state.http_server_state
-        admit_caller(scope, server_state, self.required_role)
+        await admit_caller(scope, server_state, self.required_role)
         is_head = scope["method"] == "HEAD" and self.required_role is None
         method = "GET" if is_head else scope["method"]
         if method not in self.allowed_methods:
             raise _method_not_allowed_problem(scope, self.path)
-        await self.app(scope, receive, send)
+        if not self.counts_for_tenant:
+            await self.app(scope, receive, send)
+            return
+        with server_state.tenant_requests.hold_request(scope["trimtab_caller"].tenant):
+            await self.app(scope, receive, send)
 
     def get_route_handler(self) -> RouteHandler:
         """Return FastAPI's handler, with our checks before it."""
@@ -165,7 +176,10 @@ class ApiRoute(APIRoute):
                     "invalid-request", f"this operation takes no body with {asked.method}"
                 )
             _name_session_in_log(asked)
-            return await handle(asked)
+            if asked.method != "GET" or not self.counts_for_tenant:
+                return await handle(asked)
+            async with asked.server_state.tenant_requests.hold_read(asked.caller.tenant):
+                return await handle(asked)
 
         return handle_checked
 
@@ -197,17 +211,17 @@ def describe_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {} for status in statuses}
 
 
-def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | None) -> None:
+async def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | None) -> None:
     """Find the caller, and raise `HttpProblem` if the request is not allowed. The log line names
     them."""
     scope["trimtab_caller"] = LOCAL_CALLER
     if role is None:
         return
     headers, authentication = decode_request_headers(scope), server_state.authentication
-    caller = authentication.authenticate(headers, get_client_host(scope))
+    caller = await authentication.authenticate(headers, get_client_host(scope))
     scope["trimtab_caller"] = caller
     scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
-    if role != "metrics" or server_state.key_file is not None:
+    if server_state.api_keys is None and role != "metrics":
         # Without keys, all callers share one limit, and a metrics scraper must not wait for the
         # others.
         authentication.check_pace(caller.name)

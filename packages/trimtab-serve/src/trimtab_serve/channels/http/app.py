@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from trimtab.observe.request_ids import REQUEST_ID_HEADER
+from trimtab.observe.trace_parents import TRACEPARENT_HEADER
 from trimtab_serve.channels.http.api_route import admit_caller
 from trimtab_serve.channels.http.endpoints import (
     actions,
@@ -55,7 +56,8 @@ request.
 _CORS_OPTIONS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
     "allow_headers": [
-        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", REQUEST_ID_HEADER)
+        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"),
+        *(REQUEST_ID_HEADER, TRACEPARENT_HEADER),
     ],
     "expose_headers": ["Location", "Retry-After", REQUEST_ID_HEADER],
 }
@@ -119,7 +121,7 @@ class UnknownPath:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003})
         elif scope["type"] == "http":
-            admit_caller(scope, self._server_state, "read")
+            await admit_caller(scope, self._server_state, "read")
             raise HttpProblem("not-found", f"unknown path {scope['path']}")
 
 

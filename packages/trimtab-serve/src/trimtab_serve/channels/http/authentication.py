@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from trimtab_serve.channels.http.api_keys import (
-    LOCAL_CALLER,
-    ApiCaller,
-    ApiKeyExpired,
-    ApiKeyFile,
-    KeyRole,
-)
+from trimtab_serve.api_keys.api_key import ApiKey, KeyRole, hash_api_key
+from trimtab_serve.api_keys.last_use import ApiKeyLastUse
+from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.channels.http.api_caller import LOCAL_CALLER, ApiCaller, build_caller
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst
 from trimtab_serve.metrics.recording import ApiKeyRejectionLabel, count_api_key_rejection
+from trimtab_serve.queue.bounded_dict import BoundedDict
 
 BEARER_PREFIX = "bearer "
 WRONG_KEYS_PER_MINUTE = 20
 """Requests without a valid key that one address may make in a minute. They may come all at once."""
+MAX_KNOWN_KEYS = 10_000
+"""Number of keys whose names are remembered."""
+MAX_PARALLEL_GUESSES = 4
+"""Lookups of unknown keys that run at the same time."""
+GUESSES_PER_MINUTE = 600
+"""Lookups of unknown keys in a minute that are made in all for addresses beyond their pace. A sixth
+of them may come at once. A valid key may be among them, because others may share its address."""
 IPV6_NETWORK_BITS = 64
 """Size of the IPv6 network that one customer usually gets. It counts as one address."""
 
@@ -29,39 +36,64 @@ log = logging.getLogger("trimtab.http")
 
 
 class CallerAuthentication:
-    """Identifies callers by their keys, and limits their request rates."""
+    """Identifies callers by their keys, and limits their request rates.
 
-    def __init__(self, key_file: ApiKeyFile | None, requests_per_minute: int) -> None:
-        self._key_file = key_file
+    Each request looks its key up in the store, so a revoked key is refused at once. Limits come
+    before the lookup: a caller that exceeds one costs no query.
+    """
+
+    def __init__(self, keys: ApiKeyStore | None, requests_per_minute: int) -> None:
+        self.last_use = None if keys is None else ApiKeyLastUse(keys)
+        """When keys were used. None if no keys are required."""
+        self._keys = keys
         self._requests_per_minute = requests_per_minute
         self._rate_limiter = CallerRateLimiter(requests_per_minute)
         self._wrong_keys = CallerRateLimiter(WRONG_KEYS_PER_MINUTE, burst=WRONG_KEYS_PER_MINUTE)
+        self._known_names = BoundedDict[bytes, str](MAX_KNOWN_KEYS)
+        """The names of keys that were in the store at their last use, by hash."""
+        self._guesses = CallerRateLimiter(GUESSES_PER_MINUTE)
+        self._guess_slots = asyncio.Semaphore(MAX_PARALLEL_GUESSES)
 
-    def authenticate(self, headers: Mapping[str, str], client_host: str) -> ApiCaller:
-        """Return the caller, given headers with lower-case names.
+    async def authenticate(self, headers: Mapping[str, str], client_host: str) -> ApiCaller:
+        """Return the caller, given headers with lower-case names, and count the request.
 
-        Raises `HttpProblem`: 401 without a valid key, and 429 if too many such requests come from
-        an address. Wrong keys never slow down a valid key, because others may share its address.
+        Raises `HttpProblem`: 401 without a valid key, and 429 if too many requests come with a key,
+        or without a valid key from an address. Wrong keys do not slow down a key that this process
+        knows, because others may share its address, and rarely another valid key.
         """
-        if self._key_file is None:
+        if self._keys is None or self.last_use is None:
             return LOCAL_CALLER
         header = headers.get("authorization", "")
         if header[: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
             raise self._reject(client_host, "missing", "the request has no key")
-        try:
-            caller = self._key_file.find_caller(header[len(BEARER_PREFIX) :].strip())
-        except ApiKeyExpired as expired:
-            # The caller has the key, so they may know that it expired. The rate limit is that of
-            # the key.
-            self.check_pace(expired.name)
-            raise _build_expired_problem(expired) from None
-        if caller is None:
+        sha256 = hash_api_key(header[len(BEARER_PREFIX) :].strip())
+        known_name = self._known_names.get(sha256)
+        if known_name is not None:
+            self.check_pace(known_name)
+            key = await self._keys.find(sha256)
+        else:
+            key = await self._find_unknown_key(self._keys, sha256, client_host)
+        if key is None:
+            self._known_names.pop(sha256, None)
             raise self._reject(client_host, "wrong", "the key is not valid")
-        return caller
+        self._known_names[sha256] = key.name
+        if known_name is None:
+            self.check_pace(key.name)
+        if key.has_expired(time.time()):
+            # The caller has the key, so they may know that it expired.
+            raise _build_expired_problem(key)
+        self.last_use.record(key)
+        return build_caller(key)
 
-    def is_still_valid(self, caller: ApiCaller) -> bool:
-        """Whether an admitted caller would be admitted again."""
-        return self._key_file is None or self._key_file.is_caller_still_valid(caller)
+    async def is_still_valid(self, caller: ApiCaller) -> bool:
+        """Whether the key of an admitted caller exists, is unchanged and has not expired.
+
+        A stream can outlive the permission of its request.
+        """
+        if self._keys is None:
+            return True
+        key = await self._keys.find(caller.key_sha256)
+        return key is not None and build_caller(key) == caller and not key.has_expired(time.time())
 
     def check_pace(self, caller_name: str) -> None:
         """Count a request of a caller. Raises `HttpProblem` with 429 if there were too many."""
@@ -72,29 +104,44 @@ class CallerAuthentication:
                 "too-many-requests",
                 f"rate limit of key {caller_name} exceeded: {limit:,} requests a minute, {burst:,} "
                 f"at once; try again in {seconds} s",
-                headers={"Retry-After": str(seconds)},
+                # A caller that goes on must at least connect again each time.
+                headers={"Retry-After": str(seconds), "Connection": "close"},
                 requests_per_minute=limit,
                 burst=burst,
             )
 
+    async def _find_unknown_key(
+        self, keys: ApiKeyStore, sha256: bytes, client_host: str
+    ) -> ApiKey | None:
+        """Look up a key that may be a guess. Few run at once, so that each sees in time that its
+        address has made too many."""
+        async with self._guess_slots:
+            wait = self._wrong_keys.compute_retry_after_s(group_client_address(client_host))
+            if wait and self._guesses.take_or_retry_after_s("all addresses"):
+                raise self._build_paced_problem(client_host, wait)
+            return await keys.find(sha256)
+
     def _reject(self, client_host: str, why: ApiKeyRejectionLabel, detail: str) -> HttpProblem:
         """Return the problem for an invalid key. It does not reveal how close a guess is."""
         if wait := self._wrong_keys.take_or_retry_after_s(group_client_address(client_host)):
-            count_api_key_rejection("paced")
-            log.warning(
-                "more than %d requests a minute without a valid key from %s",
-                *(WRONG_KEYS_PER_MINUTE, client_host),
-                extra={"event": "wrong_keys"},
-            )
-            seconds = math.ceil(wait)
-            return HttpProblem(
-                "too-many-requests",
-                f"too many requests without a valid key came from this address; try again in "
-                f"{seconds} s",
-                headers={"Retry-After": str(seconds), "Connection": "close"},
-            )
+            return self._build_paced_problem(client_host, wait)
         count_api_key_rejection(why)
         return HttpProblem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+
+    def _build_paced_problem(self, client_host: str, wait_s: float) -> HttpProblem:
+        count_api_key_rejection("paced")
+        log.warning(
+            "more than %d requests a minute without a valid key from %s",
+            *(WRONG_KEYS_PER_MINUTE, client_host),
+            extra={"event": "wrong_keys"},
+        )
+        seconds = math.ceil(wait_s)
+        return HttpProblem(
+            "too-many-requests",
+            f"too many requests without a valid key came from this address; try again in "
+            f"{seconds} s",
+            headers={"Retry-After": str(seconds), "Connection": "close"},
+        )
 
 
 def check_role(caller: ApiCaller, required: KeyRole) -> None:
@@ -128,12 +175,12 @@ def group_client_address(host: str) -> str:
     return str(ip_network((address, IPV6_NETWORK_BITS), strict=False))
 
 
-def _build_expired_problem(expired: ApiKeyExpired) -> HttpProblem:
+def _build_expired_problem(key: ApiKey) -> HttpProblem:
     count_api_key_rejection("expired")
-    at = datetime.fromtimestamp(expired.expires, UTC)
+    at = datetime.fromtimestamp(key.expires or 0.0, UTC)
     challenge = 'Bearer error="invalid_token", error_description="The key has expired"'
     return HttpProblem(
         "unauthorized",
-        f"key {expired.name} expired at {at:%Y-%m-%d %H:%M} UTC; ask the operator for a new one",
+        f"key {key.name} expired at {at:%Y-%m-%d %H:%M} UTC; ask the operator for a new one",
         headers={"WWW-Authenticate": challenge},
     )

@@ -16,6 +16,12 @@ from trimtab.observe.request_ids import (
     accept_or_create_request_id,
     bind_request_id,
 )
+from trimtab.observe.trace_parents import (
+    TRACEPARENT_HEADER,
+    accept_traceparent,
+    bind_traceparent,
+)
+from trimtab_serve.api_keys.requirement import is_loopback_host
 from trimtab_serve.channels.http.problems import (
     PROBLEM_MEDIA_TYPE,
     HttpProblem,
@@ -71,7 +77,8 @@ class RequestSafetyMiddleware:
             return
         headers = decode_request_headers(scope)
         request_id = accept_or_create_request_id(headers.get(REQUEST_ID_HEADER.lower()))
-        with bind_request_id(request_id):
+        traceparent = accept_traceparent(headers.get(TRACEPARENT_HEADER))
+        with bind_request_id(request_id), bind_traceparent(traceparent):
             await self._serve_request(scope, receive, send, request_id)
 
     async def _serve_request(
@@ -134,7 +141,7 @@ class RequestSafetyMiddleware:
     def _check_origin(self, scope: Scope) -> None:
         """Prevent a web page from calling this machine through its visitor's browser."""
         headers = decode_request_headers(scope)
-        if self._server_state.key_file is None and not is_loopback_host(
+        if self._server_state.api_keys is None and not is_loopback_host(
             _strip_port(headers.get("host", ""))
         ):
             raise HttpProblem(
@@ -154,16 +161,6 @@ class RequestSafetyMiddleware:
                 "forbidden",
                 f"web pages of {origin} cannot call this API; see serve.allowed_origins",
             )
-
-
-def is_loopback_host(host: str) -> bool:
-    """Whether a host name means only this machine."""
-    if host.lower() in ("localhost", "localhost."):
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def decode_request_headers(scope: Scope) -> Mapping[str, str]:

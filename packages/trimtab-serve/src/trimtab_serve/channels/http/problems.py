@@ -10,15 +10,17 @@ from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import (
     PositionTaken,
     SessionLockedByOtherProcess,
+    SessionMoved,
     SessionNotFound,
     StaleOwner,
     StoreFull,
     StoreNotWritable,
     StoreUnavailable,
 )
+from trimtab_serve.forgetting.erasure import CopyOfErasedData
 from trimtab_serve.queue.address import NAME_DESCRIPTION, is_valid_name
-from trimtab_serve.service.pausable_forks import ForksPaused
 from trimtab_serve.service.service import AgentNotServed, QueueFull
+from trimtab_serve.usage.tenant_limits import TenantLimitReached
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:trimtab:problem:"
@@ -66,6 +68,12 @@ PROBLEM_KINDS = {
             help="Ask the operator, who sets which web pages, host names and keys may do this.",
         ),
         ProblemKind(
+            name="limit-reached",
+            status=403,
+            title="The tenant or the session stores as much as it may",
+            help="Delete what is no longer needed; the operator sets `serve.tenant_limits`.",
+        ),
+        ProblemKind(
             name="not-found",
             status=404,
             title="Not found",
@@ -100,6 +108,13 @@ PROBLEM_KINDS = {
             status=415,
             title="The body must be JSON",
             help="Send the body as JSON, with `Content-Type: application/json`.",
+        ),
+        ProblemKind(
+            name="misdirected",
+            status=421,
+            title="The session is in another database",
+            help="Send the request to the servers of the database that the header `Trimtab-Shard` "
+            "names; a proxy in front of the servers does this.",
         ),
         ProblemKind(
             name="invalid-request",
@@ -222,14 +237,27 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
             return HttpProblem("not-found", "the session no longer exists")
         case QueueFull():
             headers = {"Retry-After": str(QUEUE_RETRY_AFTER_S)}
+            problem = HttpProblem("too-many-requests", str(error), headers=headers)
+            if error.waiting is not None:
+                problem.extra_members["waiting"] = error.waiting
+            return problem
+        case TenantLimitReached():
             return HttpProblem(
-                "too-many-requests", str(error), headers=headers, waiting=error.waiting
+                "limit-reached", str(error), name=error.name, used=error.used, limit=error.limit
             )
         case SessionLockedByOtherProcess() | PositionTaken() | StaleOwner():
             return HttpProblem("conflict", "another process is writing to this session; try again")
+        case SessionMoved(shard=None):
+            return build_unavailable_problem("the session is being moved to another database")
+        case SessionMoved(shard=shard):
+            return HttpProblem(
+                "misdirected",
+                f"the session was moved to the database {shard}",
+                headers={"Trimtab-Shard": str(shard)},
+            )
         case StoreUnavailable():
             return build_unavailable_problem(describe_store_trouble(error))
-        case CannotFit() | ForksPaused():
+        case CannotFit() | CopyOfErasedData():
             return HttpProblem("conflict", str(error))
         case _:
             return None

@@ -28,10 +28,13 @@ from trimtab.session.events import COMPACTED_NOTICE
 from trimtab.session.spending import describe_reached_ceiling
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
+from trimtab_serve.channels.http.message_keys import to_shown_key
 from trimtab_serve.client.types import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
 
-FIRST_LOOKBACK_EVENTS = 64
+FIRST_LOOKBACK_EVENTS = 16
 """Number of events that are read first to find what comes before a log position."""
+MAX_PAGE_CHARS = 2_000_000
+"""Maximum number of characters of messages in one response. Also of one message in a stream."""
 STREAM_EVENT_KINDS: Mapping[str, str] = {
     "message": "A user or the model added a message. It replaces the deltas before it.",
     "message.delta": "The next part of the reply while it is written: `kind` (`text` or "
@@ -232,21 +235,27 @@ class LogToStreamProjector:
 
 
 def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
-    """Return a logged message for callers: all its content, without provider-specific blocks."""
+    """Return a logged message for callers, without provider-specific blocks.
+
+    Content above `MAX_PAGE_CHARS` is left out, and a note says how to read it.
+    """
     assert isinstance(event.body, MessageAdded | ToolResultRepair)  # noqa: S101 - asked for messages only
     message, seq = event.body.message, event.seq
+    shorten = TextShortener(handle=f"m{seq}")
     return MessageInfo(
         position=seq,
         handle=f"m{seq}",
         at=event.at,
         role=message.role,
-        text=join_text_parts(message),
+        text=shorten(join_text_parts(message)),
         tool_calls=[
-            ToolCallInfo(id=call.id, name=call.name, arguments=call.arguments)
+            ToolCallInfo(id=call.id, name=call.name, arguments=shorten(call.arguments))
             for call in message.calls
         ],
         tool_results=[
-            ToolResultInfo(call_id=result.call_id, text=result.text, is_error=result.is_error)
+            ToolResultInfo(
+                call_id=result.call_id, text=shorten(result.text), is_error=result.is_error
+            )
             for result in message.results
         ],
         media=[
@@ -254,9 +263,30 @@ def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
             for number, part in enumerate(message.parts)
             if isinstance(part, Media)
         ],
-        key=event.body.key if isinstance(event.body, MessageAdded) else None,
+        key=to_shown_key(event.body.key)
+        if isinstance(event.body, MessageAdded) and event.body.key is not None
+        else None,
         undone=undone,
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class TextShortener:
+    """Shortens the texts of one message, so that together they have `MAX_PAGE_CHARS`."""
+
+    handle: str
+    """The handle of the message."""
+    room: int = MAX_PAGE_CHARS
+    """Characters that may still follow."""
+
+    def __call__(self, text: str) -> str:
+        """Return the text, or its beginning with a note."""
+        shown = text[: self.room]
+        self.room -= len(shown)
+        if len(shown) == len(text):
+            return text
+        rest = len(text) - len(shown)
+        return f"{shown}\n[{rest:,} more characters; recall {self.handle} to read them]"
 
 
 def join_text_parts(message: Message) -> str:

@@ -42,11 +42,18 @@ class CallerRateLimiter:
 
     def take_or_retry_after_s(self, caller_name: str) -> float:
         """Take a token and return 0. If there is none, return the seconds until there is one."""
+        left, now = self._count_tokens(caller_name)
+        taken = 1 if left >= 1 else 0
+        self._buckets[caller_name] = (left - taken, now)
+        return 0.0 if taken else (1 - left) / self._tokens_per_s
+
+    def compute_retry_after_s(self, caller_name: str) -> float:
+        """Return the seconds until there is a token. 0 if there is one."""
+        left, _ = self._count_tokens(caller_name)
+        return max(0.0, 1 - left) / self._tokens_per_s
+
+    def _count_tokens(self, caller_name: str) -> tuple[float, float]:
+        """Return the tokens of a caller, and the time."""
         now = self._clock()
         left, at = self._buckets.get(caller_name, (self._capacity, now))
-        left = min(self._capacity, left + (now - at) * self._tokens_per_s)
-        if left < 1:
-            self._buckets[caller_name] = (left, now)
-            return (1 - left) / self._tokens_per_s
-        self._buckets[caller_name] = (left - 1, now)
-        return 0.0
+        return min(self._capacity, left + (now - at) * self._tokens_per_s), now

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from trimtab.engine.log.message import Media, Message, Part, Text, make_text_message
 from trimtab_serve.channels.http.problems import HttpProblem
+from trimtab_serve.channels.http.public_address import is_public_https_url
 from trimtab_serve.queue.address import NAME_PATTERN
 from trimtab_serve.service.sender import with_sender
 
@@ -64,7 +65,18 @@ class MediaPartBody(RequestBody):
     data: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9+/]+={0,2}$")] | None = None
     """The content in Base64."""
     url: Annotated[str, Field(pattern=r"^https://", max_length=2_000)] | None = None
-    """The address from which the provider fetches it. This server never does."""
+    """The address from which the provider fetches it. This server never does. Addresses in private
+    networks are refused."""
+
+    @field_validator("url")
+    @classmethod
+    def _public(cls, url: str | None) -> str | None:
+        if url is not None and not is_public_https_url(url):
+            raise ValueError(
+                "its host must be a public name such as images.example.com or a public IP "
+                "address; send the content as `data` otherwise"
+            )
+        return url
 
     @model_validator(mode="after")
     def _one_source(self) -> MediaPartBody:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_serve.agent.config.spec import ServeSpec
-from trimtab_serve.channels.http.api_keys import ApiKeyFile
+from trimtab_serve.api_keys.protocol import ApiKeyStore
 from trimtab_serve.channels.http.authentication import CallerAuthentication
 from trimtab_serve.channels.http.hub import SessionHubs
+from trimtab_serve.channels.http.tenant_requests import TenantRequests
 from trimtab_serve.service.service import AgentService
 
 
@@ -22,8 +23,8 @@ class HttpServerState:
     """Agents, sessions and queue."""
     serve_config: ServeSpec = field(default_factory=ServeSpec)
     """Limits."""
-    key_file: ApiKeyFile | None = None
-    """The API keys. None if only this machine can call."""
+    api_keys: ApiKeyStore | None = None
+    """The API keys that callers need. None if only this machine can call."""
     schedule_turn: Callable[[str], Awaitable[None]]
     """Requests a turn of a session that has no new message."""
     render_metrics: Callable[[], tuple[bytes, str]] | None = None
@@ -31,6 +32,9 @@ class HttpServerState:
     channel_routes: Sequence[Any] = ()
     """Starlette routes of channels, such as webhooks. They authenticate their callers
     themselves."""
+    max_requests_per_tenant: int | None = None
+    """Requests of one tenant that are answered at the same time, streams included. None for no
+    limit."""
     draining: bool = False
     """Whether the server is about to stop. It accepts nothing new, and followers must reconnect."""
     closing: bool = False
@@ -41,11 +45,16 @@ class HttpServerState:
     """The replies that are being written."""
     authentication: CallerAuthentication = field(init=False)
     """Identifies callers by their keys, and limits their request rates."""
+    tenant_requests: TenantRequests = field(init=False)
+    """Limits what one tenant's requests take at the same time."""
+    abandoned_messages: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Sessions and keys of waiting messages whose callers have gone."""
 
     def __post_init__(self) -> None:
+        self.tenant_requests = TenantRequests(self.max_requests_per_tenant)
         self.hubs = SessionHubs(self.service.store, self.service.event_bus)
         self.authentication = CallerAuthentication(
-            self.key_file, self.serve_config.requests_per_minute
+            self.api_keys, self.serve_config.requests_per_minute
         )
 
     def drain(self) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -36,6 +36,8 @@ LOG_POLL_INTERVAL_S = 5.0
 """Seconds without events after which the log is read anyway."""
 TURN_LOG_POLL_INTERVAL_S = 1.0
 """The same for a caller that waits for an answer."""
+CALLER_CHECK_INTERVAL_S = 1.0
+"""Seconds for which a stream trusts its last check of the caller's key."""
 SESSION_DELETED_REASON = "the session was deleted"
 """Reason of `turn.failed` if the session was deleted, even if it was created again."""
 
@@ -84,8 +86,10 @@ class StreamEndConditions:
 
     is_closing: Callable[[], bool]
     """Whether the server wants it to end."""
-    is_caller_valid: Callable[[], bool]
+    is_caller_valid: Callable[[], Awaitable[bool]]
     """Whether the reader still has access: keys expire and are revoked."""
+    hold_read: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """Called for each read of the log, to share reads with other requests of the tenant."""
     until_answered_key: str | None = None
     """The message whose answer ends the stream. None for never."""
     message_is_in_log: bool = False
@@ -128,6 +132,7 @@ class SessionEventStream:
         self._is_message_in_log = options.message_is_in_log
         self._is_finished = False
         self._quiet_s = 0.0
+        self._caller_checked_at = asyncio.get_running_loop().time()
 
     async def iterate_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream as bytes. It ends with the awaited turn, or with the server."""
@@ -136,17 +141,19 @@ class SessionEventStream:
             told = {"unknown_id": str(self._unknown_position)}
             yield encode_sse_frame(self._position, "stream.reset", told)
         try:
-            await self._projector.replay_up_to(self._position.log_position)
+            async with self._options.hold_read():
+                await self._projector.replay_up_to(self._position.log_position)
             read = -1
             while not self._is_finished:
                 version, log = self._hub.version, self._hub.log_version
-                self._check_caller()
                 if log != read:
+                    await self._check_caller()
                     async for frame in self._frames_from_log():
                         yield frame
-                        self._check_caller()
+                        await self._check_caller()
                     read = log
                 for frame in self._frames_from_partial_reply():
+                    await self._check_caller()
                     yield frame
                 if not self._is_finished and self._options.is_closing():
                     yield encode_sse_frame(None, "reconnect", {})
@@ -154,6 +161,7 @@ class SessionEventStream:
                 if not self._is_finished and self._hub.version == version:
                     frame, read = await self._wait_for_news(version, read)
                     if frame:
+                        await self._check_caller()
                         yield frame
         except SessionNotFound:
             yield encode_sse_frame(None, "turn.failed", {"reason": SESSION_DELETED_REASON})
@@ -161,14 +169,24 @@ class SessionEventStream:
             # A reader that reconnects gets the rest when the store is available, or a 401.
             yield encode_sse_frame(None, "reconnect", {})
 
-    def _check_caller(self) -> None:
-        if not self._options.is_caller_valid():
+    async def _check_caller(self) -> None:
+        """Check before something is sent whether the caller may still read it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._caller_checked_at < CALLER_CHECK_INTERVAL_S:
+            return
+        if not await self._options.is_caller_valid():
             raise CallerNoLongerValid
+        self._caller_checked_at = now
 
     async def _frames_from_log(self) -> AsyncIterator[bytes]:
         read, found = self._position.log_position, False
         rewrites = self._hub.rewrite_version
-        async for event in self._store.events(self._session_id, [(max(1, read), None)]):
+        events = self._store.events(self._session_id, [(max(1, read), None)])
+        while True:
+            async with self._options.hold_read():
+                event = await anext(events, None)
+            if event is None:
+                break
             found = True
             if self._hub.rewrite_version != rewrites:
                 return  # what was read ahead for a slow reader may have been erased

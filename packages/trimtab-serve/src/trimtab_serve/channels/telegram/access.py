@@ -9,7 +9,11 @@ from typing import Literal
 from telegram import Chat, Message, MessageEntity, User
 
 from trimtab_serve.agent.config.spec import TelegramRuleSpec, TelegramSpec
-from trimtab_serve.channels.access_list import is_allowed, matches_access_list
+from trimtab_serve.channels.access_list import (
+    EVERYONE_WILDCARD,
+    is_allowed,
+    matches_access_list,
+)
 from trimtab_serve.channels.utf16 import slice_by_utf16_units
 
 GROUP_CHAT_TYPES = ("group", "supergroup")
@@ -42,12 +46,25 @@ def find_telegram_sender_permissions(
 ) -> TelegramSenderPermissions | None:
     """Return the permissions of a message's sender. None if they get no answer."""
     who = list_sender_identities(message)
-    if not is_allowed(config, who):
+    if not is_allowed(config, who) or not _may_speak_as_chat(config, message):
         return None
     for rule in config.rules:
         if matches_access_list((rule.who,), who):
             return _rules_from_config(config, rule)
     return TelegramSenderPermissions(groups=config.groups, commands=None, media=True)
+
+
+def _may_speak_as_chat(config: TelegramSpec, message: Message) -> bool:
+    """Return whether `allow` names the channel in whose name a message is written.
+
+    Telegram does not say which person writes. If the group or `*` were enough, a person in `deny`
+    could write in the name of a channel. An anonymous administrator writes as the group itself.
+    """
+    chat = message.sender_chat
+    if chat is None or chat.id == message.chat.id:
+        return True
+    named = [one for one in config.allow if str(one) != EVERYONE_WILDCARD]
+    return matches_access_list(named, _identities_of(chat))
 
 
 def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:

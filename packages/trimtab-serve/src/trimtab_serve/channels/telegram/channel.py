@@ -15,6 +15,7 @@ from telegram.error import InvalidToken, TelegramError
 
 from trimtab_serve.agent.config.spec import TelegramSpec
 from trimtab_serve.channels.chat_files import build_user_message
+from trimtab_serve.channels.pending_edits import EDIT_PAUSE_S, PendingEdits
 from trimtab_serve.channels.telegram.access import (
     GROUP_CHAT_TYPES,
     TelegramBotIdentity,
@@ -29,8 +30,10 @@ from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken,
 from trimtab_serve.channels.telegram.command_reply_sender import CommandReplySender
 from trimtab_serve.channels.telegram.downloadable_files import find_telegram_file
 from trimtab_serve.channels.telegram.inbound_text import (
+    find_speaker,
     find_topic_id,
     format_telegram_message_for_agent,
+    is_group_message,
 )
 from trimtab_serve.channels.telegram.live_drafts import LiveDraftSender
 from trimtab_serve.channels.telegram.paced_sender import (
@@ -60,7 +63,7 @@ MAX_REMEMBERED_KEYS = 1_024
 """Maximum number of remembered senders, albums and commands."""
 TYPING_INTERVAL_S = 4.5
 """Seconds between two typing indicators. Telegram shows one for five seconds."""
-WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
+WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{16,256}")
 
 log = logging.getLogger("trimtab.telegram")
 
@@ -76,14 +79,15 @@ class TelegramChannel:
         *,
         min_interval_s: float = MIN_SEND_INTERVAL_S,
         poll_timeout_s: float = 30.0,
+        edit_pause_s: float = EDIT_PAUSE_S,
     ) -> None:
         service.agent_for(
             str(SessionAddress(tenant=DEFAULT_TENANT, agent=agent_name, name=TELEGRAM_CHANNEL_NAME))
         )
         if config.webhook is not None and not WEBHOOK_SECRET_PATTERN.fullmatch(config.secret or ""):
             raise ValueError(
-                "telegram.webhook needs telegram.secret: 1 to 256 letters, digits, _ or -. Without "
-                "a secret, anybody could send fake updates. Create one with `openssl rand -hex 32`"
+                "telegram.webhook needs telegram.secret: 16 to 256 letters, digits, _ or -. "
+                "With it, anybody can send fake updates. Create one with `openssl rand -hex 32`"
             )
         self._service = service
         self._agent_name = agent_name
@@ -106,6 +110,7 @@ class TelegramChannel:
         self._logged_strangers = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
         self._handled_commands = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
         self._addressed_albums = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
+        self._edits = PendingEdits(edit_pause_s)
         self._connect_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -179,14 +184,16 @@ class TelegramChannel:
         self._typing_indicator.on_reply_sent(reply.session)
 
     async def close(self) -> None:
-        """Delete unfinished drafts, and close the connections."""
+        """Store the edits, delete unfinished drafts, and close the connections."""
+        await self._edits.close()
         await self._command_reply_sender.close()
         await self._typing_indicator.close()
         await self._drafts.close()
         await self.bot.shutdown()
 
     async def handle_update(self, update: Update) -> None:
-        """Handle one update: store it, carry out its command, or ignore it.
+        """Handle one update: store it, carry out its command, or ignore it. An edit is stored after
+        a pause.
 
         Raises the errors of `AgentService.post`. Then the update must be handled again.
         """
@@ -199,24 +206,30 @@ class TelegramChannel:
         sender = self._find_rules_or_log(message)
         if sender is None or not self._is_for_bot(message, sender):
             return
-        edited = update.edited_message is not None
-        await self._accept_message(message, sender, edited=edited, update_id=update.update_id)
+        if update.edited_message is None:
+            await self._accept_message(message, sender)
+            return
+        edit_key = f"{self._key_of(message)}:{update.update_id}"
+        self._edits.add(
+            self._key_of(message),
+            lambda: self._accept_message(message, sender, edit_key=edit_key),
+        )
 
     async def _accept_message(
         self,
         message: Message,
         sender_rules: TelegramSenderPermissions,
         *,
-        edited: bool,
-        update_id: int,
+        edit_key: str | None = None,
     ) -> None:
+        """Store a message. `edit_key` is the key of an edit, and None for a new message."""
         me = self._require_identity()
         session, place = (
             self._session_id_for(message.chat.id, find_topic_id(message)),
             self._reply_target(message),
         )
-        key = f"{TELEGRAM_CHANNEL_NAME}:{me.user_id}:{message.chat.id}:{message.message_id}"
-        command = None if edited else parse_telegram_command(message, me)
+        key = edit_key or self._key_of(message)
+        command = None if edit_key else parse_telegram_command(message, me)
         if command is not None:
             may = sender_rules.commands is None or command.name in sender_rules.commands
             if may and key not in self._handled_commands:
@@ -229,7 +242,7 @@ class TelegramChannel:
         max_bytes = self._config.max_file_bytes
         file = find_telegram_file(self.bot, message, max_bytes=max_bytes)
         text = format_telegram_message_for_agent(
-            message, me, edited=edited, has_file=file is not None
+            message, me, edited=edit_key is not None, has_file=file is not None
         )
         if text is None:
             return
@@ -239,13 +252,14 @@ class TelegramChannel:
             accepted_media=self._service.agents[self._agent_name].accepted_media,
             max_bytes=max_bytes,
             files_allowed=sender_rules.media,
+            is_group=is_group_message(message),
         )
         inbound = InboundMessage(
             session=session,
             message=with_sender(
                 user_message, _sender_id(message), is_private=message.chat.type == "private"
             ),
-            key=f"{key}:{update_id}" if edited else key,
+            key=key,
             at=time.time(),
             route=_build_reply_route(place),
         )
@@ -268,7 +282,7 @@ class TelegramChannel:
 
     def _is_for_bot(self, message: Message, sender_rules: TelegramSenderPermissions) -> bool:
         """Whether a message is meant for the bot."""
-        if message.chat.type not in GROUP_CHAT_TYPES:
+        if not is_group_message(message):
             return True
         if sender_rules.groups != "mention":
             return sender_rules.groups == "all"
@@ -307,6 +321,10 @@ class TelegramChannel:
             )
         return True
 
+    def _key_of(self, message: Message) -> str:
+        bot = self._require_identity().user_id
+        return f"{TELEGRAM_CHANNEL_NAME}:{bot}:{message.chat.id}:{message.message_id}"
+
     def _session_id_for(self, chat_id: int, topic_id: int | None) -> str:
         name = (
             f"{TELEGRAM_CHANNEL_NAME}:{chat_id}"
@@ -316,7 +334,7 @@ class TelegramChannel:
         return str(SessionAddress(tenant=DEFAULT_TENANT, agent=self._agent_name, name=name))
 
     def _reply_target(self, message: Message) -> TelegramTarget:
-        reply_to = message.message_id if message.chat.type in GROUP_CHAT_TYPES else None
+        reply_to = message.message_id if is_group_message(message) else None
         return TelegramTarget(chat=message.chat.id, topic=find_topic_id(message), reply_to=reply_to)
 
     def _require_identity(self) -> TelegramBotIdentity:
@@ -336,9 +354,7 @@ class TelegramChannel:
 
 
 def _sender_id(message: Message) -> str:
-    """Return the sender's user id: that of a person, or of the chat in whose name they write."""
-    sender = message.sender_chat or message.from_user or message.chat
-    return f"{TELEGRAM_CHANNEL_NAME}:{sender.id}"
+    return f"{TELEGRAM_CHANNEL_NAME}:{find_speaker(message).id}"
 
 
 def _build_reply_route(target: TelegramTarget) -> ReplyRoute:

@@ -9,7 +9,7 @@ from trimtab_serve.channels.inbound_text import (
     format_inbound_text,
     format_poll,
     format_reply_quote,
-    format_sender_name,
+    format_sender,
 )
 from trimtab_serve.channels.telegram.access import GROUP_CHAT_TYPES, TelegramBotIdentity
 
@@ -17,6 +17,11 @@ from trimtab_serve.channels.telegram.access import GROUP_CHAT_TYPES, TelegramBot
 def find_topic_id(message: Message) -> int | None:
     """Return the topic of a message. None without topics, or in the general one."""
     return message.message_thread_id if message.is_topic_message else None
+
+
+def is_group_message(message: Message) -> bool:
+    """Whether several people read and write in the chat of a message."""
+    return message.chat.type in GROUP_CHAT_TYPES
 
 
 def format_telegram_message_for_agent(
@@ -28,13 +33,15 @@ def format_telegram_message_for_agent(
         return None
     if edited and message.location is not None:
         return None  # an update of a live location
-    lines = [line for line in (said, other) if line]
+    notices = [FORWARDED_NOTICE] if message.forward_origin is not None else []
     if quote := _quote_replied_message(message, bot_identity):
-        lines.insert(0, quote)
-    if message.forward_origin is not None:
-        lines.insert(0, FORWARDED_NOTICE)
-    sender = _sender_name(message) if message.chat.type in GROUP_CHAT_TYPES else None
-    return format_inbound_text(lines, sender_name=sender, edited=edited)
+        notices.append(quote)
+    return format_inbound_text(
+        [line for line in (said, other) if line],
+        notices=notices,
+        sender=_format_sender(message) if is_group_message(message) else None,
+        edited=edited,
+    )
 
 
 def _describe_other_content(message: Message) -> str:
@@ -63,12 +70,15 @@ def _quote_replied_message(message: Message, bot_identity: TelegramBotIdentity) 
         return ""
     text = message.quote.text if message.quote is not None else to.text or to.caption or ""
     is_own = to.from_user is not None and to.from_user.id == bot_identity.user_id
-    return format_reply_quote(text, None if is_own else _sender_name(to))
+    return format_reply_quote(text, None if is_own else _format_sender(to))
 
 
-def _sender_name(message: Message) -> str:
-    sender: Chat | User | None = message.sender_chat or message.from_user
-    if sender is None:
-        return format_sender_name(None)
+def find_speaker(message: Message) -> Chat | User:
+    """Return who speaks: a person, or the chat in whose name they write."""
+    return message.sender_chat or message.from_user or message.chat
+
+
+def _format_sender(message: Message) -> str:
+    sender = find_speaker(message)
     name = sender.title if isinstance(sender, Chat) else sender.full_name
-    return format_sender_name(name or sender.username)
+    return format_sender(name or sender.username, sender.id)

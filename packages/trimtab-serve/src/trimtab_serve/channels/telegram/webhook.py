@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from telegram import Update
 
+from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, group_client_address
+from trimtab_serve.channels.http.middleware import get_client_host
+from trimtab_serve.channels.http.rate_limit import CallerRateLimiter
 from trimtab_serve.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
 from trimtab_serve.channels.telegram.update_validation import (
     parse_telegram_update,
@@ -34,11 +38,21 @@ def create_webhook_route(
 ) -> Route:
     """Create the route to which Telegram posts updates."""
     failures = BoundedDict[int, int](MAX_TRACKED_UPDATES)
+    wrong_secrets = CallerRateLimiter(WRONG_KEYS_PER_MINUTE, burst=WRONG_KEYS_PER_MINUTE)
 
     async def endpoint(request: Request) -> Response:
         given = request.headers.get(SECRET_HEADER, "")
         # In constant time, so that the duration reveals nothing.
         if not hmac.compare_digest(given.encode(), secret_token.encode()):
+            # Wrong secrets never slow down Telegram, which may share an address with others here.
+            address = group_client_address(get_client_host(request.scope))
+            if wait := wrong_secrets.take_or_retry_after_s(address):
+                log.warning(
+                    "more than %d requests a minute without the webhook's secret from %s",
+                    *(WRONG_KEYS_PER_MINUTE, address),
+                )
+                headers = {"Retry-After": str(math.ceil(wait)), "Connection": "close"}
+                return Response(status_code=429, headers=headers)
             return Response(status_code=403)
         raw = await _read_limited_body(request)
         if raw is None:

@@ -22,6 +22,7 @@ from trimtab.context import Context
 from trimtab.errors import (
     CostCeilingUncheckable,
     DatabaseNotMigrated,
+    DatabaseSchemaTooNew,
     MissingApiKeyError,
     StoreError,
 )
@@ -118,11 +119,15 @@ async def _check_database(store: str) -> Finding:
         )
     except DatabaseNotMigrated as error:
         return make_failure_finding("store", str(error), "trimtab migrate --database …")
+    except DatabaseSchemaTooNew as error:
+        return make_failure_finding(
+            "store", str(error), "install the release of trimtab that migrated it"
+        )
     except (StoreError, ValueError) as error:
         return make_failure_finding(
             "store", str(error), "check its address in session.store, and that it is running"
         )
-    return make_ok_finding("store", "the database answers, and its tables match this release")
+    return make_ok_finding("store", "the database answers, and this release can use its tables")
 
 
 def _check_folder(path: Path) -> Finding:

@@ -5,12 +5,11 @@ No finding contains a secret, even if it repeats an error of another program.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trimtab.engine.log.redaction import REDACTION_PATTERNS
+from trimtab_serve.agent.secret_values import build_secret_mask
 
 FindingState = Literal["ok", "warn", "bad", "skip"]
 STATE_SIGNS: dict[FindingState, str] = {"ok": "✓", "warn": "!", "bad": "✗", "skip": "-"}
@@ -49,27 +48,8 @@ def make_skipped_finding(about: str, text: str) -> Finding:
     return Finding(about=about, state="skip", text=text)
 
 
-_SECRET_NAMES = re.compile(
-    r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|DATABASE_URL", re.IGNORECASE
-)
-_SECRET = re.compile(REDACTION_PATTERNS["secret"])
-MIN_SECRET_CHARS = 6
-"""Shorter values are not treated as secrets: they could be common words."""
-
-
-def find_secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables whose names say that they are secret."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if _SECRET_NAMES.search(name) and len(value) >= MIN_SECRET_CHARS
-    }
-
-
 def redact_finding(finding: Finding, environ: Mapping[str, str]) -> Finding:
     """Return the finding without secret values of the environment and without texts that look like
     keys."""
-    text, to_do = finding.text, finding.next
-    for value in sorted(find_secret_variables(environ).values(), key=len, reverse=True):
-        text, to_do = text.replace(value, "…"), to_do.replace(value, "…")
-    return replace(finding, text=_SECRET.sub("…", text), next=_SECRET.sub("…", to_do))
+    mask = build_secret_mask(environ)
+    return replace(finding, text=mask(finding.text), next=mask(finding.next))

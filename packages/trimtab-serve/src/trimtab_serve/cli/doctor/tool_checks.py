@@ -24,6 +24,7 @@ from trimtab.stores.factory import is_database_address
 from trimtab_serve.agent.config.loader import locate_agent_store
 from trimtab_serve.agent.config.spec import AgentSpec, AnyToolSpec, ProcessToolSpec, ShellToolSpec
 from trimtab_serve.agent.environment import list_withheld_variables
+from trimtab_serve.agent.secret_values import find_secret_variables
 from trimtab_serve.agent.tools.permissions.possible_commands import may_run_other_commands
 from trimtab_serve.agent.tools.permissions.read_only_check import find_read_only_program_words
 from trimtab_serve.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
@@ -42,9 +43,9 @@ from trimtab_serve.agent.tools.sandbox import (
 from trimtab_serve.agent.tools.tool_setting import ToolSetting
 from trimtab_serve.agent.tools.tools_from_config import open_tools
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.api_keys.requirement import requires_api_keys
 from trimtab_serve.cli.doctor.findings import (
     Finding,
-    find_secret_variables,
     make_failure_finding,
     make_ok_finding,
     make_skipped_finding,
@@ -92,6 +93,12 @@ def check_sandboxes(spec: AgentSpec, environ: Mapping[str, str]) -> Iterator[Fin
         if names:
             made = Sandbox(bubblewrap=found, network=network)
             yield make_ok_finding("sandbox", f"{made.describe()}: {join_names(names)}")
+    if os.geteuid() == 0:
+        yield make_warning_finding(
+            "sandbox",
+            "the server runs as root, so programs in the sandbox can read every file",
+            "run the server as another user",
+        )
 
 
 def _check_allow_patterns(name: str, tool: ShellToolSpec) -> Iterator[Finding]:
@@ -158,17 +165,20 @@ def _explain_unknown_program(
 def _check_shell_folder(
     name: str, tool: ShellToolSpec, spec: AgentSpec, folder: Path
 ) -> Iterator[Finding]:
-    """Warn if callers with different keys could read each other's keys and sessions."""
-    if spec.serve.keys is None or tool.sandbox == "required":
-        return
+    """Warn if callers with different keys could read each other's sessions."""
     store = locate_agent_store(spec, folder)
+    if (
+        not requires_api_keys(spec.serve)
+        or tool.sandbox == "required"
+        or is_database_address(store)
+    ):
+        return
     where = (folder / Path(tool.cwd).expanduser()).resolve()
-    beside = {"the key file": folder / Path(spec.serve.keys).expanduser()}
-    if not is_database_address(store):
-        beside["the sessions of all tenants"] = Path(store)
-    held = [what for what, path in beside.items() if path.resolve().is_relative_to(where)]
-    if held:
-        told = f"it runs in a folder that contains {join_names(held)}, and can read them"
+    if Path(store).resolve().is_relative_to(where):
+        told = (
+            "it runs in a folder that contains the sessions of all tenants and the hashes of keys, "
+            "and can read them"
+        )
         yield make_warning_finding(
             f"tools.{name}", told, f"set `cwd` of tools.{name} to another folder"
         )

@@ -15,7 +15,21 @@ from trimtab.stores.postgres.escaping import escape_for_text_column, unescape_fr
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
 from trimtab_serve.queue.protocol import erase_failure_details
-from trimtab_serve.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
+from trimtab_serve.queue.rows import (
+    encode_inbound_body,
+    inbound_from_row,
+    inbound_from_rows,
+    outbound_from_row,
+)
+
+FORGET_QUERIES = (
+    "forget_inbox",
+    "forget_waiting",
+    "forget_done",
+    "forget_dead",
+    "forget_interruptions",
+)
+"""The queries that remove everything of a session."""
 
 
 class PostgresErasableQueue:
@@ -41,11 +55,11 @@ class PostgresErasableQueue:
     ) -> list[InboundMessage]:
         values = [escape_for_text_column(session), Int8(after), Int8(limit)]
         rows = await self._connections.fetch(SERVER_QUERIES["pending"], values)
-        return [inbound_from_row(row) for row in rows]
+        return await inbound_from_rows(rows)
 
     async def forget_session(self, session: str) -> None:
         async with self.borrow_connection() as connection, connection.transaction():
-            for query in ("forget_inbox", "forget_waiting", "forget_done", "forget_dead"):
+            for query in FORGET_QUERIES:
                 await connection.execute(SERVER_QUERIES[query], [escape_for_text_column(session)])
 
     async def erase_messages(

@@ -4,6 +4,10 @@ At most one job of a session is queued and at most one runs, because the session
 and its `queueing_lock`. All jobs have the same priority, because a higher one would overtake within
 a lock. Only the retry of a turn is queued for later, because such a job blocks its session.
 
+A job that was interrupted, because its process vanished or stalled, is marked in the table
+`interruptions`. A process runs one such job at a time, so a job that kills its process takes no
+innocent job with it again.
+
 Correctness never depends on this queue. A takeover deletes the job and queues another one, so when
 the first job ends late, it finds nothing to end. The epoch of the turn rejects everything that a
 stale worker writes.
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,17 +63,15 @@ class JobPayload:
     """The queue of the job."""
     tries: int = 0
     """Number of failed attempts."""
-    taken: int = 0
-    """How often it was taken over from a dead worker."""
-    put_off: int = 0
-    """How often in a row its tenant was at its limit."""
     failing_since: float = 0.0
     """When the provider began to fail, in seconds since the epoch. 0 if it does not fail."""
+    interrupted: bool = False
+    """Whether its last run was interrupted, according to the database. It is not stored here."""
 
     @property
-    def was_put_off(self) -> bool:
-        """Whether the job was retried, taken over or postponed before."""
-        return bool(self.tries or self.taken or self.put_off or self.failing_since)
+    def is_retry(self) -> bool:
+        """Whether the job has failed before."""
+        return bool(self.tries or self.failing_since)
 
     @property
     def lock(self) -> str:
@@ -82,13 +85,8 @@ class JobPayload:
         return [self.kind, TASK_NAMES[self.kind], self.lock, json.dumps(self.to_json())]
 
     def to_json(self) -> dict[str, Any]:
-        told = {
-            "tries": self.tries,
-            "taken": self.taken,
-            "put_off": self.put_off,
-            "failing_since": self.failing_since,
-        }
-        given = {name: count for name, count in told.items() if count}
+        counts = {"tries": self.tries, "failing_since": self.failing_since}
+        given = {name: count for name, count in counts.items() if count}
         return {"session": escape_for_text_column(self.session), **given}
 
 
@@ -102,6 +100,8 @@ class RunningJob:
     """Id of its worker."""
     task: asyncio.Task[Any]
     """Used to cancel the job."""
+    stalled: bool = False
+    """Whether it was cancelled because the event loop stalled, which it may have caused."""
     over: bool = False
     """Whether it was cancelled, or has done everything except reporting its end."""
     ended: bool = False
@@ -110,6 +110,37 @@ class RunningJob:
 
 current_job: ContextVar[RunningJob | None] = ContextVar("current_job", default=None)
 """The job that the running code belongs to."""
+
+
+JOB_COLUMNS = (
+    "id",
+    "status",
+    "priority",
+    "lock",
+    "queueing_lock",
+    "task_name",
+    "args",
+    "scheduled_at",
+    "queue_name",
+    "attempts",
+    "worker_id",
+)
+"""The columns that `fetch_job` returns."""
+
+
+def job_from_row(row: Sequence[Any]) -> Job:
+    """Return the job of a row with these columns."""
+    return Job.from_row(dict(zip(JOB_COLUMNS, row, strict=True)))
+
+
+def tenant_of_job(job: Job) -> str:
+    """Return the tenant of one of our jobs, as the database spells it."""
+    return str(job.task_kwargs["session"]).partition("/")[0]
+
+
+def is_interrupted_job(job: Job) -> bool:
+    """Whether the last run of a fetched job was interrupted."""
+    return "interrupted" in job.task_kwargs
 
 
 def parse_job_payload(job: Job) -> JobPayload | None:

@@ -10,7 +10,7 @@ SELECT pg_advisory_xact_lock_shared($1);
 SELECT pg_advisory_xact_lock($1);
 
 -- A message whose key waits, or is in the log because it was answered, is not stored again. Returns
--- whether it was stored. The job of its turn is queued with it, unless one is queued that will see
+-- whether it was stored, and whether the session takes messages here. The job of its turn is queued with it, unless one is queued that will see
 -- it. This is one statement. The lock of the gate comes first, because everything depends on it. A
 -- conflict is found in the current table, not in an earlier snapshot. `:events` is the partition of
 -- the session.
@@ -18,10 +18,13 @@ SELECT pg_advisory_xact_lock($1);
 WITH gate AS MATERIALIZED (
     SELECT pg_advisory_xact_lock_shared($5)
 ),
+here AS MATERIALIZED (
+    SELECT NOT trimtab.is_closed($4, $10) AS is_open FROM gate
+),
 kept AS (
     INSERT INTO trimtab.inbox (session, key, body)
-    SELECT $1, $2, $3 FROM gate
-    WHERE NOT EXISTS (SELECT FROM :events WHERE session = $4 AND key = $2)
+    SELECT $1, $2, $3 FROM here
+    WHERE is_open AND NOT EXISTS (SELECT FROM :events WHERE session = $4 AND key = $2)
     ON CONFLICT (session, key) DO NOTHING
     RETURNING number
 ),
@@ -33,7 +36,7 @@ due AS (
     SELECT $6, $7, $8, $8, $9::jsonb FROM kept
     ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING
 )
-SELECT EXISTS (SELECT FROM kept);
+SELECT EXISTS (SELECT FROM kept), is_open FROM here;
 
 -- Queues a job like Procrastinate, except that a queued job is left as it is. Procrastinate's own
 -- function would raise an error and abort the transaction.
@@ -45,6 +48,9 @@ ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING;
 -- name: pending
 SELECT number, body FROM trimtab.inbox
 WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3;
+
+-- name: find_waiting
+SELECT number, body FROM trimtab.inbox WHERE session = $1 AND key = $2;
 
 -- The session's row is locked in share mode until the end, so a claim, which changes it, comes
 -- before or after. Nothing is stored for a deleted session. The turn's job ends with it, unless
@@ -62,6 +68,9 @@ gone AS (
 ),
 awake AS (
     DELETE FROM trimtab.dead USING newest WHERE newest.epoch <= $2 AND session = $3
+),
+calm AS (
+    DELETE FROM trimtab.interruptions USING newest WHERE newest.epoch <= $2 AND lock = $3
 ),
 kept AS (
     INSERT INTO trimtab.outbox (session, key, channel, body)
@@ -86,6 +95,10 @@ SELECT session FROM trimtab.inbox
 WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
 GROUP BY session ORDER BY min(number);
 
+-- name: search_waiting
+SELECT DISTINCT session FROM trimtab.inbox
+WHERE session >= $1 AND ($2::text IS NULL OR session < $2) AND strpos(body, $3) > 0;
+
 -- Messages without a job, as after a backup was restored without its job queue.
 -- name: stranded
 SELECT DISTINCT session FROM trimtab.inbox
@@ -95,11 +108,14 @@ WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
         WHERE lock = inbox.session AND status IN ('todo', 'doing'))
 LIMIT $1;
 
--- Counts only up to a limit.
+-- name: measure_waiting
+SELECT count(*), coalesce(sum(octet_length(body)), 0)::bigint FROM trimtab.inbox WHERE session = $1;
+
+-- Counts only up to a limit. The end of the range is one expression, so that the index knows it.
 -- name: depth
 SELECT count(*) FROM (
     SELECT FROM trimtab.inbox
-    WHERE session >= $1 AND ($2::text IS NULL OR session < $2)
+    WHERE session >= $1 AND session < coalesce($2::text, repeat(chr(1114111), 8))
         AND NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
     LIMIT $3) AS counted;
 
@@ -117,7 +133,8 @@ WITH standing AS (
 there AS (
     SELECT number FROM trimtab.inbox
     WHERE session = $3 AND number = $4
-        AND NOT EXISTS (SELECT FROM standing WHERE epoch > $2::int8)
+        AND NOT EXISTS (
+            SELECT FROM standing WHERE epoch > coalesce($2::int8, 9223372036854775806))
     FOR KEY SHARE
 ),
 resting AS (
@@ -158,6 +175,9 @@ WHERE session = $1 AND EXISTS (SELECT FROM trimtab.inbox WHERE session = $1);
 WITH dead AS (
     DELETE FROM trimtab.dead WHERE session = $1 RETURNING session
 ),
+calm AS (
+    DELETE FROM trimtab.interruptions WHERE lock = $1
+),
 again AS (
     UPDATE trimtab.outbox SET state = 'waiting', due = now()
     WHERE session = $1 AND state = 'refused' RETURNING session
@@ -165,15 +185,16 @@ again AS (
 SELECT EXISTS (SELECT FROM dead UNION ALL SELECT FROM again),
     EXISTS (SELECT FROM trimtab.inbox WHERE session = $1);
 
--- The oldest of each session, if it is due and not leased. Returns the earlier attempts.
+-- The oldest of each session, if it is due and not leased. Returns the earlier attempts. A subquery
+-- with `min` is looked up for each reply in order; the planner would join `NOT EXISTS` with all.
 -- name: outgoing
 WITH head AS (
     SELECT number FROM trimtab.outbox AS one
     WHERE state = 'waiting' AND due <= now() AND channel = ANY ($1::text[])
-        AND NOT EXISTS (
-            SELECT FROM trimtab.outbox AS earlier
+        AND number = (
+            SELECT min(number) FROM trimtab.outbox AS earlier
             WHERE earlier.session = one.session AND earlier.state = 'waiting'
-                AND earlier.number < one.number AND earlier.channel = ANY ($1::text[]))
+                AND earlier.channel = ANY ($1::text[]))
     ORDER BY number LIMIT $2
     FOR UPDATE SKIP LOCKED
 )
@@ -213,6 +234,9 @@ DELETE FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting';
 -- name: forget_dead
 DELETE FROM trimtab.dead WHERE session = $1;
 
+-- name: forget_interruptions
+DELETE FROM trimtab.interruptions WHERE lock IN ($1, 'summary ' || $1);
+
 -- Rows that may contain what is erased, locked against changes.
 -- name: said_in_messages
 SELECT number, body FROM trimtab.inbox WHERE session = $1 AND key = ANY ($2::text[]) FOR UPDATE;
@@ -244,6 +268,41 @@ UPDATE trimtab.dead SET why = $2 WHERE session = $1;
 -- name: drop_job
 DELETE FROM procrastinate_jobs
 WHERE id = $1 AND status = 'doing' AND worker_id IS NOT DISTINCT FROM $2;
+
+-- name: count_interruption
+INSERT INTO trimtab.interruptions AS known (lock, times) VALUES ($1, 1)
+ON CONFLICT (lock) DO UPDATE SET times = known.times + 1
+RETURNING times;
+
+-- name: end_interruptions
+DELETE FROM trimtab.interruptions WHERE lock = $1;
+
+-- The job that waits longest, except those of some tenants. Jobs that were interrupted are excluded
+-- for more tenants, or for all with `$5`. A lock has at most one job that waits, so only a running
+-- one can be in its way. `OFFSET 0` looks for that one in the index, instead of reading all that run.
+-- name: fetch_job
+WITH candidate AS (
+    SELECT id FROM procrastinate_jobs AS jobs
+    WHERE status = 'todo' AND queue_name = $1 AND (scheduled_at IS NULL OR scheduled_at <= now())
+        AND split_part(args->>'session', '/', 1) <> ALL ($3::text[])
+        AND NOT EXISTS (
+            SELECT FROM procrastinate_jobs AS running
+            WHERE running.lock = jobs.lock AND running.status = 'doing' OFFSET 0)
+        AND NOT (
+            ($5 OR split_part(args->>'session', '/', 1) = ANY ($4::text[]))
+            AND EXISTS (SELECT FROM trimtab.interruptions WHERE lock = jobs.lock))
+    ORDER BY priority DESC, id LIMIT 1
+    FOR UPDATE OF jobs SKIP LOCKED
+)
+UPDATE procrastinate_jobs AS jobs SET status = 'doing', worker_id = $2
+FROM candidate WHERE jobs.id = candidate.id
+RETURNING jobs.id, status::text, priority, lock, queueing_lock, task_name,
+    CASE WHEN EXISTS (SELECT FROM trimtab.interruptions AS known WHERE known.lock = jobs.lock)
+        THEN args || '{"interrupted": true}' ELSE args END,
+    scheduled_at, queue_name, attempts, worker_id;
+
+-- name: beat
+UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = ANY ($1::int8[]);
 
 -- name: read_only
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool;
@@ -301,6 +360,33 @@ INSERT INTO trimtab.erasures (tenant, target, body) VALUES ($1, $2, $3);
 -- name: newest_erasures
 SELECT body FROM trimtab.erasures
 WHERE ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR target = $2) ORDER BY number DESC LIMIT $3;
+
+-- name: save_erasure_job
+INSERT INTO trimtab.erasure_jobs (id, tenant, body, finished_at, lease_until)
+VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
+ON CONFLICT (id) DO UPDATE SET body = excluded.body, finished_at = excluded.finished_at,
+    lease_until = excluded.lease_until
+WHERE erasure_jobs.finished_at IS NULL;
+
+-- name: lock_erasure_jobs
+SELECT pg_advisory_xact_lock($1);
+
+-- name: claim_erasure_job
+UPDATE trimtab.erasure_jobs SET lease_until = now() + make_interval(secs => $2)
+WHERE id = (
+    SELECT id FROM trimtab.erasure_jobs AS job
+    WHERE finished_at IS NULL AND ($1::text IS NULL OR id = $1) AND NOT EXISTS (
+        SELECT FROM trimtab.erasure_jobs AS leased
+        WHERE leased.tenant = job.tenant AND leased.finished_at IS NULL AND leased.lease_until > now())
+    ORDER BY number LIMIT 1)
+RETURNING body;
+
+-- name: erasure_jobs
+SELECT body FROM trimtab.erasure_jobs WHERE $1::text IS NULL OR tenant = $1 ORDER BY number;
+
+-- name: forget_erasure_jobs
+DELETE FROM trimtab.erasure_jobs
+WHERE finished_at < extract(epoch FROM now()) - $1;
 
 -- name: erasure_secret
 SELECT secret FROM trimtab.erasure_secret;

@@ -8,26 +8,30 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+from procrastinate.jobs import Job
 from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
 
-from trimtab.errors import StaleOwner, StoreNotWritable
+from trimtab.errors import SessionMoved, StaleOwner, StoreNotWritable
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.escaping import (
-    compute_event_partition,
+    compute_partition,
     compute_session_uuid,
     escape_for_text_column,
     unescape_from_text_column,
 )
+from trimtab.stores.postgres.moves import compute_tenant_uuid, find_move_refusal
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
 from trimtab_serve.queue.postgres.erasure import PostgresErasableQueue
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
+    JobKind,
     JobPayload,
     ProcrastinateJobQueue,
     RunningJob,
     add_job_queue_options,
     current_job,
+    job_from_row,
 )
 from trimtab_serve.queue.postgres.queries import POST_BY_PARTITION, SERVER_QUERIES
 from trimtab_serve.queue.postgres.rows import (
@@ -35,7 +39,7 @@ from trimtab_serve.queue.postgres.rows import (
     compute_prefix_range,
     compute_session_lock_key,
 )
-from trimtab_serve.queue.protocol import DeadLetterSession
+from trimtab_serve.queue.protocol import MAX_INTERRUPTIONS, DeadLetterSession, WaitingTotals
 from trimtab_serve.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
 
 MAX_COUNTED_MESSAGES = 1_000_000
@@ -90,10 +94,21 @@ class PostgresMessageQueue:
             compute_session_uuid(inbound.session),
             Int8(compute_session_lock_key(inbound.session)),
             *JobPayload(session=inbound.session).to_columns(),
+            compute_tenant_uuid(inbound.session),
         ]
-        query = POST_BY_PARTITION[compute_event_partition(inbound.session)]
-        row = await (await connection.execute(query, values)).fetchone()
-        return row is not None and row[0]
+        query = POST_BY_PARTITION[compute_partition(inbound.session)]
+
+        async def fetch(query: bytes, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+            return await (await connection.execute(query, parameters)).fetchall()
+
+        for _ in range(2):  # a move that was not finished is undone
+            [(is_kept, is_open)] = await fetch(query, values)
+            if is_open:
+                return is_kept
+            moved = await find_move_refusal(fetch, inbound.session)
+            if moved is not None:
+                raise moved
+        raise SessionMoved(inbound.session, None)
 
     def borrow_connection(self) -> BorrowedConnection:
         """Return a connection to the queue's tables, for an `async with` block."""
@@ -103,6 +118,11 @@ class PostgresMessageQueue:
         self, session: str, *, after: int = 0, limit: int = 100
     ) -> list[InboundMessage]:
         return await self._erasable.pending(session, after=after, limit=limit)
+
+    async def find_waiting(self, session: str, key: str) -> InboundMessage | None:
+        values = [escape_for_text_column(session), escape_for_text_column(key)]
+        rows = await self._fetch(SERVER_QUERIES["find_waiting"], values)
+        return inbound_from_row(rows[0]) if rows else None
 
     async def finish_turn(
         self,
@@ -134,6 +154,17 @@ class PostgresMessageQueue:
             unescape_from_text_column(name)
             for (name,) in await self._fetch(SERVER_QUERIES["waiting"], [])
         ]
+
+    async def measure_waiting(self, session: str) -> WaitingTotals:
+        values = [escape_for_text_column(session)]
+        ((messages, size),) = await self._fetch(SERVER_QUERIES["measure_waiting"], values)
+        return WaitingTotals(messages=messages, bytes=size)
+
+    async def search_waiting(self, prefix: str, text: str) -> list[str]:
+        rows = await self._fetch(
+            SERVER_QUERIES["search_waiting"], [*compute_prefix_range(prefix), text]
+        )
+        return [unescape_from_text_column(name) for (name,) in rows]
 
     async def depth(self, prefix: str = "") -> int:
         rows = await self._fetch(
@@ -277,21 +308,56 @@ class PostgresMessageQueue:
                 # Another process may have queued one in between and committed.
                 done = await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
 
-    async def take_over_job(
-        self, job_id: int, worker_id: int | None, replacement: JobPayload | None
-    ) -> bool:
-        """Replace a job whose worker is gone by another job, or by none.
+    async def fetch_job(
+        self,
+        kind: JobKind,
+        worker_id: int,
+        *,
+        excluded_tenants: Collection[str] = (),
+        excluded_interrupted_tenants: Collection[str] = (),
+        exclude_interrupted: bool = False,
+    ) -> Job | None:
+        """Begin the job that waits longest and is not excluded. Return None if there is none.
 
-        Return False if the job has changed meanwhile.
+        Jobs that were interrupted can be excluded for some tenants, or all of them.
         """
+        values = [
+            kind,
+            Int8(worker_id),
+            [*excluded_tenants],
+            [*excluded_interrupted_tenants],
+            exclude_interrupted,
+        ]
+        rows = await self._fetch(SERVER_QUERIES["fetch_job"], values)
+        return job_from_row(rows[0]) if rows else None
+
+    async def hand_over_job(
+        self, job_id: int, worker_id: int | None, payload: JobPayload, *, interrupted: bool
+    ) -> int | None:
+        """Replace a job that will not end by another one. Return None if the job has changed
+        meanwhile.
+
+        With `interrupted`, count that its process vanished or stalled, and return how often in a
+        row this has happened. After `MAX_INTERRUPTIONS`, no other job is queued.
+        """
+        worker = None if worker_id is None else Int8(worker_id)
         async with self._connections.borrow() as connection, connection.transaction():
-            cursor = await connection.execute(
-                SERVER_QUERIES["drop_job"],
-                [Int8(job_id), None if worker_id is None else Int8(worker_id)],
-            )
-            if cursor.rowcount and replacement is not None:
-                await self.job_queue.defer_job(connection, replacement)
-            return bool(cursor.rowcount)
+            cursor = await connection.execute(SERVER_QUERIES["drop_job"], [Int8(job_id), worker])
+            if not cursor.rowcount:
+                return None
+            times = 0
+            if interrupted:
+                cursor = await connection.execute(
+                    SERVER_QUERIES["count_interruption"], [payload.lock]
+                )
+                (times,) = await cursor.fetchone() or (0,)
+            if times < MAX_INTERRUPTIONS:
+                await self.job_queue.defer_job(connection, payload)
+            return times
+
+    async def end_interruptions(self, payload: JobPayload) -> None:
+        """Forget that a job was interrupted, because it has ended."""
+        await self._execute_named("end_interruptions", payload.lock)
 
     async def list_running_jobs(self, worker_ids: Collection[int]) -> set[int]:
         """Return the jobs that these workers run, according to the queue."""

@@ -11,6 +11,9 @@ DELETE FROM dead WHERE session = ?1;
 SELECT number, body FROM inbox
 WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3;
 
+-- name: find_waiting
+SELECT number, body FROM inbox WHERE session = ?1 AND key = ?2;
+
 -- name: posted_since
 SELECT DISTINCT session FROM inbox
 WHERE number > ?1 AND NOT EXISTS (SELECT 1 FROM dead WHERE dead.session = inbox.session);
@@ -37,6 +40,12 @@ SELECT session FROM inbox
 WHERE NOT EXISTS (SELECT 1 FROM dead WHERE dead.session = inbox.session)
 GROUP BY session ORDER BY min(number);
 
+-- name: measure_waiting
+SELECT count(*), coalesce(sum(length(body)), 0) FROM inbox WHERE session = ?1;
+
+-- name: search_waiting
+SELECT DISTINCT session FROM inbox WHERE session BETWEEN ?1 AND ?2 AND instr(body, ?3) > 0;
+
 -- name: depth
 SELECT (SELECT count(*) FROM inbox WHERE session BETWEEN ?1 AND ?2) - (
     SELECT count(*) FROM dead CROSS JOIN inbox ON inbox.session = dead.session
@@ -56,6 +65,16 @@ SELECT 1 FROM inbox WHERE session = ?1 AND number = ?2;
 -- name: give_up
 INSERT INTO dead (session, why, at) VALUES (?1, ?2, ?3)
 ON CONFLICT (session) DO UPDATE SET why = excluded.why, at = excluded.at;
+
+-- name: count_interruption
+INSERT INTO interruptions (session, times) VALUES (?1, 1)
+ON CONFLICT (session) DO UPDATE SET times = times + 1;
+
+-- name: interruptions
+SELECT session, times FROM interruptions;
+
+-- name: end_interruptions
+DELETE FROM interruptions WHERE session = ?1;
 
 -- A session with dead letters, or with replies that will never arrive. The reason is that of its
 -- messages or, if there are no dead letters, of the first of its replies.
@@ -171,6 +190,11 @@ ON CONFLICT (id) DO UPDATE SET session = excluded.session, agent = excluded.agen
 -- name: count_schedules
 SELECT count(*) FROM schedules WHERE session = ?1 AND next_run_at IS NOT NULL;
 
+-- name: count_tenant_schedules
+SELECT count(*) FROM (
+    SELECT 1 FROM schedules
+    WHERE session >= ?1 AND session < ?2 AND next_run_at IS NOT NULL LIMIT ?3);
+
 -- name: remove_expired_schedules
 DELETE FROM schedules
 WHERE origin = 'tool' AND next_run_at IS NULL AND coalesce(last_run_at, 0.0) < ?1;
@@ -210,3 +234,51 @@ INSERT INTO schedule_runs (schedule, due, at, why, until) VALUES (?1, ?2, ?3, ?4
 DELETE FROM schedule_runs WHERE schedule = ?1 AND number <= (
     SELECT number FROM schedule_runs WHERE schedule = ?1
     ORDER BY number DESC LIMIT 1 OFFSET ?2);
+
+-- name: add_api_key
+INSERT INTO api_keys (sha256, name, tenant, agents, role, created_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: find_api_key
+SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
+FROM api_keys WHERE sha256 = ?;
+
+-- name: list_api_keys
+SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
+FROM api_keys ORDER BY created_at, name;
+
+-- name: list_expiring_api_keys
+SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
+FROM api_keys WHERE expires_at > ? ORDER BY expires_at LIMIT ?;
+
+-- name: any_api_key
+SELECT 1 FROM api_keys LIMIT 1;
+
+-- name: revoke_api_key
+DELETE FROM api_keys WHERE name = ?;
+
+-- name: save_api_key_last_use
+UPDATE api_keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE sha256 = ?;
+
+-- name: has_api_key
+SELECT 1 FROM api_keys
+WHERE tenant = ?1 AND role IN ('talk', 'admin')
+    AND (agents IS NULL OR EXISTS (SELECT 1 FROM json_each(agents) WHERE value = ?2))
+    AND (expires_at IS NULL OR expires_at > ?3)
+LIMIT 1;
+
+-- name: save_session_usage
+INSERT INTO session_usage (session, tenant, bytes) VALUES (?, ?, ?)
+ON CONFLICT (session) DO UPDATE SET bytes = excluded.bytes;
+
+-- name: forget_session_usage
+DELETE FROM session_usage WHERE session = ?;
+
+-- name: counted_sessions
+SELECT session FROM session_usage;
+
+-- name: full_sessions
+SELECT session, bytes FROM session_usage WHERE bytes >= ?;
+
+-- name: full_tenants
+SELECT tenant, sessions, bytes FROM tenant_usage WHERE sessions >= ? OR bytes >= ?;

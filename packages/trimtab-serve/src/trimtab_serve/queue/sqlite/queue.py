@@ -12,8 +12,8 @@ from trimtab.errors import StaleOwner
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
-from trimtab_serve.queue.protocol import DeadLetterSession
-from trimtab_serve.queue.rows import inbound_from_row, outbound_from_row
+from trimtab_serve.queue.protocol import DeadLetterSession, WaitingTotals
+from trimtab_serve.queue.rows import inbound_from_row, inbound_from_rows, outbound_from_row
 from trimtab_serve.queue.sqlite import rows as sqlite_rows
 from trimtab_serve.queue.sqlite.database import Database, SqliteDatabase
 from trimtab_serve.queue.sqlite.queries import (
@@ -127,7 +127,11 @@ class SqliteMessageQueue:
         self, session: str, *, after: int = 0, limit: int = 100
     ) -> list[InboundMessage]:
         rows = await self._fetch("pending", encode_name(session), after, limit)
-        return [inbound_from_row(row) for row in rows]
+        return await inbound_from_rows(rows)
+
+    async def find_waiting(self, session: str, key: str) -> InboundMessage | None:
+        rows = await self._fetch("find_waiting", encode_name(session), encode_name(key))
+        return inbound_from_row(rows[0]) if rows else None
 
     async def finish_turn(
         self,
@@ -150,6 +154,14 @@ class SqliteMessageQueue:
 
     async def list_waiting_sessions(self) -> list[str]:
         return [decode_name(name) for (name,) in await self._scan("waiting")]
+
+    async def measure_waiting(self, session: str) -> WaitingTotals:
+        ((messages, size),) = await self._scan("measure_waiting", encode_name(session))
+        return WaitingTotals(messages=messages, bytes=size)
+
+    async def search_waiting(self, prefix: str, text: str) -> list[str]:
+        rows = await self._scan("search_waiting", *compute_name_range(prefix), text)
+        return [decode_name(name) for (name,) in rows]
 
     async def depth(self, prefix: str = "") -> int:
         return (await self._scan("depth", *compute_name_range(prefix)))[0][0]

@@ -34,7 +34,8 @@ def remove_messages(connection: Connection, session: str, numbers: Collection[in
     values = [encode_name(session), encode_list(numbers)]
     rows = connection.execute(SQLITE_QUERIES["answered_keys"], values).fetchall()
     connection.execute(SQLITE_QUERIES["remove_answered"], values)
-    connection.execute(SQLITE_QUERIES["revive_session"], values[:1])
+    for query in ("revive_session", "end_interruptions"):
+        connection.execute(SQLITE_QUERIES[query], values[:1])
     return [decode_name(key) for (key,) in rows]
 
 
@@ -56,6 +57,7 @@ def revive_session(connection: Connection, session: str) -> bool:
     """Revive dead letters and undeliverable replies. Return False if there are none."""
     name = [encode_name(session)]
     messages = connection.execute(SQLITE_QUERIES["revive_session"], name).rowcount
+    connection.execute(SQLITE_QUERIES["end_interruptions"], name)
     replies = connection.execute(SQLITE_QUERIES["send_again"], name).rowcount
     if replies:
         connection.execute(SQLITE_QUERIES["begin_with_first"], name)
@@ -74,7 +76,7 @@ def give_up_session(connection: Connection, session: str, number: int, why: str,
 
 def forget_session(connection: Connection, session: str) -> None:
     """Remove everything of a session."""
-    for query in ("forget_inbox", "forget_outbox", "revive_session"):
+    for query in ("forget_inbox", "forget_outbox", "revive_session", "end_interruptions"):
         connection.execute(SQLITE_QUERIES[query], [encode_name(session)])
 
 

@@ -44,6 +44,13 @@ CREATE TABLE dead (
     at REAL NOT NULL
 ) WITHOUT ROWID;
 
+-- How often in a row the process vanished while a turn of this session ran. Deleted when a turn ends
+-- in an ordinary way.
+CREATE TABLE interruptions (
+    session BLOB PRIMARY KEY,
+    times INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE schedules (
     id BLOB PRIMARY KEY,
     session BLOB NOT NULL,
@@ -74,3 +81,50 @@ CREATE TABLE schedule_runs (
 );
 
 CREATE INDEX schedule_runs_schedule ON schedule_runs (schedule);
+
+CREATE TABLE api_keys (
+    sha256 BLOB PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    tenant TEXT NOT NULL,
+    -- A JSON list. Null for all agents.
+    agents TEXT,
+    role TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    -- Null for never.
+    expires_at REAL,
+    last_used_at REAL
+) WITHOUT ROWID;
+
+CREATE INDEX api_keys_tenant ON api_keys (tenant);
+CREATE INDEX api_keys_expiry ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
+
+-- What tenants store. Triggers keep the totals of each tenant.
+
+CREATE TABLE session_usage (
+    session TEXT PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    bytes INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX session_usage_bytes ON session_usage (bytes);
+
+CREATE TABLE tenant_usage (
+    tenant TEXT PRIMARY KEY,
+    sessions INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE TRIGGER count_new_session AFTER INSERT ON session_usage BEGIN
+    INSERT INTO tenant_usage (tenant) VALUES (new.tenant) ON CONFLICT DO NOTHING;
+    UPDATE tenant_usage SET sessions = sessions + 1, bytes = bytes + new.bytes
+    WHERE tenant = new.tenant;
+END;
+
+CREATE TRIGGER count_changed_session AFTER UPDATE ON session_usage BEGIN
+    UPDATE tenant_usage SET bytes = bytes + new.bytes - old.bytes WHERE tenant = new.tenant;
+END;
+
+CREATE TRIGGER count_deleted_session AFTER DELETE ON session_usage BEGIN
+    UPDATE tenant_usage SET sessions = sessions - 1, bytes = bytes - old.bytes
+    WHERE tenant = old.tenant;
+END;

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects.anthropic.blocks import THINKING_BLOCK_TYPES
+from trimtab.dialects.caller_marks import without_marks
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
 from trimtab.engine.prompt.render import Prompt
 
@@ -53,7 +54,7 @@ def add_cache_marks(
         kept = 1 if 0 <= reserved < index else 0
         if max(own, 1) > left - kept:
             if own:
-                bodies[index] = _without_marks(body)
+                bodies[index] = without_marks(body)
             continue
         left -= max(own, 1)
         hour = hour or _has_hour_ttl(body)
@@ -94,6 +95,18 @@ def _count_caller_marks(body: Mapping[str, Any]) -> int:
     return count
 
 
+def find_cache_marks(bodies: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Find the blocks with a mark: by index, the last block that the mark stands for."""
+    marks: dict[int, int] = {}
+    for index, body in enumerate(bodies):
+        if _count_caller_marks(body):
+            last = index
+            while last + 1 < len(bodies) and not _may_carry(bodies[last + 1]):
+                last += 1
+            marks[index] = last
+    return marks
+
+
 def _has_hour_ttl(body: Mapping[str, Any]) -> bool:
     control = dict_or_none(body.get("cache_control"))
     if control is not None and control.get("ttl") == "1h":
@@ -109,11 +122,4 @@ def _with_hour_ttl(body: Mapping[str, Any]) -> dict[str, Any]:
         out["cache_control"] = {**control, "ttl": "1h"}
     if out.get("type") == "tool_result" and isinstance(out.get("content"), list):
         out["content"] = [_with_hour_ttl(inner) for inner in dicts_in_list(out["content"])]
-    return out
-
-
-def _without_marks(body: Mapping[str, Any]) -> dict[str, Any]:
-    out = {key: value for key, value in body.items() if key != "cache_control"}
-    if out.get("type") == "tool_result" and isinstance(out.get("content"), list):
-        out["content"] = [_without_marks(inner) for inner in dicts_in_list(out["content"])]
     return out

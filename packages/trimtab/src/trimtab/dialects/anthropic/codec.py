@@ -12,7 +12,7 @@ from trimtab.dialects.anthropic.blocks import (
     render_anthropic_block,
     serialize_anthropic_block,
 )
-from trimtab.dialects.anthropic.cache_marks import add_cache_marks
+from trimtab.dialects.anthropic.cache_marks import add_cache_marks, find_cache_marks
 from trimtab.dialects.anthropic.model_features import (
     accepts_inline_system_messages,
     adapt_thinking_to_model,
@@ -50,7 +50,7 @@ from trimtab.dialects.wire_content import (
     require_valid_content,
 )
 from trimtab.engine.log.message import Message, Role, Text, ToolResult
-from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock, SentBlocks
 from trimtab.models.families import has_foreign_thinking, without_family_tag, without_thinking
 
 name: str = "anthropic"
@@ -169,7 +169,7 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
     is_claude = parse_claude_version(model) is not None
-    for message in round_messages:
+    for index, message in enumerate(round_messages):
         own = message.origin == name
         role = "user" if message.role == "tool" else message.role
         target = said if role == "assistant" else others
@@ -182,22 +182,25 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
                 continue
             empty = False
             is_result = isinstance(part, ToolResult)
-            (results if is_result else target).append(PromptBlock(role=role, body=body))
+            block = PromptBlock(role=role, body=body, message_index=index)
+            (results if is_result else target).append(block)
         if empty:
-            target.append(PromptBlock(role=role, body={"type": "text", "text": EMPTY_MESSAGE_TEXT}))
+            body = {"type": "text", "text": EMPTY_MESSAGE_TEXT}
+            target.append(PromptBlock(role=role, body=body, message_index=index))
     while is_claude and said and said[-1].body.get("type") in THINKING_BLOCK_TYPES:
         # A reply that was cut off while the model was thinking. Claude accepts no such end.
         end = said.pop()
         if not said:
             said = [replace(end, body={"type": "text", "text": EMPTY_MESSAGE_TEXT})]
     if results and any(block.role == "assistant" for block in results):
-        results = [PromptBlock(role="user", body=block.body) for block in results]
+        results = [replace(block, role="user") for block in results]
     return said + results + others
 
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     system, tools, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
-    messages = _group_blocks_into_messages(prompt, bodies)
+    sent = _resolve_blocks(prompt, bodies)
+    messages = join_blocks([*_render_opening(sent), *sent, *_render_volatile(prompt)])
     params = _select_accepted_params(prompt, messages)
     out = {**params, "model": prompt.model, prompt.output_param: prompt.max_output}
     if system:
@@ -279,35 +282,33 @@ def _with_system_prefix(body: WireObject) -> WireObject:
     return {**body, "text": f"{SYSTEM_MESSAGE_PREFIX}\n{body['text']}"}
 
 
-def _group_blocks_into_messages(
-    prompt: Prompt, bodies: Sequence[WireObject]
-) -> list[dict[str, Any]]:
-    """Join adjacent blocks of one role to one message."""
-    messages: list[dict[str, Any]] = []
-    content: list[WireObject] = []
-    last = ""
+def _resolve_blocks(prompt: Prompt, bodies: Sequence[WireObject]) -> list[PromptBlock]:
+    """Return the blocks with the roles and bodies that are sent."""
+    blocks: list[PromptBlock] = []
     roles = _resolve_block_roles(prompt)
     for block, body, role in zip(prompt.blocks, bodies, roles, strict=True):
         if role != block.role:
             body = _with_system_prefix(body)  # noqa: PLW2901 - as it stands there
-        if role != last:
-            last = role
-            content = []
-            messages.append({"role": last, "content": content})
-        content.append(body)
-    if prompt.volatile:
-        text = {"type": "text", "text": prompt.volatile}
-        if last == "user":
-            content.append(text)
-        else:
-            messages.append({"role": "user", "content": [text]})
-    elif last == "assistant":
-        content[-1] = _without_trailing_space(content[-1])
-    if messages and messages[0]["role"] != "user":
-        messages.insert(
-            0, {"role": "user", "content": [{"type": "text", "text": _CONVERSATION_START_TEXT}]}
-        )
-    return messages
+        is_same = role == block.role and body is block.body
+        blocks.append(block if is_same else replace(block, role=role, body=body))
+    if blocks and blocks[-1].role == "assistant" and not prompt.volatile:
+        last = blocks[-1]
+        body = _without_trailing_space(last.body)
+        blocks[-1] = last if body is last.body else replace(last, body=body)
+    return blocks
+
+
+def _render_opening(blocks: Sequence[PromptBlock]) -> list[PromptBlock]:
+    """Return a user's block for a conversation that does not begin with the user."""
+    if not blocks or blocks[0].role == "user":
+        return []
+    return [PromptBlock(role="user", body={"type": "text", "text": _CONVERSATION_START_TEXT})]
+
+
+def _render_volatile(prompt: Prompt) -> list[PromptBlock]:
+    if not prompt.volatile:
+        return []
+    return [PromptBlock(role="user", body={"type": "text", "text": prompt.volatile})]
 
 
 def _without_trailing_space(body: WireObject) -> WireObject:
@@ -315,3 +316,30 @@ def _without_trailing_space(body: WireObject) -> WireObject:
     if body.get("type") != "text" or not body["text"][-1:].isspace():
         return body
     return {**body, "text": body["text"].rstrip()}
+
+
+def render_sent_blocks(prompt: Prompt) -> SentBlocks:
+    _, _, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
+    sent = _resolve_blocks(prompt, bodies)
+    pairs = enumerate(zip(prompt.blocks, sent, strict=True))
+    return SentBlocks(
+        changed={index: block for index, (was, block) in pairs if block is not was},
+        marked=find_cache_marks(bodies),
+        opening=next(iter(_render_opening(sent)), None),
+        volatile=next(iter(_render_volatile(prompt)), None),
+    )
+
+
+def must_join(first: PromptBlock, second: PromptBlock, model: str) -> bool:  # noqa: ARG001 - the interface
+    """The API joins messages of one role itself."""
+    return False
+
+
+def join_blocks(blocks: Sequence[PromptBlock], model: str = "") -> list[dict[str, Any]]:  # noqa: ARG001 - the interface
+    """Join adjacent blocks of one role to one message."""
+    messages: list[dict[str, Any]] = []
+    for block in blocks:
+        if not messages or messages[-1]["role"] != block.role:
+            messages.append({"role": block.role, "content": []})
+        messages[-1]["content"].append(block.body)
+    return messages

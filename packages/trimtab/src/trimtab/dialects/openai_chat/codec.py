@@ -62,7 +62,7 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
-from trimtab.engine.prompt.render import Prompt, PromptBlock
+from trimtab.engine.prompt.render import Prompt, PromptBlock, SentBlocks
 from trimtab.models.families import (
     has_foreign_thinking,
     is_openai_model,
@@ -270,20 +270,26 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
     said: dict[str, Any] | None = None
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
-    for message in round_messages:
+    first_assistant = 0
+    for index, message in enumerate(round_messages):
         own = message.origin == name
         if has_foreign_thinking(message, model) or is_served_by_openai(model):
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
-        results += (_render_result_block(message, result, own) for result in message.results)
+        results += (_render_result_block(message, result, own, index) for result in message.results)
         if message.role == "assistant":
             message = _with_valid_tool_names(message, model)  # noqa: PLW2901 - as this server takes it
             wire = _render_assistant(message, own)
+            first_assistant = index if said is None else first_assistant
             said = wire if said is None else _merge_messages(said, wire)
         elif body := _render_other(message, own):
             if body["role"] == "developer" and model and not is_openai_model(model):
                 body["role"] = "system"  # as everybody else calls it
-            others.append(PromptBlock(role=body["role"], body=body))
-    start = [] if said is None else [PromptBlock(role="assistant", body=said)]
+            others.append(PromptBlock(role=body["role"], body=body, message_index=index))
+    start = (
+        []
+        if said is None
+        else [PromptBlock(role="assistant", body=said, message_index=first_assistant)]
+    )
     return start + results + others
 
 
@@ -301,7 +307,9 @@ def _with_valid_tool_names(message: Message, model: str) -> Message:
     return replace(message, parts=tuple(parts)) if message.calls else message
 
 
-def _render_result_block(message: Message, result: ToolResult, is_native: bool) -> PromptBlock:
+def _render_result_block(
+    message: Message, result: ToolResult, is_native: bool, index: int
+) -> PromptBlock:
     body: dict[str, Any] = {
         "role": "tool",
         "tool_call_id": make_valid_call_id(result.call_id, CALL_ID_PATTERN),
@@ -309,7 +317,7 @@ def _render_result_block(message: Message, result: ToolResult, is_native: bool) 
     if is_native and message.extra is not None:
         body = {**message.extra, **body}
     body["content"] = render_chat_result_content(with_error_prefix(result), is_native) or ""
-    return PromptBlock(role="tool", body=body)
+    return PromptBlock(role="tool", body=body, message_index=index)
 
 
 def _render_assistant(message: Message, is_native: bool) -> dict[str, Any]:
@@ -379,7 +387,7 @@ def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
         content = f"{text}\n\n{said}" if said else text
     else:
         content = [{"type": "text", "text": text}, *said]
-    return PromptBlock(role=block.role, body={**block.body, "content": content})
+    return replace(block, body={**block.body, "content": content})
 
 
 def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireObject]:
@@ -426,7 +434,7 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     elif not is_openai:
         messages = _merge_neighbours_of_one_role(messages)
     if prompt.volatile:
-        tail = {"role": "user", "content": prompt.volatile}
+        tail = _render_volatile(prompt.volatile).body
         joined = bool(messages) and _can_merge(messages[-1], tail)
         messages = (
             [*messages[:-1], _merge_messages(messages[-1], tail)] if joined else [*messages, tail]
@@ -437,3 +445,33 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
         options = cast("Mapping[str, Any]", prompt.params.get("stream_options") or {})
         out["stream_options"] = {**options, "include_usage": True}
     return out
+
+
+def render_sent_blocks(prompt: Prompt) -> SentBlocks:
+    changed: dict[int, PromptBlock] = {}
+    if accepts_cache_breakpoints(prompt.rules_model):
+        bodies = [block.body for block in prompt.blocks]
+        marked = add_cache_breakpoints_to_messages(bodies, 0, prompt.marks)
+        changed = {
+            index: replace(block, body=body)
+            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
+            if body is not block.body
+        }
+    volatile = _render_volatile(prompt.volatile) if prompt.volatile else None
+    return SentBlocks(
+        changed=changed, marked={index: index for index in changed}, volatile=volatile
+    )
+
+
+def _render_volatile(text: str) -> PromptBlock:
+    return PromptBlock(role="user", body={"role": "user", "content": text})
+
+
+def must_join(first: PromptBlock, second: PromptBlock, model: str) -> bool:
+    return _can_merge(first.body, second.body) and not is_openai_model(model)
+
+
+def join_blocks(blocks: Sequence[PromptBlock], model: str = "") -> list[dict[str, Any]]:
+    bodies = [block.body for block in blocks]
+    joined = bodies if is_openai_model(model) else _merge_neighbours_of_one_role(bodies)
+    return [dict(body) for body in joined]

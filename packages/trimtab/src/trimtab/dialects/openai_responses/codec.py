@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -59,7 +60,7 @@ from trimtab.dialects.wire_content import (
     require_valid_content,
 )
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
-from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock
+from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock, SentBlocks
 
 name: str = "openai_responses"
 allows_system_notices: bool = True
@@ -205,19 +206,30 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 
 
 def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
-    said = [message for message in round_messages if message.role == "assistant"]
+    said = [index for index, message in enumerate(round_messages) if message.role == "assistant"]
     thinks = detect_reasoning_support(model) is not False
-    bodies = render_assistant_items(said, model=model, model_reasons=thinks) if said else []
-    others: list[dict[str, Any]] = []
-    for message in round_messages:
+    bodies: list[dict[str, Any]] = []
+    indexes: list[int] = []
+    if said:
+        replies = [round_messages[index] for index in said]
+        bodies, counts = render_assistant_items(replies, model=model, model_reasons=thinks)
+        indexes = [index for index, count in zip(said, counts, strict=True) for _ in range(count)]
+    others: list[PromptBlock] = []
+    for index, message in enumerate(round_messages):
         own = message.origin == name
         if message.role == "assistant" and own:
             continue
         bodies += (render_result_item(result, own) for result in message.results)
+        indexes += [index] * len(message.results)
         if message.role != "assistant":
-            others += _render_input(message, own)
+            items = _render_input(message, own)
+            others += (PromptBlock(role="", body=item, message_index=index) for item in items)
     bodies = match_result_types_to_calls(bodies)
-    return [PromptBlock(role="", body=body) for body in [*bodies, *others]]
+    blocks = [
+        PromptBlock(role="", body=body, message_index=index)
+        for body, index in zip(bodies, indexes, strict=True)
+    ]
+    return [*blocks, *others]
 
 
 def _render_input(message: Message, is_native: bool) -> list[dict[str, Any]]:
@@ -252,7 +264,7 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     if marked:
         items = add_cache_breakpoints_to_items(items, len(head), prompt.marks)
     if prompt.volatile:
-        items.append({"role": "user", "content": prompt.volatile})
+        items.append(_render_volatile(prompt.volatile).body)
     out["input"] = items
     if prompt.stream:
         out["stream"] = True
@@ -279,3 +291,32 @@ def _as_instructions(system: Sequence[Message]) -> str | None:
 
 def _render_system_items(system: Sequence[Message]) -> list[Mapping[str, Any]]:
     return [block.body for message in system for block in render_round_blocks([message])]
+
+
+def _render_volatile(text: str) -> PromptBlock:
+    return PromptBlock(role="", body={"role": "user", "content": text})
+
+
+def render_sent_blocks(prompt: Prompt) -> SentBlocks:
+    changed: dict[int, PromptBlock] = {}
+    if accepts_cache_breakpoints(prompt.rules_model):
+        items = [block.body for block in prompt.blocks]
+        marked = add_cache_breakpoints_to_items(items, 0, prompt.marks)
+        changed = {
+            index: replace(block, body=body)
+            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
+            if body is not block.body
+        }
+    volatile = _render_volatile(prompt.volatile) if prompt.volatile else None
+    return SentBlocks(
+        changed=changed, marked={index: index for index in changed}, volatile=volatile
+    )
+
+
+def must_join(first: PromptBlock, second: PromptBlock, model: str) -> bool:  # noqa: ARG001 - the interface
+    """Every item stands for itself."""
+    return False
+
+
+def join_blocks(blocks: Sequence[PromptBlock], model: str = "") -> list[dict[str, Any]]:  # noqa: ARG001 - the interface
+    return [dict(block.body) for block in blocks]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, cast
 
 from trimtab.dialects.json_values import (
@@ -267,13 +268,14 @@ def serialize_result_item(result: ToolResult) -> dict[str, Any]:
 
 def render_assistant_items(
     messages: Sequence[Message], *, model: str = "", model_reasons: bool = True
-) -> list[dict[str, Any]]:
-    """Render everything that the model wrote in one round.
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Render everything that the model wrote in one round, and count the items of each message.
 
     Reasoning without a following item would be rejected. So would any reasoning for a model that
     does not reason, or from another model.
     """
     items: list[dict[str, Any]] = []
+    ends: list[int] = []
     for message in messages:
         if message.origin == DIALECT_NAME:
             bare = without_thinking(message)
@@ -286,9 +288,14 @@ def render_assistant_items(
             items += (_with_required_values(_with_wire_id(item)) for item in unnamed)
         else:
             items += _render_foreign(message)
+        ends.append(len(items))
     while items and items[-1].get("type") == "reasoning":
         items.pop()
-    return items or [{"role": "assistant", "content": EMPTY_MESSAGE_TEXT}]
+    if not items:
+        items.append({"role": "assistant", "content": EMPTY_MESSAGE_TEXT})
+        ends[0] = 1
+    ends = [min(end, len(items)) for end in ends]
+    return items, [max(0, end - start) for start, end in pairwise([0, *accumulate(ends, max)])]
 
 
 def _with_required_values(item: dict[str, Any]) -> dict[str, Any]:

@@ -95,16 +95,24 @@ def format_dropped_messages_notice(message_count: int) -> str:
     return f"[conversation truncated — {message_count} older messages omitted]"
 
 
-def frame_summary_for_model(summary: str, handle: str = "") -> str:
+def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     """Return a summary as the model reads it. It names the range it covers if that can be
     recalled."""
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
-    return f"{add_recall_handle(frame, handle) if handle else frame}\n{summary}"
+    return f"{add_recall_handle(frame, handle, recall_hint)}\n{summary}"
 
 
-def add_recall_handle(placeholder: str, handle: str) -> str:
-    """Add a recall handle to a placeholder, before its closing bracket."""
-    return f"{placeholder[:-1]} · recall {handle}]" if placeholder.endswith("]") else placeholder
+def add_recall_handle(placeholder: str, handle: str, recall_hint: str) -> str:
+    """Add to a placeholder, before its closing bracket, how to get what a handle names. An empty
+    hint adds nothing."""
+    if not recall_hint or not placeholder.endswith("]"):
+        return placeholder
+    return f"{placeholder[:-1]} · {format_recall_hint(handle, recall_hint)}]"
+
+
+def format_recall_hint(handle: str, recall_hint: str) -> str:
+    """Return a hint with the handle in it."""
+    return recall_hint.replace("{handle}", handle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

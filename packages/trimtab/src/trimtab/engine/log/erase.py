@@ -167,7 +167,7 @@ class ErasurePlanner:
         """Return the parts of the next event that may repeat earlier messages; None for all
         parts."""
         if isinstance(body, Settings):
-            self._recall_enabled = body.recall
+            self._recall_enabled = bool(body.recall)
         if not isinstance(body, MessageAdded):
             return []
         parts = body.message.parts

@@ -20,6 +20,9 @@ EVENT_FORMAT_VERSION = 1
 RENDERER_VERSION = 1
 """Version of everything that turns a window into a request. It stays 1 until the first release."""
 
+DEFAULT_RECALL_HINT = "recall {handle}"
+"""The words for the recall tools that Trimtab defines."""
+
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
 JsonMapping = Mapping[str, Any]
 
@@ -91,14 +94,23 @@ class Settings:
     """The model's catalog entry as it was resolved."""
     counter: str = ""
     """The name of the token counter whose figures the events carry."""
-    recall: bool = False
-    """True if the recall tools are among the tools and placeholders name their handles."""
+    recall: bool | str = False
+    """True if the recall tools are among the tools and placeholders name their handles. A text if
+    the caller has such tools: the words by which placeholders name their handles."""
     redacts: bool = False
     """True if a function of the caller redacts every message before it is stored."""
     renderer: int
     """The version of the code that turns a window into a request, always written."""
     head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
     """Size of the system prompt and the tools together."""
+
+    @property
+    def recall_hint(self) -> str:
+        """The words that tell the model how to get what is hidden, with `{handle}` in the place of
+        the handle; empty if it cannot."""
+        if isinstance(self.recall, str):
+            return self.recall
+        return DEFAULT_RECALL_HINT if self.recall else ""
 
     @property
     def rules_model(self) -> str:
@@ -220,6 +232,17 @@ class ToolResultRepair:
     """What happened to the call."""
 
 
+class CallerMark(NamedTuple):
+    """A cache mark of the caller, in a request."""
+
+    block: int
+    """Index of the block after the head."""
+    from_end: int
+    """0 for the block itself; 1 for the last part of its content, 2 for the part before it."""
+    keys: JsonMapping
+    """The mark as the caller has written it, such as `{"cache_control": {"type": "ephemeral"}}`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCall:
     """A request that was handed out to be sent."""
@@ -242,6 +265,8 @@ class ModelCall:
     """Number of blocks sent after the head."""
     marks: tuple[int, ...] = ()
     """Block indexes after which the prefix was marked for caching; -1 is the end of the head."""
+    caller_marks: tuple[CallerMark, ...] = ()
+    """The caller's own cache marks, if only those are sent."""
     stream: bool = False
     """Whether a streamed reply was asked for."""
     volatile: str | None = None
@@ -535,6 +560,8 @@ def _decode_field(key: str, value: Any) -> Any:
             return tuple((start, end) for start, end in cast("list[list[int]]", value))
         case "listed", list():
             return tuple(UserPartReference(*each) for each in cast("list[list[int]]", value))
+        case "caller_marks", list():
+            return tuple(CallerMark(*each) for each in cast("list[list[Any]]", value))
         case "left_out", list():
             return OmittedUserMessages(*cast("list[Any]", value))
         case "usage", Mapping():

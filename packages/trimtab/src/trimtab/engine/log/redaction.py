@@ -35,7 +35,9 @@ REDACTION_PATTERNS: dict[RedactionName, str] = {
     "secret": (
         r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs])[-_][\w-]{16,}"
         r"|\bAKIA[0-9A-Z]{16}\b|\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}"
-        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
+        # Only up to the next beginning, so that a text of many beginnings is read once.
+        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?>[^-]|-(?!----(?:BEGIN|END) ))*+"
+        r"-----END [A-Z ]*PRIVATE KEY-----"
     ),
 }
 """The built-in patterns by name. Each misses some cases and also matches some harmless texts."""

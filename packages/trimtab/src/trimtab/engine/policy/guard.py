@@ -90,6 +90,7 @@ class CannotFit(TrimtabError, ValueError):
         told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
         if refusal is None:
             own = f" ({source})" if source in _USER_SET_LIMITS else ""
+            own = " learned from the provider's answers" if source == "learned" else own
             what = (
                 f"the request needs up to {needed:,} {unit}, but the limit{own} is "
                 f"{limit:,}. These parts"

@@ -205,12 +205,14 @@ def _older_entries(plan: Plan) -> list[Entry]:
 
 
 def _count_older_tokens(plan: Plan) -> int:
-    """Count the tokens of older replies, calls and results."""
+    """Count the tokens of older pictures, replies, calls and results."""
     return sum(
         plan.part_size(entry, part).tokens
         for entry in _older_entries(plan)
-        if entry.message.role in ("assistant", "tool") or entry.message.results
-        for part in range(len(entry.sizes))
+        for part, content in enumerate(entry.message.parts)
+        if entry.message.role in ("assistant", "tool")
+        or entry.message.results
+        or isinstance(content, Media)
     )
 
 

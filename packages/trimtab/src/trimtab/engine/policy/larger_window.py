@@ -78,7 +78,7 @@ def _relist_user_words(window: Window, budget: Budget) -> Edit | None:
         messages,
         allowance,
         window.counter,
-        show_handles=window.settings.recall,
+        recall_hint=window.settings.recall_hint,
     )
     before = sum(_kept_chars(place, messages[place.seq].message) for place in _listed_parts(words))
     after = sum(_kept_chars(place, messages[place.seq].message) for place in update.listed_parts)

@@ -179,7 +179,8 @@ def _placeholder(plan: Plan, shown: _ShownMedia, what: str, *, offers_recall: bo
     held = list_media(content)
     kinds = ", ".join(dict.fromkeys(media.kind for media in held))
     words = f"[{kinds} {what}: {'; '.join(map(describe_media, held))}]"
-    if offers_recall and plan.window.settings.recall:
-        words = add_recall_handle(words, f"m{shown.entry.seq}.{shown.part}")
+    if offers_recall:
+        hint = plan.window.settings.recall_hint
+        words = add_recall_handle(words, f"m{shown.entry.seq}.{shown.part}", hint)
     caption = content.text[:MAX_KEPT_CAPTION_CHARS] if isinstance(content, ToolResult) else ""
     return f"{caption}\n{words}" if caption.strip() else words

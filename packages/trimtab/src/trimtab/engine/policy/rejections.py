@@ -162,9 +162,9 @@ def _build_mask_edit(window: Window, entry: Entry, index: int) -> Edit | None:
         return None
     words = window.accounting.rejection.provider_message[:MAX_PROVIDER_MESSAGE_CHARS]
     why = f"{REJECTED_REASON}: {words}" if words else REJECTED_REASON
-    seq, text = entry.seq, _placeholder_text(part)
-    if window.settings.recall:
-        text = add_recall_handle(text, f"m{seq}.{index}")
+    seq = entry.seq
+    hint = window.settings.recall_hint
+    text = add_recall_handle(_placeholder_text(part), f"m{seq}.{index}", hint)
     edit = Edit(op="mask", first=seq, last=seq, part=index, text=text, why=why)
     return replace(edit, size=measure_part(apply_edit_to_part(part, edit), window.counter))
 

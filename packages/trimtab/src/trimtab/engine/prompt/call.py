@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trimtab.engine.log.event import ModelCall
+from trimtab.engine.log.event import CallerMark, ModelCall
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.engine.prompt.render import (
@@ -24,6 +24,7 @@ def build_call_event(
     *,
     stream: bool,
     volatile: str | None,
+    caller_marks: tuple[CallerMark, ...] = (),
 ) -> ModelCall:
     """Build the record of the call that a rendered window makes."""
     bound = Plan(window, budget).bound()
@@ -37,6 +38,7 @@ def build_call_event(
         bound=bound,
         blocks=len(rendering.blocks),
         marks=_choose_cache_marks(rendering, window, decision.frontier),
+        caller_marks=caller_marks,
         stream=stream,
         volatile=volatile,
         note=decision.note,
@@ -48,5 +50,5 @@ def build_call_event(
 def _choose_cache_marks(
     rendering: IncrementalRenderer, window: Window, frontier: int | None
 ) -> tuple[int, ...]:
-    off = window.settings.entry.get("cache_marks") == "off"
-    return () if off else choose_cache_marks(rendering, window, frontier)
+    none_of_ours = window.settings.entry.get("cache_marks") in ("off", "caller")
+    return () if none_of_ours else choose_cache_marks(rendering, window, frontier)

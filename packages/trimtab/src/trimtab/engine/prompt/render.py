@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any
 
@@ -44,6 +44,8 @@ class PromptBlock:
     """The wire role of the message that contains it; empty if the body is a whole item."""
     body: Mapping[str, Any]
     """A content block, a whole message or an item, in its wire form. Never changed."""
+    message_index: int = field(default=0, compare=False)
+    """Which message of its round it comes from. It is never sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,21 @@ class Prompt:
     """Whether cache marks ask for an hour instead of five minutes, if the dialect supports both."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentBlocks:
+    """How a request sends the blocks of its prompt, if it does not send them as they are."""
+
+    changed: Mapping[int, PromptBlock] = field(default_factory=dict[int, PromptBlock])
+    """By index: the blocks that are sent in another form, such as those with a cache mark."""
+    marked: Mapping[int, int] = field(default_factory=dict[int, int])
+    """By index of a block with a cache mark: the last block that the mark stands for, because none
+    of those between can carry one."""
+    opening: PromptBlock | None = None
+    """A block that the provider needs before the first one."""
+    volatile: PromptBlock | None = None
+    """The text for this call only, at the end."""
+
+
 RenderRound = Callable[[Sequence[Message]], list[PromptBlock]]
 """A function of a dialect that turns one round into blocks."""
 
@@ -92,10 +109,17 @@ class IncrementalRenderer:
         self._render = render_round
         self._join = join_text
         self._notice_role: Role = "system" if system_notices else "user"
+        self.start_count = 0
+        """How often all blocks were put together again. In between, blocks are only added."""
         self._start((-1, -1))
 
     def _start(self, made_of: tuple[int, int]) -> None:
         self._made_of = made_of
+        self.start_count += 1
+        self.written_messages: list[Message] = []
+        """What Trimtab wrote before the first round, one for each None in `rendered_rounds`."""
+        self.text_before_first_round = ""
+        """What Trimtab wrote and joined to the first round."""
         self._rounds = self._sent = 0
         self.blocks: list[PromptBlock] = []
         self.last_user_words_block = -1
@@ -130,27 +154,43 @@ class IncrementalRenderer:
         """Render the user's words, the summary and the notice, and return the rounds that
         follow."""
         join = self._join
-        listed = window.conversation.user_words.render_blocks(show_handles=window.settings.recall)
+        listed = window.conversation.user_words.render_blocks(
+            recall_hint=window.settings.recall_hint
+        )
         front = build_summary_and_notice_messages(window, "user" if join else self._notice_role)
         if join is not None and (listed or front):
             text = "\n\n".join([*listed, *(message.text for message in front)])
             blocks = self._rendered_round(rounds[0])[0] if rounds else []
             if blocks and blocks[0].role == "user":
+                self.text_before_first_round = text
                 self._extend([rounds[0]], [_with_digests([join(text, blocks[0]), *blocks[1:]])])
                 return rounds[1:]
             listed, front = [], [make_text_message("user", text)]
-        for text in listed:
-            self._extend([None], [_with_digests(self._render([make_text_message("user", text)]))])
+        self._extend_written([make_text_message("user", text) for text in listed])
         self.last_user_words_block = len(self.blocks) - 1 if listed else -1
-        for message in front:
-            self._extend([None], [_with_digests(self._render([message]))])
+        self._extend_written(front)
         return rounds
+
+    def _extend_written(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.written_messages.append(message)
+            self._extend([None], [_with_digests(self._render([message]))])
 
     def _rendered_round(self, part: Round) -> tuple[list[PromptBlock], bytes]:
         """Return a round's blocks with their digests, and render them if needed."""
         if part.rendered is None:
             part.rendered = _with_digests(self._render(order_round_messages(part)))
         return part.rendered
+
+    def render_round_again(
+        self, source_round: Round, render_entry: Callable[[Entry], Message]
+    ) -> tuple[int, list[PromptBlock]]:
+        """Return the index of a round's first block, and its blocks rendered with other messages;
+        none if the round is hidden. The kept blocks stay as they are."""
+        start = self.block_index_by_seq.get(source_round.entries[0].seq)
+        if start is None:
+            return 0, []
+        return start, self._render(order_round_messages(source_round, render_entry))
 
     def _is_stale(self) -> bool:
         """Whether a round was rendered before it was sent and has changed since."""
@@ -210,6 +250,7 @@ def build_call_fields_to_hash(params: Mapping[str, Any], call: ModelCall) -> dic
         "max_output": call.max_output,
         "stream": call.stream,
         "volatile": call.volatile,
+        **({"caller_marks": call.caller_marks} if call.caller_marks else {}),
     }
 
 
@@ -247,14 +288,19 @@ def choose_cache_marks(
     return tuple(sorted(marks))
 
 
-def order_round_messages(source_round: Round) -> list[Message]:
+def order_round_messages(
+    source_round: Round, render_entry: Callable[[Entry], Message] | None = None
+) -> list[Message]:
     """Return a round in send order: calls, their results in call order, then the other messages."""
-    return [message for _, message in order_round_entries(source_round)]
+    return [message for _, message in order_round_entries(source_round, render_entry)]
 
 
-def order_round_entries(source_round: Round) -> list[tuple[Entry, Message]]:
+def order_round_entries(
+    source_round: Round, render_entry: Callable[[Entry], Message] | None = None
+) -> list[tuple[Entry, Message]]:
     """Return the same order, each message with its entry."""
-    rendered = [(entry, render_entry_message(entry)) for entry in source_round.entries]
+    render_entry = render_entry or render_entry_message
+    rendered = [(entry, render_entry(entry)) for entry in source_round.entries]
     if len(rendered) == 1 or not source_round.calls or _is_in_send_order(source_round):
         return rendered
     message_by_seq = {entry.seq: message for entry, message in rendered}

@@ -45,6 +45,7 @@ _DISPLAY_LINE_BY_KIND = {
 _SECTION_EXPLANATIONS = {
     "tool use": "the provider adds it for tools",
     "request overhead": "what frames a request",
+    "provider's count": "what it counted above or below the estimate",
 }
 """Explanations of sections whose names do not explain themselves."""
 
@@ -115,7 +116,8 @@ class ContextReport:
 
     @property
     def used(self) -> int:
-        """Estimated input tokens."""
+        """Input tokens: what the provider counted for the last request, and an estimate of what is
+        new. Without such a count, the estimate of the whole."""
         return sum(section.tokens for section in self.sections)
 
     @property
@@ -288,7 +290,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     rest = budget.head.tokens - sum(section.tokens for section in head)
     head.append(ReportSection(name="request overhead", kind="system", tokens=rest))
     if listed := window.conversation.user_words.measure_all_blocks(
-        window.counter, show_handles=window.settings.recall
+        window.counter, recall_hint=window.settings.recall_hint
     ).tokens:
         head.append(ReportSection(name="user's earlier words", kind="messages", tokens=listed))
     if window.summary is not None:
@@ -301,6 +303,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     body, hidden = _message_sections(window)
     if budget.volatile:
         body.append(ReportSection(name="volatile tail", kind="messages", tokens=budget.volatile))
+    body += _count_difference_sections(window, (*head, *body))
     used = sum(section.tokens for section in (*head, *body))
     tools = [each for tool in window.settings.tools for each in list_tools_in_prompt(tool)]
     tools = [(name, definition) for name, definition in tools if name not in RECALL_TOOL_NAMES]
@@ -331,6 +334,23 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         max_request_bytes=budget.request_limits.max_bytes,
         has_media=bool(window.conversation.visible_media),
     )
+
+
+def _count_difference_sections(
+    window: Window, sections: Iterable[ReportSection]
+) -> list[ReportSection]:
+    """Return by how much the provider's count of the last request differs from our estimate.
+
+    It is added to the largest kind, because nobody says what was counted differently.
+    """
+    if (anchor := window.accounting.usage_anchor) is None:
+        return []
+    by_kind: dict[str, int] = {}
+    for each in sections:
+        by_kind[each.kind] = by_kind.get(each.kind, 0) + each.tokens
+    tokens = anchor.reported_tokens - anchor.estimated_tokens
+    kind = max(by_kind, key=by_kind.__getitem__)
+    return [ReportSection(name="provider's count", kind=kind, tokens=tokens)]
 
 
 def _measure_unused_tools(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trimtab.engine.log.edits import HandleTarget
+from trimtab.engine.log.edits import HandleTarget, add_recall_handle, format_recall_hint
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Message, ToolCall, extract_text_or_arguments
 
@@ -32,6 +32,7 @@ def expand_summary(
     messages: Mapping[int, Message],
     *,
     max_chars: int,
+    recall_hint: str,
 ) -> str | None:
     """Return what is one level below the summary that a handle names, or None if it names none.
 
@@ -49,14 +50,15 @@ def expand_summary(
     if at > own[0]:
         head = [f"[the summary as it was first made]\n{made.text}", *head]
     if inner is not None:
-        head.append(f"[the summary before it · recall {inner.handle}]\n{inner.text}")
+        title = add_recall_handle("[the summary before it]", inner.handle, recall_hint)
+        head.append(f"{title}\n{inner.text}")
     before = inner.last if inner is not None else 0
     since = {seq: message for seq, message in messages.items() if seq > before}
     start = "\n".join(head)
-    return f"{start}\n{_list_messages(since, max_chars - len(start) - 1)}"
+    return f"{start}\n{_list_messages(since, max_chars - len(start) - 1, recall_hint)}"
 
 
-def _list_messages(messages: Mapping[int, Message], max_chars: int) -> str:
+def _list_messages(messages: Mapping[int, Message], max_chars: int, recall_hint: str) -> str:
     """Return one line for each message. If there are too many, a handle stands for the middle."""
     if not messages:
         return "[no messages of its own]"
@@ -68,7 +70,8 @@ def _list_messages(messages: Mapping[int, Message], max_chars: int) -> str:
     if sum(len(line) + 1 for line in lines) <= max_chars:
         return "\n".join(lines)
     keep = max(1, (max_chars - 60) // (2 * (each + 20)))
-    cut = f"[… recall m{seqs[keep]}-m{seqs[-keep - 1]}]"
+    middle = format_recall_hint(f"m{seqs[keep]}-m{seqs[-keep - 1]}", recall_hint)
+    cut = f"[… {middle}]"
     return "\n".join([*lines[:keep], cut, *lines[len(lines) - keep :]])
 
 

@@ -8,7 +8,7 @@ for example one with a back reference, is searched as a plain text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 MAX_STATES = 500
 """Maximum number of states of a pattern, with repetitions written out."""
@@ -52,13 +52,19 @@ class LinearPattern:
 
     def occurs_in(self, line: str) -> bool:
         """Whether the pattern matches anywhere in a line."""
+        return next(self.find_match_ends(line), None) is not None
+
+    def find_match_ends(self, line: str) -> Iterator[int]:
+        """Yield the offsets at which matches end. The next match is searched after each."""
+        if 0 in self._start:
+            yield 0
         at = self._start
-        for char in f"{_BEGIN}{line.lower()}{_END}":
-            if 0 in at:
-                return True
+        for end, char in enumerate(f"{_BEGIN}{_fold(line)}{_END}"):
             after = self._known.get((at, char))
             at = self._step(at, char) if after is None else after
-        return 0 in at
+            if 0 in at:
+                yield min(end, len(line))
+                at = self._start
 
     def _step(self, at: frozenset[int], char: str) -> frozenset[int]:
         self._steps += len(at)
@@ -168,7 +174,7 @@ class LinearPattern:
             case "*" | "+" | "?":
                 raise UnsupportedPattern(f"there is nothing before {char} to repeat")
             case _:
-                return self._exactly(char.lower())
+                return self._exactly(_fold(char))
 
     def _group(self) -> StateBuilder:
         if self._peek("?"):
@@ -220,29 +226,41 @@ class LinearPattern:
         )
 
 
-def compile_line_matcher(expression: str) -> Callable[[str], bool]:
-    """Return a function that matches lines; an unsupported pattern is searched as a plain text."""
-    folded = expression.lower()
+def compile_line_matcher(expression: str) -> Callable[[str], list[int]]:
+    """Return a function that lists the offsets at which matches end in a line, empty for none.
 
-    def holds(line: str) -> bool:
-        return folded in line.lower()
+    An unsupported pattern is searched as a plain text.
+    """
+    folded = _fold(expression)
+
+    def find_plain(line: str) -> list[int]:
+        searched = _fold(line)
+        ends: list[int] = []
+        while (at := searched.find(folded, ends[-1] if ends else 0)) >= 0:
+            ends.append(at + len(folded))
+        return ends
 
     try:
         pattern = LinearPattern(expression)
     except (UnsupportedPattern, RecursionError):
-        return holds
+        return find_plain
     dear = False
 
-    def found(line: str) -> bool:
+    def find(line: str) -> list[int]:
         nonlocal dear
         if not dear:
             try:
-                return pattern.occurs_in(line)
+                return [*pattern.find_match_ends(line)]
             except UnsupportedPattern:
                 dear = True
-        return holds(line)
+        return find_plain(line)
 
-    return found
+    return find
+
+
+def _fold(text: str) -> str:
+    """Return a text in lower case, with each character at its offset."""
+    return text.replace("İ", "i").lower()  # the only character whose lower case is two
 
 
 def _char_class(char: str) -> CharTest | None:

@@ -7,11 +7,17 @@ right place contains the rare words together.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trimtab.engine.log.message import Message
-from trimtab.engine.recall.search import get_part_search_text, split_index_words
+from trimtab.engine.recall.search import (
+    get_part_search_text,
+    split_index_words,
+    weigh_query_words,
+)
 from trimtab.engine.text.identifiers import slice_without_splitting_identifiers
 from trimtab.engine.tokens.counter import TokenCounter
 
@@ -22,7 +28,8 @@ MAX_SEARCH_ANSWER_TOKENS = 2_000
 SNIPPET_CHARS = 1_200
 """Maximum number of characters of one passage."""
 MAX_EXTRA_SNIPPET_CHARS = 200
-"""Characters by which a passage may be longer, so that no word at its ends is cut."""
+"""Characters by which a passage may be longer, so that no word at its ends is cut. A longer word is
+cut."""
 MAX_SEARCHED_MESSAGES = 20
 """Maximum number of messages to search for passages, those with most of the words."""
 
@@ -39,8 +46,6 @@ class Snippet:
     """Offset of its first character."""
     text: str
     """The original text, with `…` if the part continues."""
-    words: frozenset[str]
-    """The words that were found in it."""
 
     def format_with_handle(self) -> str:
         return f"m{self.seq}.{self.part}: {self.text}"
@@ -68,52 +73,82 @@ def find_best_snippets(
     messages: Mapping[int, Message], query_words: Sequence[str], visible_seqs: Container[int] = ()
 ) -> list[Snippet]:
     """Find passages with any of the words, best first and then newest, without overlaps."""
-    every = [each for seq, message in messages.items() for each in _cut_into_snippets(seq, message)]
-    held = [_matched_words(query_words, passage.words) for passage in every]
-    many = len(every) + 1
-    weights = {
-        word: math.log(many / (0.5 + sum(word in each for each in held))) for word in query_words
-    }
-    scores = [sum(weights[word] * share for word, share in each.items()) for each in held]
+    passages = [
+        passage for seq, message in messages.items() for passage in _cut_into_passages(seq, message)
+    ]
+    shares = [_weigh_passage(passage, query_words) for passage in passages]
+    counts = Counter(word for each in shares for word in each)
+    rarity = {word: math.log((len(passages) + 1) / (0.5 + counts[word])) for word in query_words}
     ranked = sorted(
-        (index for index, each in enumerate(held) if each),
-        key=lambda i: (every[i].seq in visible_seqs, -scores[i], -every[i].seq, every[i].first),
+        (
+            passage.seq in visible_seqs,
+            -sum(rarity[word] * share for word, share in each.items()),
+            -passage.seq,
+            passage.first,
+            index,
+        )
+        for index, (passage, each) in enumerate(zip(passages, shares, strict=True))
+        if each
     )
-    chosen: list[Snippet] = []
-    for passage in (every[index] for index in ranked):
-        if not any(_snippets_overlap(passage, other) for other in chosen):
-            chosen.append(passage)
+    chosen: list[_Passage] = []
+    for *_, index in ranked:
+        if not any(_passages_overlap(passages[index], other) for other in chosen):
+            chosen.append(passages[index])
         if len(chosen) == MAX_SNIPPETS:
             break
-    return chosen
+    return [_make_snippet(passage) for passage in chosen]
 
 
-def _matched_words(query_words: Sequence[str], words: frozenset[str]) -> dict[str, float]:
-    """Weigh the words that a passage contains. A word that only begins a word of it counts half."""
-    found: dict[str, float] = {}
-    for word in query_words:
-        if word in words:
-            found[word] = 1.0
-        elif any(other.startswith(word) for other in words):
-            found[word] = 0.5
-    return found
+class _Passage(NamedTuple):
+    """A place in a text. Its text is cut out when it is needed, because they overlap."""
+
+    seq: int
+    """Position of the message."""
+    part: int
+    """Index of the part."""
+    whole_text: str
+    """The text of the part."""
+    first: int
+    """Offset of its first character."""
+
+    @property
+    def last(self) -> int:
+        return min(len(self.whole_text), self.first + SNIPPET_CHARS)
+
+    def cut_text(self) -> str:
+        return slice_without_splitting_identifiers(
+            self.whole_text, self.first, self.last, MAX_EXTRA_SNIPPET_CHARS
+        ).strip()
 
 
-def _cut_into_snippets(seq: int, message: Message) -> Iterator[Snippet]:
+def _cut_into_passages(seq: int, message: Message) -> Iterator[_Passage]:
+    step = SNIPPET_CHARS // 2
     for part, each in enumerate(message.parts):
-        if (text := get_part_search_text(each)) is None:
-            continue
-        for first in range(0, max(1, len(text) - SNIPPET_CHARS // 2), SNIPPET_CHARS // 2):
-            last = min(len(text), first + SNIPPET_CHARS)
-            piece = slice_without_splitting_identifiers(text, first, last)
-            if len(piece) > SNIPPET_CHARS + MAX_EXTRA_SNIPPET_CHARS:
-                piece = text[first:last]  # an endless word is cut all the same
-            piece = piece.strip()
-            shown = f"{'…' if first else ''}{piece}{'…' if last < len(text) else ''}"
-            words = frozenset(split_index_words(piece))
-            yield Snippet(seq=seq, part=part, first=first, text=shown, words=words)
+        text = get_part_search_text(each)
+        if text is not None:
+            for first in range(0, max(1, len(text) - step), step):
+                yield _Passage(seq, part, text, first)
 
 
-def _snippets_overlap(one: Snippet, other: Snippet) -> bool:
+def _weigh_passage(passage: _Passage, query_words: Sequence[str]) -> dict[str, float]:
+    """Weigh the words that a passage contains. A text that contains none is not split."""
+    lowered = passage.cut_text().lower()
+    if not any(word in lowered for word in query_words):
+        return {}
+    return weigh_query_words(query_words, split_index_words(lowered))
+
+
+def _make_snippet(passage: _Passage) -> Snippet:
+    before = "…" if passage.first else ""
+    after = "…" if passage.last < len(passage.whole_text) else ""
+    return Snippet(
+        seq=passage.seq,
+        part=passage.part,
+        first=passage.first,
+        text=f"{before}{passage.cut_text()}{after}",
+    )
+
+
+def _passages_overlap(one: _Passage, other: _Passage) -> bool:
     same = (one.seq, one.part) == (other.seq, other.part)
     return same and abs(one.first - other.first) < SNIPPET_CHARS

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.engine.log.edits import HandleTarget, parse_handle
+from trimtab.engine.log.edits import HandleTarget, format_recall_hint, parse_handle
 from trimtab.engine.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
-from trimtab.engine.log.event import Edit, dump_canonical_json
+from trimtab.engine.log.event import DEFAULT_RECALL_HINT, Edit, dump_canonical_json
 from trimtab.engine.log.message import (
     Message,
     OpaqueBlock,
@@ -18,7 +17,7 @@ from trimtab.engine.log.message import (
     extract_text_or_arguments,
 )
 from trimtab.engine.recall.expansion import expand_summary
-from trimtab.engine.recall.linear_regex import compile_line_matcher
+from trimtab.engine.recall.lines import MAX_ANSWER_CHARS, extract_lines
 from trimtab.engine.recall.search import (
     get_message_search_text,
     rank_scored_positions,
@@ -32,14 +31,11 @@ from trimtab.engine.tokens.media import describe_media
 from trimtab.engine.window.window import Window
 from trimtab.errors import ErasedError
 
-MAX_ANSWER_CHARS = 8_000
-"""Maximum number of characters of one answer of a recall tool."""
 NOTHING_FOUND_TEXT = "(nothing found)"
 MAX_NEAREST_HANDLES = 3
 """How many messages an error names if a handle does not exist."""
-_LINE_RANGE = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
 
-RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
+RECALL_TOOLS: tuple[Mapping[str, Any], ...] = (
     {
         "name": RECALL_TOOL,
         "description": (
@@ -66,7 +62,8 @@ RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
         },
     },
 )
-"""Definitions of the recall tools in Anthropic's form. Each dialect converts them."""
+"""Definitions of the recall tools in Anthropic's form. `Context(tools=…)` takes them in every
+dialect."""
 
 
 def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
@@ -98,7 +95,7 @@ def recall_text_from_messages(
     if len(found) == 1:
         [(seq, message)] = found.items()
         _require_not_erased(window, seq, range(len(message.parts)))
-    hint = format_model_hint if for_model else format_part_hint
+    hint = _make_model_hint(window) if for_model else format_part_hint
     return "\n".join(
         f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message, hint)}"
         for seq, message in found.items()
@@ -215,6 +212,7 @@ def answer_recall_call(window: Window, call: ToolCall) -> str:
                 _summary_chain(window),
                 _messages_in_range(window, named),
                 max_chars=MAX_ANSWER_CHARS,
+                recall_hint=get_answer_hint(window),
             ):
                 return level
         text = recall_text(window, wanted["handle"], for_model=True)
@@ -263,39 +261,6 @@ def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
     return {key: "" if (value := named.get(key)) is None else str(value) for key in keys}
 
 
-def extract_lines(
-    text: str, line_range: str = "", grep_pattern: str = "", *, max_chars: int = MAX_ANSWER_CHARS
-) -> str:
-    """Return the requested lines within the limit, and say what is left out."""
-    numbered = list(enumerate(text.splitlines(), 1))
-    if line_range:
-        span = _parse_line_range(line_range, len(numbered))
-        if not span:
-            return "(no such lines; write 10-40)"
-        numbered = [(n, line) for n, line in numbered if n in span]
-    if grep_pattern:
-        holds = compile_line_matcher(grep_pattern)
-        numbered = [(n, line) for n, line in numbered if holds(line)]
-    out = "\n".join(line for _, line in numbered) if line_range or grep_pattern else text
-    if len(out) <= max_chars:
-        return out or "(no such lines)"
-    total = len(text.splitlines())
-    return (
-        f"{out[:max_chars]}\n[cut at {max_chars} characters of {len(out)}; {total} lines, "
-        "ask for some]"
-    )
-
-
-def _parse_line_range(lines: str, total: int) -> range:
-    """Return the line numbers of `10-40`, `10` or `10-`; empty for anything else."""
-    match = _LINE_RANGE.fullmatch(lines.strip())
-    if match is None or not (match[1] or match[3]):
-        return range(0)
-    low = int(match[1] or 1)
-    high = int(match[3]) if match[3] else (max(low, total) if match[2] else low)
-    return range(low, high + 1)
-
-
 def search_window(window: Window, query: str) -> str:
     """Return the passages that contain most of the words, starting with those the model does not
     see."""
@@ -340,9 +305,14 @@ def format_part_hint(handle: str) -> str:
     return f"; recall_part({handle!r}) returns it"
 
 
-def format_model_hint(handle: str) -> str:
-    """Return how a model gets a picture or a file."""
-    return f" · recall {handle}"
+def get_answer_hint(window: Window) -> str:
+    """Return the words by which an answer of a recall tool names a handle."""
+    return window.settings.recall_hint or DEFAULT_RECALL_HINT
+
+
+def _make_model_hint(window: Window) -> Callable[[str], str]:
+    """Return a function that tells how a model gets a picture or a file."""
+    return lambda handle: f" · {format_recall_hint(handle, get_answer_hint(window))}"
 
 
 def _format_whole_message(

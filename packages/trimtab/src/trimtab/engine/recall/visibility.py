@@ -57,6 +57,13 @@ class VisibilityReason:
     parts: dict[str, str] = field(default_factory=dict[str, str])
     """By handle: the state of each part of a message that is `partial`; otherwise empty."""
 
+    def __str__(self) -> str:
+        """Return a sentence for people: the state, and the reason."""
+        said = f"{self.handle} {STATE_DESCRIPTIONS[self.state]}"
+        if self.parts:
+            said += f" ({', '.join(f'{handle}: {state}' for handle, state in self.parts.items())})"
+        return f"{said}; {self.reason}" if self.reason else said
+
 
 def explain_message_visibility(
     window: Window, handle: str, message: Message | None

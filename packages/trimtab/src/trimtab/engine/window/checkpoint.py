@@ -91,6 +91,8 @@ class Base:
         """The events that the snapshot names, by position."""
         self.events_since_snapshot: list[Event] = []
         """Messages, edits, pins and rewinds since the snapshot."""
+        self.bytes_since_snapshot = 0
+        """Bytes of the messages among them."""
         self.erased_ranges: list[tuple[int, int, int | None, int]] = []
         """Erased ranges: first and last position, part or None for all, and the position of the
         erasure."""
@@ -121,6 +123,8 @@ class Base:
     def record(self, event: Event) -> None:
         """Keep a message, an edit, a pin or a rewind, so that it can be folded again."""
         self.events_since_snapshot.append(event)
+        if isinstance(event.body, MessageAdded):
+            self.bytes_since_snapshot += sum(size.bytes for size in event.body.sizes)
         self.remember_key(event)
 
     def remember_key(self, event: Event) -> None:
@@ -146,6 +150,7 @@ class Base:
         """Start the fold from a snapshot and the events that it names."""
         self.snapshot, self.snapshot_events = snapshot, dict(events)
         self.events_since_snapshot, self.seq_by_idempotency_key = [], {}
+        self.bytes_since_snapshot = 0
         state = snapshot.state
         self.evicted_totals = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
         self.last_evicted_seq = state["gone_last"]

@@ -203,14 +203,13 @@ class Conversation:
             else ""
         )
         handle = f"m{self.dropped_groups.first}-m{self.dropped_groups.last}"
-        return add_recall_handle(text, handle) if text and self.settings.recall else text
+        return add_recall_handle(text, handle, self.settings.recall_hint)
 
     def framed_summary(self, summary: Edit | None) -> str:
         """Return a summary as the model reads it; empty if there is none."""
         if summary is None or not summary.text:
             return ""
-        handle = summary.handle if self.settings.recall else ""
-        return frame_summary_for_model(summary.text, handle)
+        return frame_summary_for_model(summary.text, summary.handle, self.settings.recall_hint)
 
     def visible_media_tokens(self) -> int:
         """Return the estimated tokens of the visible pictures and files."""
@@ -234,7 +233,7 @@ class Conversation:
 
     def new_front_tokens(self, before: FrontState) -> FrontTokens:
         """Return the tokens of the texts before the messages that are new since `before`."""
-        sizes = self.user_words.measure_blocks(self.counter, show_handles=self.settings.recall)
+        sizes = self.user_words.measure_blocks(self.counter, recall_hint=self.settings.recall_hint)
         notice = measure_text_message(self.dropped_notice(), self.counter).tokens
         summary = self.summary_and_notice_size.tokens - notice
         return FrontTokens(
@@ -417,7 +416,9 @@ class Conversation:
     def recount_front(self) -> None:
         """Measure the texts before the messages, and add them to the totals."""
         before = self.front_size
-        listed = self.user_words.measure_all_blocks(self.counter, show_handles=self.settings.recall)
+        listed = self.user_words.measure_all_blocks(
+            self.counter, recall_hint=self.settings.recall_hint
+        )
         told = self.measure_summary_and_notice(
             self.framed_summary(self.summary), self.dropped_notice()
         )

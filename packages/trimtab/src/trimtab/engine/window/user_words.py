@@ -13,7 +13,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from trimtab.engine.log.edits import ERASED_PLACEHOLDER, add_recall_handle
-from trimtab.engine.log.event import Edit, OmittedUserMessages, Size, UserPartReference
+from trimtab.engine.log.event import (
+    DEFAULT_RECALL_HINT,
+    Edit,
+    OmittedUserMessages,
+    Size,
+    UserPartReference,
+)
 from trimtab.engine.log.message import Media, Message, Part, Text
 from trimtab.engine.text.client_text import is_wholly_client_generated
 from trimtab.engine.tokens.counter import (
@@ -255,7 +261,7 @@ class UserWordsList:
         ]
         found = [place for place in places if part_index is None or place.part == part_index]
         texts = [
-            _render_listed_part(place, self.messages[seq].message, show_handles=False)
+            _render_listed_part(place, self.messages[seq].message, recall_hint="")
             for place in found
         ]
         return "\n".join(text for text in texts if text)
@@ -266,26 +272,24 @@ class UserWordsList:
         for block in self.blocks:
             block.text = block.size = None
 
-    def render_blocks(self, *, show_handles: bool) -> list[str]:
+    def render_blocks(self, *, recall_hint: str) -> list[str]:
         """Return the blocks as the model reads them."""
         for block in self.blocks:
             if block.text is None:
-                block.text = render_user_words_block(
-                    block, self.messages, show_handles=show_handles
-                )
+                block.text = render_user_words_block(block, self.messages, recall_hint=recall_hint)
         return [block.text for block in self.blocks if block.text]
 
-    def measure_blocks(self, counter: TokenCounter, *, show_handles: bool) -> list[Size]:
+    def measure_blocks(self, counter: TokenCounter, *, recall_hint: str) -> list[Size]:
         """Return the sizes of the blocks. Each block is a message."""
-        self.render_blocks(show_handles=show_handles)
+        self.render_blocks(recall_hint=recall_hint)
         for block in self.blocks:
             if block.size is None:
                 block.size = measure_text_message(block.text or "", counter)
         return [block.size for block in self.blocks if block.size is not None]
 
-    def measure_all_blocks(self, counter: TokenCounter, *, show_handles: bool) -> Size:
+    def measure_all_blocks(self, counter: TokenCounter, *, recall_hint: str) -> Size:
         """Return the size of all blocks together."""
-        sizes = self.measure_blocks(counter, show_handles=show_handles)
+        sizes = self.measure_blocks(counter, recall_hint=recall_hint)
         return Size(bytes=sum(s.bytes for s in sizes), tokens=sum(s.tokens for s in sizes))
 
     def item_of_part(self, seq: int, part: int, said: SaidMessage | Entry) -> UserWordsItem | None:
@@ -337,7 +341,7 @@ class UserWordsList:
         allowance: UserAndClientAllowance,
         counter: TokenCounter,
         *,
-        show_handles: bool,
+        recall_hint: str,
     ) -> UserWordsUpdate:
         """Return the change of the list when items are added. `said_messages` has all their
         messages."""
@@ -346,11 +350,11 @@ class UserWordsList:
         if key not in self._drafts:
             block, relists = self._draft_block(new_items, allowance, counter)
             block.text = render_user_words_block(
-                block, {**self.messages, **said_messages}, show_handles=show_handles
+                block, {**self.messages, **said_messages}, recall_hint=recall_hint
             )
             size = block.size = measure_text_message(block.text, counter)
             if not relists:
-                size = add_sizes(size, self.measure_all_blocks(counter, show_handles=show_handles))
+                size = add_sizes(size, self.measure_all_blocks(counter, recall_hint=recall_hint))
             update = UserWordsUpdate(
                 listed_parts=tuple(block.listed_parts),
                 relists=relists,
@@ -532,7 +536,9 @@ def _shorten_item(item: UserWordsItem, max_tokens: int, counter: TokenCounter) -
     if item.tokens <= max_tokens:
         return item
     text = item.text
-    mark = _format_cut_label(len(text), len(text), item.listed_part, show_handles=True)
+    mark = _format_cut_label(
+        len(text), len(text), item.listed_part, recall_hint=DEFAULT_RECALL_HINT
+    )
     mark_tokens = counter.count(mark) + 2 + MESSAGE_OVERHEAD_TOKENS
     room = max(0, max_tokens - mark_tokens)
     ends = len(text) * room // item.tokens // 2
@@ -578,7 +584,7 @@ def render_user_words_block(
     block: CompactionUserWords,
     said_messages: Mapping[int, SaidMessage],
     *,
-    show_handles: bool,
+    recall_hint: str,
 ) -> str:
     """Return a block as the model reads it; empty if all of it was erased."""
     lines: list[str] = []
@@ -588,19 +594,17 @@ def render_user_words_block(
         # Where what it refers to was erased, it is the only one that says it.
         alone = same is not None and _is_erased(same.message, place.same_part)
         own = place._replace(head=-1, same_seq=0) if alone else place
-        shown = _render_listed_part(
-            own, said_messages[place.seq].message, show_handles=show_handles
-        )
+        shown = _render_listed_part(own, said_messages[place.seq].message, recall_hint=recall_hint)
         if shown is not None:
             name = (
                 ""
                 if place.seq == last
-                else f"{_format_message_label(place.seq, show_handles=show_handles)} "
+                else f"{_format_message_label(place.seq, recall_hint=recall_hint)} "
             )
             lines.append(f"{name}{shown}")
             last = place.seq
     told = (
-        [_format_omitted_line(block.left_out, show_handles=show_handles)]
+        [_format_omitted_line(block.left_out, recall_hint=recall_hint)]
         if block.left_out is not None
         else []
     )
@@ -613,43 +617,40 @@ def _is_erased(message: Message, part: int) -> bool:
 
 
 def _render_listed_part(
-    place: UserPartReference, message: Message, *, show_handles: bool
+    place: UserPartReference, message: Message, *, recall_hint: str
 ) -> str | None:
     content = message.parts[place.part] if place.part < len(message.parts) else None
     if isinstance(content, Media):
-        return _format_media_label(content.kind, place, show_handles=show_handles)
+        return _format_media_label(content.kind, place, recall_hint=recall_hint)
     if not isinstance(content, Text) or content.text == ERASED_PLACEHOLDER:
         return None
     if place.same_seq:
-        return _format_repeat_label(place, show_handles=show_handles)
+        return _format_repeat_label(place, recall_hint=recall_hint)
     text = content.text
     if place.head < 0 or place.head + place.tail >= len(text):
         return text
-    gap = _format_cut_label(place.head + place.tail, len(text), place, show_handles=show_handles)
+    gap = _format_cut_label(place.head + place.tail, len(text), place, recall_hint=recall_hint)
     return f"{text[: place.head]}{gap}{text[len(text) - place.tail :]}"
 
 
-def _format_message_label(seq: int, *, show_handles: bool) -> str:
-    return f"[m{seq}]" if show_handles else "[user]"
+def _format_message_label(seq: int, *, recall_hint: str) -> str:
+    return f"[m{seq}]" if recall_hint else "[user]"
 
 
-def _format_media_label(kind: str, place: UserPartReference, *, show_handles: bool) -> str:
-    handle = f"m{place.seq}.{place.part}"
-    return add_recall_handle(f"[{kind}]", handle) if show_handles else f"[{kind}]"
+def _format_media_label(kind: str, place: UserPartReference, *, recall_hint: str) -> str:
+    return add_recall_handle(f"[{kind}]", f"m{place.seq}.{place.part}", recall_hint)
 
 
-def _format_repeat_label(place: UserPartReference, *, show_handles: bool) -> str:
-    return f"[the same as in m{place.same_seq}]" if show_handles else "[the same as before]"
+def _format_repeat_label(place: UserPartReference, *, recall_hint: str) -> str:
+    return f"[the same as in m{place.same_seq}]" if recall_hint else "[the same as before]"
 
 
-def _format_cut_label(
-    kept: int, total: int, place: UserPartReference, *, show_handles: bool
-) -> str:
+def _format_cut_label(kept: int, total: int, place: UserPartReference, *, recall_hint: str) -> str:
     sign = f"[… cut: {kept:,} of {total:,} characters are kept …]"
-    return add_recall_handle(sign, f"m{place.seq}.{place.part}") if show_handles else sign
+    return add_recall_handle(sign, f"m{place.seq}.{place.part}", recall_hint)
 
 
-def _format_omitted_line(left_out: OmittedUserMessages, *, show_handles: bool) -> str:
+def _format_omitted_line(left_out: OmittedUserMessages, *, recall_hint: str) -> str:
     count, first, last, since, until = left_out
     many = "1 older user message" if count == 1 else f"{count:,} older user messages"
     verb = "is" if count == 1 else "are"
@@ -659,11 +660,8 @@ def _format_omitted_line(left_out: OmittedUserMessages, *, show_handles: bool) -
         else ""
     )
     line = f"[{many}{times} {verb} not shown]"
-    return (
-        add_recall_handle(line, f"m{first}" if first == last else f"m{first}-m{last}")
-        if show_handles
-        else line
-    )
+    handle = f"m{first}" if first == last else f"m{first}-m{last}"
+    return add_recall_handle(line, handle, recall_hint)
 
 
 def _format_utc_time(timestamp: float) -> str:

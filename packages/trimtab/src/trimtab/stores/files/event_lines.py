@@ -48,6 +48,11 @@ def encode_event_line_and_blobs(event: Event) -> EventLine:
 
 def event_from_line(view: LogView, seq: int, line: bytes) -> Event:
     """Return the event of a line that `encode_event_line_and_blobs` wrote."""
+    return event_and_size_from_line(view, seq, line)[0]
+
+
+def event_and_size_from_line(view: LogView, seq: int, line: bytes) -> tuple[Event, int]:
+    """Return the event of a line, and the size of the line and of the texts that it names."""
     data = parse_log_line(line)
     if data is None or data.get("seq") != seq:
         raise view.damage_error(seq)
@@ -58,8 +63,9 @@ def event_from_line(view: LogView, seq: int, line: bytes) -> Event:
             f"event {seq} of {view.path} names {error.filename}, which is missing; restore "
             "it from a backup"
         ) from error
+    size = len(line) + sum(map(len, texts.values()))
     try:
-        return event_from_json(restore_large_texts(data, texts))
+        return event_from_json(restore_large_texts(data, texts)), size
     except (KeyError, TypeError) as error:
         raise view.damage_error(seq) from error
 

@@ -57,15 +57,24 @@ def _open_locked(path: Path, owner_name: str) -> int:
         except BlockingIOError:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            raise SessionLockedByOtherProcess(
-                f"session {owner_name!r} is written to by process {holder or 'unknown'}, "
-                f"which holds {path}; only one process may write at a time: end that "
-                "process, or let it release the session"
-            ) from None
+            raise SessionLockedByOtherProcess(_describe_holder(path, owner_name, holder)) from None
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)
+
+
+def _describe_holder(path: Path, owner_name: str, holder: str) -> str:
+    begin = f"session {owner_name!r} is written to by process {holder or 'unknown'}"
+    if holder == str(os.getpid()):
+        return (
+            f"{begin}, this one, through another store, which holds {path}; open the folder once "
+            "and share the store, or let the other release the session"
+        )
+    return (
+        f"{begin}, which holds {path}; only one process may write at a time: end that "
+        "process, or let it release the session"
+    )
 
 
 def _is_still_at_path(fd: int, path: Path) -> bool:

@@ -10,11 +10,11 @@ from trimtab.engine.log.event import Event, Fork
 from trimtab.engine.recall.search import get_searchable_text, rank_scored_positions, score_text
 from trimtab.stores.base import PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import folder_name_to_session
-from trimtab.stores.files.event_lines import event_from_line
+from trimtab.stores.files.event_lines import event_and_size_from_line, event_from_line
 from trimtab.stores.files.log_file import LogView
 
-READ_CHUNK_BYTES = 4 * 1024 * 1024
-"""Bytes of lines to read at once."""
+READ_CHUNK_BYTES = 256 * 1024
+"""Bytes of events to read at once. A stream that nobody reads keeps as many."""
 
 
 def read_event_chunk(
@@ -26,8 +26,9 @@ def read_event_chunk(
     end = view.last.seq if last_position is None else min(last_position, view.last.seq)
     for index, (first, last) in enumerate(spans):
         for seq, line in view.read_lines(max(first, 1), end if last is None else min(last, end)):
-            found.append(event_from_line(view, seq, line))
-            size += len(line)
+            event, event_size = event_and_size_from_line(view, seq, line)
+            found.append(event)
+            size += event_size
             if size >= READ_CHUNK_BYTES:
                 return found, [(seq + 1, last), *spans[index + 1 :]]
     return found, []
@@ -75,6 +76,7 @@ def read_session_list_entry(view: LogView) -> SessionListEntry:
         position=last.seq,
         messages=last.messages,
         updated=event.at,
+        active=view.path.stat().st_mtime,
         parent=find_parent_session(view),
     )
 

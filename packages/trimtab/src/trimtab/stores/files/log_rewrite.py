@@ -70,6 +70,9 @@ def replace_log_file(
         delete_unfinished_files(folder)
         (folder / SWEEP_MARKER_FILE).unlink()
         raise
+    # A list of sessions by recency shows when a log was written, which this is not.
+    times = view.path.stat()
+    os.utime(_unfinished_path(view.path), ns=(times.st_atime_ns, times.st_mtime_ns))
     # From here on the new log counts: an index that does not fit it is not believed.
     for name in (LOG_FILE, INDEX_FILE):
         _unfinished_path(folder / name).replace(folder / name)

@@ -7,29 +7,23 @@ import sqlite3
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.files.disk import make_private_folder, translate_write_errors
-from trimtab.stores.spending import (
-    SPENDING_QUERIES,
-    CallReservation,
-    CostCeilings,
-    list_ceiling_queries,
-    list_days_to_forget,
-    refuse_above_ceiling,
-)
+from trimtab.stores.named_queries import split_named_queries
+from trimtab.stores.spending import CallReservation, CostCeilings, refuse_above_ceiling
 
 LEDGER_VERSION = 1
 """Version of the tables: `PRAGMA user_version`."""
 BUSY_TIMEOUT_S = 30.0
 """Seconds to wait for another process that writes."""
 
-_QUERIES = {
-    name: query.decode().replace("trimtab.", "").replace("$", "?")
-    for name, query in SPENDING_QUERIES.items()
-}
+_QUERIES = split_named_queries(
+    files("trimtab.stores.files").joinpath("spending.sql").read_text(encoding="utf-8")
+)
 
 
 class SqliteSpendingLedger:
@@ -50,13 +44,16 @@ class SqliteSpendingLedger:
     async def settle(self, reservation: int, micros: int) -> None:
         await asyncio.to_thread(self._settle, reservation, micros)
 
+    async def reset_session(self, session: str, session_log_micros: int) -> None:
+        await asyncio.to_thread(self._reset_session, session, session_log_micros)
+
     def forget_session(self, session: str) -> None:
         """Remove what is known about a session. Its share of a day's total stays."""
         if self._path is not None and not self._path.exists():
             return
         with self._transaction() as db:
             db.execute(_QUERIES["forget_session"], [session])
-            db.execute(_QUERIES["forget_session_reservations"], [session])
+            db.execute(_QUERIES["forget_reservations_of_session"], [session])
 
     def close(self) -> None:
         """Close the file. The next use opens it again."""
@@ -66,29 +63,54 @@ class SqliteSpendingLedger:
                 self._connection = None
 
     def _reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
+        tenant = [call.day, call.agent, call.tenant]
+        day = [call.day, call.agent]
         with self._transaction() as db:
             if call.day != self._last_day:
-                totals, reservations = list_days_to_forget(call.day)
-                db.execute(_QUERIES["forget_days"], [totals])
-                db.execute(_QUERIES["forget_reservations"], [reservations])
+                for name in ("forget_days", "forget_tenants", "forget_reservations"):
+                    db.execute(_QUERIES[name])
                 self._last_day = call.day
             if ceilings.session is not None:
                 log = [call.session, call.session_log_micros]
                 db.execute(_QUERIES["raise_session_to_log"], log)
-            for name, most, query, given in list_ceiling_queries(call, ceilings, call.session):
-                counted = _fetch_number(db, query, given)
-                refuse_above_ceiling(name, most, counted, call.micros)
-            until = call.now + call.expires_after_s
-            row = [call.agent, call.day, call.tenant, call.session, call.micros, until]
+                counted = _fetch_number(db, "session_total", [call.session, call.now])
+                refuse_above_ceiling("session", ceilings.session, counted, call.micros)
+            if ceilings.tenant_per_day is not None:
+                counted = _fetch_number(db, "tenant_total", tenant)
+                refuse_above_ceiling(
+                    "tenant_per_day", ceilings.tenant_per_day, counted, call.micros
+                )
+                db.execute(_QUERIES["add_to_tenant"], [*tenant, call.micros])
+            if ceilings.day is not None:
+                counted = _fetch_number(db, "day_total", day)
+                refuse_above_ceiling("day", ceilings.day, counted, call.micros)
+                db.execute(_QUERIES["add_to_day"], [*day, call.micros])
+            row = [
+                *day,
+                None if ceilings.tenant_per_day is None else call.tenant,
+                None if ceilings.session is None else call.session,
+                ceilings.day is not None,
+                call.micros,
+                call.now + call.expires_after_s,
+            ]
             return _fetch_number(db, "reserve", row)
 
     def _settle(self, reservation: int, micros: int) -> None:
         with self._transaction() as db:
             row = db.execute(_QUERIES["release"], [reservation]).fetchone()
-            if row is not None:
-                agent, day, tenant, session = row
-                db.execute(_QUERIES["add_to_day"], [agent, day, tenant, micros])
-                db.execute(_QUERIES["add_to_session"], [session, micros])
+            if row is None:
+                return
+            day, agent, tenant, session, counts_for_day, reserved = row
+            db.execute(_QUERIES["add_to_session"], [session, micros])
+            if tenant is not None:
+                db.execute(_QUERIES["add_to_tenant"], [day, agent, tenant, micros - reserved])
+            if counts_for_day:
+                db.execute(_QUERIES["add_to_day"], [day, agent, micros - reserved])
+
+    def _reset_session(self, session: str, session_log_micros: int) -> None:
+        with self._transaction() as db:
+            db.execute(_QUERIES["raise_session_to_log"], [session, session_log_micros])
+            db.execute(_QUERIES["reset_session"], [session])
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
@@ -129,8 +151,9 @@ class SqliteSpendingLedger:
             )
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
-        for name in ("create_per_day", "create_per_session", "create_reservations"):
-            db.execute(_QUERIES[name])
+        for name, query in _QUERIES.items():
+            if name.startswith("create_"):
+                db.execute(query)
         if version < LEDGER_VERSION:
             db.execute(f"PRAGMA user_version = {LEDGER_VERSION}")
         return db
@@ -139,4 +162,4 @@ class SqliteSpendingLedger:
 def _fetch_number(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> int:
     # All rows: a statement that is not read to its end holds the transaction open.
     rows: list[tuple[int]] = db.execute(_QUERIES[query], given).fetchall()
-    return rows[0][0]
+    return rows[0][0] if rows else 0

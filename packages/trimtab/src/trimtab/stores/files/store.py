@@ -22,10 +22,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -42,7 +44,7 @@ from trimtab.errors import (
     StoreError,
     UnreleasedLogError,
 )
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
+from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import (
     folder_name_to_session,
     fsync_folder,
@@ -69,6 +71,7 @@ from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
 from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
+from trimtab.stores.files.subject_search import may_have_subject
 
 T = TypeVar("T")
 
@@ -78,6 +81,9 @@ SPENDING_FOLDER = ".spending"
 """The folder for the costs of model calls."""
 _RESERVED_FOLDERS = (_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".erasures")
 """Folders beside the sessions."""
+
+_SESSIONS_PER_SEARCH = 100
+"""Logs to search for a subject before the event loop is asked whether to go on."""
 
 _logger = logging.getLogger(__name__)
 
@@ -219,6 +225,36 @@ class FileStore:
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         return await asyncio.to_thread(self._sessions, after, limit)
+
+    async def recent_sessions(
+        self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
+    ) -> list[SessionListEntry]:
+        return await asyncio.to_thread(self._recent_sessions, folder, before, limit)
+
+    async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        ids, found = await asyncio.to_thread(self._list_ids, scope), list[str]()
+        for first in range(0, len(ids), _SESSIONS_PER_SEARCH):
+            # In pieces: whoever gives up waiting does not leave a thread that reads on.
+            some = ids[first : first + _SESSIONS_PER_SEARCH]
+            found += await asyncio.to_thread(self._search_subjects, some, subjects)
+        return found
+
+    async def list_session_names(self) -> list[str]:
+        """Return the ids of all sessions."""
+        return await asyncio.to_thread(self._list_ids)
+
+    async def measure_sessions(self, sessions: Sequence[str]) -> list[int]:
+        """Return the bytes of each session's files. 0 if it does not exist."""
+
+        def measure(session: str) -> int:
+            total = 0
+            for folder, _, files in os.walk(self._folder(session)):
+                for name in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        total += (Path(folder) / name).stat().st_size
+            return total
+
+        return await asyncio.to_thread(lambda: [measure(session) for session in sessions])
 
     async def recover(self) -> None:
         """Finish erasures and deletions that a crash interrupted, in all sessions.
@@ -366,18 +402,43 @@ class FileStore:
                     found.append(child)
         return sorted(found)
 
-    def _sessions(self, after: str, limit: int) -> list[SessionListEntry]:
+    def _list_ids(self, prefix: str = "") -> list[str]:
         with translate_read_errors(self._root):
             names = [path.name for path in self._root.iterdir()] if self._root.is_dir() else []
-        ids = sorted(folder_name_to_session(name) for name in names if not name.startswith("."))
+        ids = (folder_name_to_session(name) for name in names if not name.startswith("."))
+        return sorted(session for session in ids if session.startswith(prefix))
+
+    def _sessions(self, after: str, limit: int) -> list[SessionListEntry]:
+        ids = self._list_ids()
+        return self._describe(ids[bisect_right(ids, after) :], limit)
+
+    def _recent_sessions(
+        self, folder: str, before: tuple[float, str], limit: int
+    ) -> list[SessionListEntry]:
+        written: list[tuple[float, str]] = []
+        for session in self._list_ids(folder):
+            if "/" not in session.removeprefix(folder):
+                with contextlib.suppress(OSError):
+                    written.append((self._log(session).stat().st_mtime, session))
+        recent = sorted((one for one in written if one < before), reverse=True)
+        times = {session: active for active, session in recent}
+        # With the time by which it was sorted, even if it was written to meanwhile.
+        return [
+            replace(entry, active=times[entry.session]) for entry in self._describe(times, limit)
+        ]
+
+    def _describe(self, sessions: Iterable[str], limit: int) -> list[SessionListEntry]:
         found: list[SessionListEntry] = []
-        for session in ids:
+        for session in sessions:
             if len(found) >= limit:
                 break
-            if session > after:
-                with contextlib.suppress(SessionNotFound):
-                    found.append(self._viewed(session, read_session_list_entry))
+            with contextlib.suppress(SessionNotFound):
+                found.append(self._viewed(session, read_session_list_entry))
         return found
+
+    def _search_subjects(self, sessions: Sequence[str], subjects: Collection[str]) -> list[str]:
+        with translate_read_errors(self._root):
+            return [one for one in sessions if may_have_subject(self._folder(one), subjects)]
 
     async def _look(self, session: str, use: Callable[[LogView], T]) -> T:
         return await asyncio.to_thread(self._viewed, session, use)

@@ -11,7 +11,7 @@ from psycopg.types.numeric import Float8, Int4, Int8
 from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, StaleOwner, StoreError
 from trimtab.stores.postgres.escaping import (
-    compute_event_partition,
+    compute_partition,
     compute_session_uuid,
     escape_for_text_column,
     unescape_from_text_column,
@@ -22,18 +22,20 @@ from trimtab.stores.postgres.event_rows import (
     build_blob_and_call_parameters,
     build_event_parameters,
     build_session_row_parameters,
+    build_subject_parameter,
     clamp_timestamp,
     event_to_row_and_blobs,
     needs_only_event_row,
 )
 from trimtab.stores.postgres.log_reader import FetchRows
+from trimtab.stores.postgres.moves import CLOSED_EPOCH, compute_tenant_uuid, find_move_refusal
 from trimtab.stores.postgres.queries import (
     QUERIES,
     build_query_per_partition,
     expand_values_placeholder,
 )
 
-ANY_EPOCH = 2**63 - 1
+ANY_EPOCH = CLOSED_EPOCH - 1
 """The epoch of a writer that owns no turn."""
 
 APPEND_ONE_SQL = build_query_per_partition(QUERIES["append_one"])
@@ -41,7 +43,7 @@ APPEND_MANY_SQL = build_query_per_partition(QUERIES["append_many"], QUERIES["own
 APPEND_FEW_SQL = {
     rows: build_query_per_partition(
         expand_values_placeholder(
-            QUERIES["append_few"], rows, ("float8", "int4", "text", "text", "text"), 4
+            QUERIES["append_few"], rows, ("float8", "int4", "text", "text", "text", "int8"), 4
         ),
         QUERIES["owner_of_few"],
     )
@@ -61,27 +63,33 @@ def build_append_statement(
     key, first, part = (
         compute_session_uuid(session),
         events[0].seq,
-        compute_event_partition(session),
+        compute_partition(session),
     )
     # Of one type whatever their size: a statement is prepared for each.
     limit, before = Int8(ANY_EPOCH if epoch is None else epoch), Int4(first - 1)
     if len(events) == 1 and first != 1 and needs_only_event_row(events[0]):
-        row, blobs = event_to_row_and_blobs(events[0])
+        row, blobs = event_to_row_and_blobs(session, events[0])
         if not blobs:
             # As text, which psycopg sends on as it is.
-            return APPEND_ONE_SQL[part], [key.hex, *event_row_to_sql_values(row), limit, before]
+            *values, subject = event_row_to_sql_values(row)
+            return APPEND_ONE_SQL[part], [key.hex, *values, limit, before, subject]
     for seq, event in enumerate(events, first):
         if event.seq != seq:
             raise ValueError(
                 f"event {event.seq} of a batch is out of order: event {seq} is expected here"
             )
-    batch = build_append_batch(events)
+    batch = build_append_batch(session, events)
     if first != 1 and batch.has_only_events and len(events) in APPEND_FEW_SQL:
         values = [value for row in batch.rows for value in event_row_to_sql_values(row)]
         return APPEND_FEW_SQL[len(events)][part], [key.hex, limit, before, *values]
     parameters = [key, *build_event_parameters(batch), limit, before]
     if first == 1:
-        begun = [escape_for_text_column(session), clamp_timestamp(events[0].at)]
+        batch.active_at = events[-1].at
+        begun = [
+            escape_for_text_column(session),
+            clamp_timestamp(events[0].at),
+            compute_tenant_uuid(session),
+        ]
         return APPEND_FIRST_SQL[part], [
             *parameters,
             *build_blob_and_call_parameters(batch),
@@ -95,13 +103,14 @@ def build_append_statement(
             *build_session_row_parameters(batch),
         ]
     if batch.has_only_events:
-        return APPEND_MANY_SQL[part], parameters
+        return APPEND_MANY_SQL[part], [*parameters, build_subject_parameter(batch)]
     return APPEND_WITH_ROWS_SQL[part], [*parameters, *build_blob_and_call_parameters(batch)]
 
 
 def event_row_to_sql_values(event_row: EventRow) -> tuple[Any, ...]:
-    at, seq, kind, key, body = event_row
-    return Float8(at), Int4(seq), kind, key, body
+    at, seq, kind, key, body, subject = event_row
+    # A subject is sent as text, so that its type is the same as that of none.
+    return Float8(at), Int4(seq), kind, key, body, subject if subject is None else str(subject)
 
 
 async def find_append_refusal(
@@ -112,6 +121,10 @@ async def find_append_refusal(
     newest, position = rows[0] if rows else (0, 0)
     if epoch is not None and epoch < newest:
         return StaleOwner(session, epoch, newest)
+    if newest == CLOSED_EPOCH or (not rows and events and events[0].seq == 1):
+        moved = await find_move_refusal(fetch, session)
+        if moved is not None:
+            return moved
     if events and position != events[0].seq - 1:
         return PositionTaken(session, events[0].seq, position)
     return None

@@ -12,12 +12,13 @@ from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
-from trimtab.stores.postgres.queries import EVENT_PARTITION_COUNT
+from trimtab.stores.postgres.queries import PARTITION_COUNT
 
 _MASK = 0xFFFFFFFF
 _PARTITION_HASH_SEED = 0x7A5B22367996DCFD
 """PostgreSQL's own seed for partitions."""
 _SESSION_HASH_PREFIX = b"trimtab session\0"
+_SUBJECT_HASH_PREFIX = b"trimtab subject\0"
 _CHARS_TO_ESCAPE = re.compile("[\x00\x01\ud800-\udfff\ue000]")
 _ESCAPE_SEQUENCE = re.compile("\x01([\x01\x02])|\ue000(~|[0-9a-f]{4})")
 
@@ -43,9 +44,19 @@ def compute_session_uuid(session: str) -> UUID:
     return UUID(bytes=bytes(made))
 
 
+def compute_subject_hash(scope: str, subject: str) -> int:
+    """Return what the rows of a subject have in common.
+
+    It has the same size for every subject, whatever characters that has. Two subjects with one hash
+    only make a search read more.
+    """
+    named = f"{scope}\0{subject}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(_SUBJECT_HASH_PREFIX + named).digest()[:8], "big", signed=True)
+
+
 @lru_cache(maxsize=4096)
-def compute_event_partition(session: str) -> int:
-    """Return the partition of a session's events, with PostgreSQL's own partition hash.
+def compute_partition(session: str) -> int:
+    """Return the partition of a session's rows, with PostgreSQL's own partition hash.
 
     The hash is the same in every version, because dumps depend on it. A row for a wrong partition
     would be refused.
@@ -59,7 +70,7 @@ def compute_event_partition(session: str) -> int:
     )
     a, b, c = _mix_hash((a + low) & _MASK, (b + middle) & _MASK, (c + high) & _MASK)
     b, c = _finish_hash((a + last) & _MASK, b, c)
-    return ((b << 32 | c) + 0x49A0F4DD15E5A8E3) % EVENT_PARTITION_COUNT
+    return ((b << 32 | c) + 0x49A0F4DD15E5A8E3) % PARTITION_COUNT
 
 
 def escape_for_text_column(text: str) -> str:

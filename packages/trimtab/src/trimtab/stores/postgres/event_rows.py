@@ -22,7 +22,8 @@ from trimtab.engine.log.event import (
     event_to_json,
 )
 from trimtab.stores.large_texts import compress_text, extract_large_texts, restore_large_texts
-from trimtab.stores.postgres.escaping import escape_for_text_column
+from trimtab.stores.postgres.escaping import compute_subject_hash, escape_for_text_column
+from trimtab.stores.subjects import find_subject, session_scope
 
 ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
 """Maximum UTF-8 bytes of a text in its row. A longer text becomes a blob, which costs a row and a
@@ -32,8 +33,8 @@ second query to read. For prose that PostgreSQL's own compression left at 8,192 
 MIN_TIMESTAMP_S, MAX_TIMESTAMP_S = -62135596800.0, 253402300799.0
 """The years 1 and 9999: the range of timestamps, whatever the session's clock says."""
 
-EventRow = tuple[float, int, str, str | None, str]
-"""An event's row after its session: time, position, kind, key, body."""
+EventRow = tuple[float, int, str, str | None, str, int | None]
+"""An event's row after its session: time, position, kind, key, body, hash of the subject."""
 
 # `dump` with one encoder for all: making an encoder costs as much as encoding a small event.
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -79,6 +80,8 @@ class AppendBatch:
     """The parent of a fork."""
     model: str | None = None
     """The session's model from now on."""
+    active_at: float | None = None
+    """When a turn was claimed."""
 
     @property
     def has_only_events(self) -> bool:
@@ -91,8 +94,8 @@ class AppendBatch:
         return bool(self.epoch or self.summary or self.parent is not None or self.model)
 
 
-def event_to_row_and_blobs(event: Event) -> tuple[EventRow, dict[str, str]]:
-    """Return an event's row and its large texts."""
+def event_to_row_and_blobs(session: str, event: Event) -> tuple[EventRow, dict[str, str]]:
+    """Return the row of an event of this session, and its large texts."""
     data = event_to_json(event)
     line = _encode_json(data)
     blobs: dict[str, str] = {}
@@ -103,7 +106,15 @@ def event_to_row_and_blobs(event: Event) -> tuple[EventRow, dict[str, str]]:
     body = event.body
     key = body.key if type(body) is MessageAdded else None
     stored = key if key is None else escape_for_text_column(key)
-    return (event.at, event.seq, data["kind"], stored, line), blobs
+    return (event.at, event.seq, data["kind"], stored, line, _hash_subject(session, event)), blobs
+
+
+def _hash_subject(session: str, event: Event) -> int | None:
+    subject = find_subject(event)
+    if subject is None:
+        return None
+    named = event.body.parent if isinstance(event.body, Fork) else session
+    return compute_subject_hash(session_scope(named), subject)
 
 
 def needs_only_event_row(event: Event) -> bool:
@@ -121,11 +132,11 @@ def needs_only_event_row(event: Event) -> bool:
             return True
 
 
-def build_append_batch(events: Sequence[Event]) -> AppendBatch:
-    """Return everything that these events need."""
+def build_append_batch(session: str, events: Sequence[Event]) -> AppendBatch:
+    """Return everything that these events of a session need."""
     batch = AppendBatch()
     for event in events:
-        row, blobs = event_to_row_and_blobs(event)
+        row, blobs = event_to_row_and_blobs(session, event)
         batch.rows.append(row)
         batch.blobs |= blobs
         _add_derived_rows(batch, event)
@@ -155,6 +166,7 @@ def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
             apply_model_call_outcome(batch.calls, batch.outcomes, outcome)
         case TurnProgressRecord(state="claimed") as turn:
             batch.epoch = max(batch.epoch, turn.epoch)
+            batch.active_at = event.at
         case Edit(op="summarise") as edit:
             batch.summary = edit.text, event.at
         case Fork() as fork:
@@ -180,8 +192,13 @@ def apply_model_call_outcome(
 
 def build_event_parameters(batch: AppendBatch) -> list[str]:
     """Return $2 to $6 of the queries that append."""
-    ats, seqs, kinds, keys, bodies = zip(*batch.rows, strict=True)
+    ats, seqs, kinds, keys, bodies, _ = zip(*batch.rows, strict=True)
     return [*map(format_number_array, (ats, seqs)), *map(format_text_array, (kinds, keys, bodies))]
+
+
+def build_subject_parameter(batch: AppendBatch) -> str:
+    """Return the hashes of the events' subjects."""
+    return format_number_array([row[-1] for row in batch.rows])
 
 
 def format_number_array(values: Sequence[float | None]) -> str:
@@ -205,7 +222,7 @@ def _quote_array_text(item: str) -> str:
 
 
 def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
-    """Return $9 to $27: blobs, then calls, then outcomes."""
+    """Return $9 to $28: blobs, then calls, then outcomes, then the subjects of the events."""
     calls, outcomes = batch.calls.values(), batch.outcomes.values()
     return [
         [bytes.fromhex(digest) for digest in batch.blobs],
@@ -221,11 +238,12 @@ def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
         format_number_array([outcome.call for outcome in outcomes]),
         format_text_array([outcome.status for outcome in outcomes]),
         *_format_usage_columns([outcome.usage for outcome in outcomes]),
+        build_subject_parameter(batch),
     ]
 
 
 def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
-    """Return $28 to $33: the values for the session's row."""
+    """Return $29 to $35: the values for the session's row."""
     summary, at = batch.summary or (None, None)
     return [
         batch.epoch,
@@ -234,6 +252,7 @@ def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
         at if at is None else clamp_timestamp(at),
         batch.parent if batch.parent is None else escape_for_text_column(batch.parent),
         batch.model,
+        batch.active_at,
     ]
 
 

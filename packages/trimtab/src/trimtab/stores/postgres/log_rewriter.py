@@ -59,7 +59,7 @@ class LogRewriter:
             if new != event:
                 await self._replace(event, new)
             else:
-                self._live |= event_to_row_and_blobs(event)[1].keys()
+                self._live |= event_to_row_and_blobs(self._session, event)[1].keys()
             self._note(new)
         await self._append(new_events)
         if self._changed:
@@ -76,21 +76,23 @@ class LogRewriter:
 
     async def _append(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._live |= event_to_row_and_blobs(event)[1].keys()
+            self._live |= event_to_row_and_blobs(self._session, event)[1].keys()
             self._note(event)
         if events:
             await self._execute(*build_append_statement(self._session, events, None))
 
     async def _replace(self, old: Event, new: Event) -> None:
-        (at, seq, kind, key, body), blobs = event_to_row_and_blobs(new)
+        (at, seq, kind, key, body, subject), blobs = event_to_row_and_blobs(self._session, new)
         self._changed = True
-        self._gone |= event_to_row_and_blobs(old)[1].keys()
+        self._gone |= event_to_row_and_blobs(self._session, old)[1].keys()
         self._live |= blobs.keys()
         for digest, text in blobs.items():
             await self._execute(
                 QUERIES["keep_blob"], [self._key, bytes.fromhex(digest), compress_text(text)]
             )
-        await self._execute(QUERIES["rewrite_event"], [self._key, seq, at, kind, key, body])
+        await self._execute(
+            QUERIES["rewrite_event"], [self._key, seq, at, kind, key, body, subject]
+        )
         await self._rewrite_call(old, new)
         if seq <= self._indexed:
             await self._execute(QUERIES["drop_words"], [self._key, [seq]])

@@ -2,16 +2,24 @@
 
 Each migration runs in its own transaction and holds a lock of the database. If several processes
 migrate at once, one works, and the others find it done.
+
+A release runs on tables that a later release has migrated, so that one can go back without a
+restore. A migration that takes away what an earlier release uses says so in its first line:
+`-- breaks: releases without 0002` if the release must know migration 0002. The number is its own if
+the previous release cannot run on it.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import NamedTuple
 
 from psycopg import AsyncConnection, AsyncRawCursor, Error, errors
 
@@ -24,8 +32,12 @@ from trimtab.stores.postgres.error_translation import (
 )
 from trimtab.stores.postgres.queries import QUERIES
 
+_log = logging.getLogger(__name__)
+
 MIGRATION_LOCK_ID = 0x7472696D746162
 """`trimtab` as a number: the lock that keeps two migrations apart."""
+
+_BREAKS_LINE = re.compile(rb"-- breaks: releases without (\d{4})\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +53,26 @@ class Migration:
     def checksum(self) -> str:
         """SHA-256 of the SQL. A released file never changes."""
         return sha256(self.sql).hexdigest()
+
+    @property
+    def needed_version(self) -> int:
+        """The version that a release must know to run on these tables; 0 if every release can."""
+        declared = _BREAKS_LINE.match(self.sql)
+        if declared is None and self.sql.startswith(b"-- breaks"):
+            raise ValueError(
+                f"the first line of migration {self.name} cannot be read; write "
+                "`-- breaks: releases without 0002`"
+            )
+        return 0 if declared is None else int(declared[1])
+
+
+class AppliedMigration(NamedTuple):
+    """A row of `trimtab.migrations`."""
+
+    version: int
+    name: str
+    checksum: str
+    needed_version: int
 
 
 async def apply_pending_migrations(conninfo: str) -> list[str]:
@@ -96,6 +128,15 @@ async def check_schema_version(connection: AsyncConnection, database_label: str)
             f"{database_label} is at version {len(applied)}, but this release needs "
             f"{len(load_migrations())}; {MIGRATE_HINT}"
         )
+    if len(applied) > len(load_migrations()):
+        _log.warning(
+            "%s is at version %d (%s), made by a newer release; this release knows version %d and "
+            "runs on it",
+            database_label,
+            applied[-1].version,
+            applied[-1].name,
+            len(load_migrations()),
+        )
 
 
 @cache
@@ -118,38 +159,40 @@ async def _apply_next_migration(connection: AsyncConnection, database_label: str
         await connection.execute(QUERIES["begin_migrations"])
         applied = await _fetch_applied_migrations(connection)
         _refuse_other_schema(applied, database_label)
-        if len(applied) == len(load_migrations()):
+        if len(applied) >= len(load_migrations()):
             return None
         migration = load_migrations()[len(applied)]
         await connection.execute(migration.sql)
         await connection.execute(
             QUERIES["record_migration"],
-            [migration.version, migration.name, migration.checksum],
+            [migration.version, migration.name, migration.checksum, migration.needed_version],
         )
         return migration.name
 
 
-async def _fetch_applied_migrations(connection: AsyncConnection) -> list[tuple[int, str, str]]:
+async def _fetch_applied_migrations(connection: AsyncConnection) -> list[AppliedMigration]:
     cursor = await connection.execute(QUERIES["applied"])
-    return [(version, name, checksum) for version, name, checksum in await cursor.fetchall()]
+    return [AppliedMigration(*row) for row in await cursor.fetchall()]
 
 
-def _refuse_other_schema(applied: list[tuple[int, str, str]], database_label: str) -> None:
-    """Refuse tables that migrations of this release did not make."""
-    if applied and applied[0][1] != load_migrations()[0].name:
+def _refuse_other_schema(applied: list[AppliedMigration], database_label: str) -> None:
+    """Refuse tables that this release cannot run on."""
+    if applied and applied[0].name != load_migrations()[0].name:
         raise DatabaseNotMigrated(
             f"the tables of trimtab in {database_label} were written before the first release "
-            f"({applied[0][1]}); this release cannot read them; use another database, or drop the "
-            "schemas trimtab and trimtab_queue and run `trimtab migrate`"
+            f"({applied[0].name}); this release cannot read them; use another database, or drop "
+            "the schemas trimtab and trimtab_queue and run `trimtab migrate`"
         )
-    if len(applied) > len(load_migrations()):
-        raise DatabaseSchemaTooNew(
-            f"{database_label} is at version {applied[-1][0]} ({applied[-1][1]}), but this "
-            f"release knows only versions up to {len(load_migrations())}; upgrade trimtab"
-        )
-    for (version, name, checksum), migration in zip(applied, load_migrations(), strict=False):
-        if checksum != migration.checksum:
+    for migration in applied:
+        if migration.needed_version > len(load_migrations()):
             raise DatabaseSchemaTooNew(
-                f"version {version} of {database_label} was made by {name!r} of another "
-                "release; use that release"
+                f"{database_label} is at version {migration.version} ({migration.name}), which "
+                f"needs a release that knows version {migration.needed_version}; this release "
+                f"knows only versions up to {len(load_migrations())}; upgrade trimtab"
+            )
+    for migration, known in zip(applied, load_migrations(), strict=False):
+        if migration.checksum != known.checksum:
+            raise DatabaseSchemaTooNew(
+                f"version {migration.version} of {database_label} was made by "
+                f"{migration.name!r} of another release; use that release"
             )

@@ -6,16 +6,18 @@ from importlib.resources import files
 
 from trimtab.stores.named_queries import parse_named_queries
 
-EVENT_PARTITION_COUNT = 16
-"""Number of partitions of the table of events."""
+PARTITION_COUNT = 16
+"""Number of partitions of each table that has the rows of sessions."""
 
 
 def build_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[bytes, ...]:
-    """Return an append query for each partition, restricted by `owner_clause`."""
+    """Return a query for each partition. An append is restricted by `owner_clause`."""
     whole = query.replace(b":owner", owner_clause)
     return tuple(
-        whole.replace(b":events", b"trimtab.events_%02d" % number)
-        for number in range(EVENT_PARTITION_COUNT)
+        whole.replace(b":events", b"trimtab.events_%02d" % number).replace(
+            b":calls", b"trimtab.llm_calls_%02d" % number
+        )
+        for number in range(PARTITION_COUNT)
     )
 
 

@@ -1,25 +1,17 @@
-"""The costs of model calls in PostgreSQL, shared by many processes."""
+"""The costs of model calls in PostgreSQL, shared by many processes.
+
+A reservation is one call of a procedure of the database. It locks the rows of its own totals, and
+none of them while the disk is waited for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from psycopg import AsyncConnection
+from psycopg.types.numeric import Float8, Int8
 
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.escaping import compute_session_uuid, escape_for_text_column
-from trimtab.stores.spending import (
-    SPENDING_QUERIES,
-    CallReservation,
-    CostCeilings,
-    list_ceiling_queries,
-    list_days_to_forget,
-    refuse_above_ceiling,
-)
-
-SPENDING_LOCK_ID = 0x7370656E64696E67
-"""`spending` as a number: the lock that reservations wait for."""
+from trimtab.stores.postgres.queries import QUERIES
+from trimtab.stores.spending import CallReservation, CostCeilings, refuse_above_ceiling
 
 
 class PostgresSpendingLedger:
@@ -30,39 +22,37 @@ class PostgresSpendingLedger:
         self._last_day = ""
 
     async def reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
-        key = compute_session_uuid(call.session)
-        agent, tenant = escape_for_text_column(call.agent), escape_for_text_column(call.tenant)
-        async with self._connections.borrow() as connection, connection.transaction():
-            # A statement of its own: what follows must see all that was committed before it.
-            await connection.execute(SPENDING_QUERIES["lock"], [SPENDING_LOCK_ID])
-            if call.day != self._last_day:
-                totals, reservations = list_days_to_forget(call.day)
-                await connection.execute(SPENDING_QUERIES["forget_days"], [totals])
-                await connection.execute(SPENDING_QUERIES["forget_reservations"], [reservations])
-                self._last_day = call.day
-            if ceilings.session is not None:
-                log = [key, call.session_log_micros]
-                await connection.execute(SPENDING_QUERIES["raise_session_to_log"], log)
-            for name, most, query, given in list_ceiling_queries(call, ceilings, key):
-                texts = [escape_for_text_column(v) if isinstance(v, str) else v for v in given]
-                counted = await _fetch_number(connection, query, texts)
-                refuse_above_ceiling(name, most, counted, call.micros)
-            until = call.now + call.expires_after_s
-            row = [agent, call.day, tenant, key, call.micros, until]
-            return await _fetch_number(connection, "reserve", row)
+        if call.day != self._last_day:
+            for name in ("forget_days", "forget_tenants", "forget_reservations"):
+                async with self._connections.borrow() as connection:
+                    await connection.execute(QUERIES[name])
+            self._last_day = call.day
+        amounts = (ceilings.session, ceilings.tenant_per_day, ceilings.day)
+        rows = await self._connections.fetch(
+            QUERIES["reserve_spending"],
+            [
+                call.day,
+                escape_for_text_column(call.agent),
+                escape_for_text_column(call.tenant),
+                compute_session_uuid(call.session),
+                Int8(call.micros),
+                Int8(call.session_log_micros),
+                Float8(call.now),
+                Float8(call.now + call.expires_after_s),
+                *(None if amount is None else Int8(amount) for amount in amounts),
+            ],
+        )
+        reservation, refused_by, counted = rows[0]
+        if refused_by is not None:
+            ceiling = getattr(ceilings, refused_by)
+            refuse_above_ceiling(refused_by, ceiling, counted, call.micros)
+        return reservation
 
     async def settle(self, reservation: int, micros: int) -> None:
-        async with self._connections.borrow() as connection, connection.transaction():
-            cursor = await connection.execute(SPENDING_QUERIES["release"], [reservation])
-            row = await cursor.fetchone()
-            if row is not None:
-                agent, day, tenant, key = row
-                await connection.execute(
-                    SPENDING_QUERIES["add_to_day"], [agent, day, tenant, micros]
-                )
-                await connection.execute(SPENDING_QUERIES["add_to_session"], [key, micros])
+        async with self._connections.borrow() as connection:
+            await connection.execute(QUERIES["settle_spending"], [Int8(reservation), Int8(micros)])
 
-
-async def _fetch_number(connection: AsyncConnection, query: str, given: Sequence[Any]) -> int:
-    rows = await (await connection.execute(SPENDING_QUERIES[query], given)).fetchall()
-    return rows[0][0]
+    async def reset_session(self, session: str, session_log_micros: int) -> None:
+        values = [compute_session_uuid(session), Int8(session_log_micros)]
+        async with self._connections.borrow() as connection:
+            await connection.execute(QUERIES["reset_spending"], values)

@@ -15,10 +15,12 @@ ends early.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from psycopg import AsyncConnection, errors
+from psycopg.types.numeric import Float8, Int8
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.recall.search import (
@@ -28,8 +30,8 @@ from trimtab.engine.recall.search import (
     split_query_words,
 )
 from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
-from trimtab.errors import SessionNotFound, StoreUnavailable
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
+from trimtab.errors import SessionMoved, SessionNotFound, StoreUnavailable
+from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.append import (
     build_append_statement,
@@ -38,11 +40,16 @@ from trimtab.stores.postgres.append import (
     is_position_conflict,
 )
 from trimtab.stores.postgres.connection_pool import ConnectionPool
-from trimtab.stores.postgres.escaping import compute_session_uuid, escape_for_text_column
+from trimtab.stores.postgres.escaping import (
+    compute_session_uuid,
+    compute_subject_hash,
+    escape_for_text_column,
+)
 from trimtab.stores.postgres.escaping import unescape_from_text_column as name_of
 from trimtab.stores.postgres.fulltext import build_word_and_prefix_tsqueries
 from trimtab.stores.postgres.log_reader import read_events
 from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index_rows
+from trimtab.stores.postgres.moves import CLOSED_EPOCH, find_move_refusal
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
 
@@ -52,6 +59,10 @@ MESSAGES_PER_INDEX_BATCH = 500
 """Number of messages to index at once."""
 MAX_POSITION = 2**31 - 1
 """Larger than every position."""
+LIST_BY_NAME_SQL, LIST_BY_RECENCY_SQL = (
+    QUERIES["listed_sessions"].replace(b":order", QUERIES[order])
+    for order in ("by_name", "by_recency")
+)
 
 
 class PostgresStore:
@@ -81,7 +92,8 @@ class PostgresStore:
         Raises:
             StoreUnavailable: The database cannot be reached.
             DatabaseNotMigrated: The tables are missing or older than this release.
-            DatabaseSchemaTooNew: A newer version of trimtab has migrated the database.
+            DatabaseSchemaTooNew: A newer version of trimtab has migrated the database, and this
+                version cannot run on it.
         """
         return cls(
             await ConnectionPool.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
@@ -133,12 +145,12 @@ class PostgresStore:
         async for event in read_events(self._fetch, compute_session_uuid(session), spans):
             found = True
             yield event
-        if not found and not await self._fetch(QUERIES["exists"], [compute_session_uuid(session)]):
+        if not found and await self._standing(session) is None:
             raise SessionNotFound(session)
 
     async def position(self, session: str) -> int:
-        rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
-        return rows[0][0] if rows else 0
+        standing = await self._standing(session)
+        return standing[1] if standing else 0
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
         last = MAX_POSITION if upto is None else upto
@@ -148,7 +160,7 @@ class PostgresStore:
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
         key = compute_session_uuid(session)
         body = json.dumps(snapshot_to_json(snapshot), separators=(",", ":"), allow_nan=False)
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._writing(session) as connection:
             cursor = await connection.execute(QUERIES["lock_for_checkpoint"], [key])
             row = await cursor.fetchone()
             if row is None:
@@ -184,34 +196,53 @@ class PostgresStore:
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._writing(session) as connection:
             await LogRewriter(connection, session).rewrite(events, change)
 
     async def delete(self, session: str) -> None:
         key = compute_session_uuid(session)
-        async with self._connections.borrow() as connection, connection.transaction():
+        async with self._writing(session) as connection:
             # First, and with its key: appends hold a share of it, so none lands behind our back.
             cursor = await connection.execute(QUERIES["delete_session"], [key])
             if not cursor.rowcount:
                 raise SessionNotFound(session)
-            for made in ("events", "blobs", "words", "snapshots", "calls"):
+            for made in ("events", "blobs", "words", "snapshots", "calls", "usage"):
                 await connection.execute(QUERIES[f"delete_{made}"], [key])
 
     async def forks(self, session: str) -> list[str]:
         rows = await self._fetch(QUERIES["forks"], [escape_for_text_column(session)])
         return [name_of(name) for (name,) in rows]
 
+    async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        hashes = [Int8(compute_subject_hash(scope, subject)) for subject in subjects]
+        rows = await self._fetch(QUERIES["sessions_about"], [hashes])
+        return [session for (name,) in rows if (session := name_of(name)).startswith(scope)]
+
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
-        rows = await self._fetch(QUERIES["sessions"], [escape_for_text_column(after), limit])
+        return await self._list(LIST_BY_NAME_SQL, [escape_for_text_column(after), limit])
+
+    async def recent_sessions(
+        self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
+    ) -> list[SessionListEntry]:
+        active_at, name = before
+        where = [escape_for_text_column(folder), limit]
+        return await self._list(
+            LIST_BY_RECENCY_SQL, [*where, Float8(active_at), escape_for_text_column(name)]
+        )
+
+    async def _list(self, query: bytes, parameters: list[Any]) -> list[SessionListEntry]:
         return [
             SessionListEntry(
                 session=name_of(name),
                 position=position,
                 messages=messages,
                 updated=updated,
+                active=active,
                 parent=parent if parent is None else name_of(parent),
             )
-            for name, position, messages, updated, parent in rows
+            for name, position, messages, updated, parent, active in await self._fetch(
+                query, parameters
+            )
         ]
 
     async def release(self, session: str) -> None:
@@ -219,6 +250,34 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self._connections.close()
+
+    async def _standing(self, session: str) -> tuple[int | None, int] | None:
+        """Return the newest claim and the last position. None if there is no such session.
+
+        Raises `SessionMoved` if it is not served here.
+        """
+        for _ in range(2):  # a move that was not finished is undone
+            rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
+            if rows and rows[0][0] != CLOSED_EPOCH:
+                return rows[0]
+            moved = await find_move_refusal(self._fetch, session)
+            if moved is not None:
+                raise moved
+            if not rows:
+                return None
+        raise SessionMoved(session, None)
+
+    @asynccontextmanager
+    async def _writing(self, session: str) -> AsyncGenerator[AsyncConnection]:
+        """Begin a transaction on a session. If it is not there, find out whether it was moved."""
+        try:
+            async with self._connections.borrow() as connection, connection.transaction():
+                yield connection
+        except SessionNotFound:
+            standing = await self._standing(session)
+            if standing is not None and standing[0] is not None:
+                raise SessionMoved(session, None) from None
+            raise
 
     async def _index(self, connection: AsyncConnection, session: str, span: PositionSpan) -> None:
         async def fetch(query: bytes, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

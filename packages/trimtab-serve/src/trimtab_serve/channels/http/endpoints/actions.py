@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 from fastapi import Body
@@ -109,9 +110,9 @@ async def fork(
     """Create a session that begins with the history of this one."""
     session_id = await request.require_session_id(agent, session)
     address = request.session_address(agent, body.name or generate_session_name())
-    at = body.at
+    at, begun = body.at, time.time()
     async with (
-        request.service.forks.run(address.tenant),
+        request.service.make_fork(address),
         request.service.open_session(session_id) as opened,
     ):
         last = opened.window.seq
@@ -125,6 +126,7 @@ async def fork(
             raise _session_exists_problem(address.name) from None
         position = made.window.seq
         await made.close()
+    await erasure.delete_copy_of_erased_data(request.service, str(address), begun)
     response.headers["Location"] = build_session_path(address)
     return SessionCreated(agent=address.agent, name=address.name, position=position)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -10,8 +12,11 @@ from starlette.responses import PlainTextResponse, Response
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.event import Event, MessageAdded, ToolResultRepair
 from trimtab.engine.log.rewind import is_event_in_force
+from trimtab.session.session import Session
+from trimtab.session.store_recall import MAX_RECALL_POSITIONS
 from trimtab.stores.base import Store
 from trimtab_serve.channels.http.api_route import ApiRequest, create_api_router, requires
+from trimtab_serve.channels.http.endpoints.sessions import build_session_path
 from trimtab_serve.channels.http.parameters import (
     MAX_POSITION,
     ONLY_DIGITS,
@@ -23,7 +28,7 @@ from trimtab_serve.channels.http.parameters import (
     SessionName,
 )
 from trimtab_serve.channels.http.problems import HttpProblem
-from trimtab_serve.channels.http.projection import build_message_info
+from trimtab_serve.channels.http.projection import MAX_PAGE_CHARS, build_message_info
 from trimtab_serve.client.types import (
     ContextUsageInfo,
     HistoryPage,
@@ -32,12 +37,13 @@ from trimtab_serve.client.types import (
     SearchResultsText,
     VisibilityInfo,
 )
+from trimtab_serve.service.message_size import count_message_chars
 
 ALSO_PLAIN_TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-EVENTS_PER_READ = 500
-"""Number of events that are read at a time when searching for messages."""
+FIRST_EVENTS_PER_READ, MAX_EVENTS_PER_READ = 16, 500
+"""Number of events that are read at a time when reading backwards: first, and maximum."""
 router = create_api_router("sessions")
 
 
@@ -59,23 +65,19 @@ async def read_history(
     ] = None,
     limit: PageSize = 100,
 ) -> HistoryPage:
-    """Read all messages, including those hidden from the model."""
+    """Read all messages, including those hidden from the model. A page ends before `limit` if its
+    messages have more than two million characters."""
     session_id = await request.require_session_id(agent, session)
     if after is not None and before is not None:
         raise HttpProblem("invalid-request", "after and before exclude each other; send only one")
     async with request.service.open_session(session_id) as opened:
         rewinds, last = list(opened.window.base.rewinds), opened.window.seq
+    store = request.service.store
     if before is None:
-        found = await _read_messages_after(
-            request.service.store, session_id, after or 0, last, limit + 1
-        )
-        page, more = found[:limit], len(found) > limit
+        page, more = await _read_page_after(store, session_id, (after or 0, last), limit)
         next_ = page[-1].seq if more else None
     else:
-        found = await _read_messages_until(
-            request.service.store, session_id, min(before - 1, last), limit + 1
-        )
-        page, more = found[-limit:], len(found) > limit
+        page, more = await _read_page_until(store, session_id, min(before - 1, last), limit)
         next_ = page[0].seq if more else None
     shown = [_to_message_info(event, rewinds) for event in page]
     return HistoryPage(messages=shown, next=next_)
@@ -121,19 +123,30 @@ async def explain_visibility(
     responses=ALSO_PLAIN_TEXT,
 )
 async def recall(
-    request: ApiRequest, agent: AgentName, session: SessionName, handle: MessageHandle
+    request: ApiRequest,
+    agent: AgentName,
+    session: SessionName,
+    handle: MessageHandle,
+    after: Annotated[
+        int,
+        Query(description="Characters to skip, from `next`.", ge=0, le=MAX_POSITION),
+        ONLY_DIGITS,
+    ] = 0,
 ) -> RecalledText | Response:
-    """Read a text exactly as it was written, hidden or not."""
+    """Read a text exactly as it was written, hidden or not. A response has at most two million
+    characters; `next` continues it, or the header `Link` with `Accept: text/plain`."""
     session_id = await request.require_session_id(agent, session)
     _check_handle(handle)
     async with request.service.open_session(session_id) as opened:
         try:
-            text = await opened.recall(handle)
+            found = await _recall_page(opened, handle, after)
         except (LookupError, ValueError) as error:
             raise _not_found_problem(error) from None
     if request.wants_plain_text:
-        return PlainTextResponse(text.encode("utf-8", "replace"))
-    return RecalledText(handle=handle, text=text)
+        path = f"{build_session_path(request.session_address(agent, session))}/recall"
+        link = {} if found.next is None else {"Link": f'<{path}/{found.next}>; rel="next"'}
+        return PlainTextResponse(found.text.encode("utf-8", "replace"), headers=link)
+    return found
 
 
 @router.get(f"{SESSION_PATH}/search", openapi_extra=requires("read"))
@@ -170,34 +183,87 @@ def _not_found_problem(error: Exception) -> HttpProblem:
     return HttpProblem("not-found", str(error.args[0] if error.args else error))
 
 
-async def _read_messages_after(
-    store: Store, session_id: str, after: int, last: int, limit: int
-) -> list[Event]:
-    found: list[Event] = []
-    first = after + 1
-    while first <= last and len(found) < limit:
-        found += await _read_message_events(
-            store, session_id, first, min(first + EVENTS_PER_READ - 1, last)
-        )
-        first += EVENTS_PER_READ
-    return found[:limit]
+async def _read_page_after(
+    store: Store, session_id: str, after_and_last: tuple[int, int], limit: int
+) -> tuple[list[Event], bool]:
+    """Return the first messages of a range, and whether there are more."""
+    after, last = after_and_last
+    page: list[Event] = []
+    chars = 0
+    if after < last:
+        async for event, size in _iterate_messages(store, session_id, after + 1, last):
+            chars += size
+            if len(page) == limit or (page and chars > MAX_PAGE_CHARS):
+                return page, True
+            page.append(event)
+    return page, False
 
 
-async def _read_messages_until(store: Store, session_id: str, last: int, limit: int) -> list[Event]:
-    found: list[Event] = []
-    while last > 0 and len(found) < limit:
-        first = max(1, last - EVENTS_PER_READ + 1)
-        found[:0] = await _read_message_events(store, session_id, first, last)
-        last = first - 1
-    return found[-limit:]
+async def _read_page_until(
+    store: Store, session_id: str, last: int, limit: int
+) -> tuple[list[Event], bool]:
+    """Return the last messages up to a position, and whether there are more before them."""
+    page: deque[tuple[Event, int]] = deque()
+    chars, is_cut, events = 0, False, FIRST_EVENTS_PER_READ
+    while last > 0 and not is_cut:
+        first = max(1, last - events + 1)
+        # They come in ascending order, so those before them are only known to fit in the end.
+        earlier: deque[tuple[Event, int]] = deque()
+        async for event, size in _iterate_messages(store, session_id, first, last):
+            earlier.append((event, size))
+            chars += size
+            while earlier and (
+                len(earlier) + len(page) > limit
+                or (chars > MAX_PAGE_CHARS and len(earlier) + len(page) > 1)
+            ):
+                chars -= earlier.popleft()[1]
+                is_cut = True
+        page.extendleft(reversed(earlier))
+        last, events = first - 1, min(2 * events, MAX_EVENTS_PER_READ)
+    return [event for event, _ in page], is_cut
 
 
-async def _read_message_events(store: Store, session_id: str, first: int, last: int) -> list[Event]:
-    return [
-        event
-        async for event in store.events(session_id, [(first, last)])
-        if isinstance(event.body, MessageAdded | ToolResultRepair)
-    ]
+async def _iterate_messages(
+    store: Store, session_id: str, first: int, last: int
+) -> AsyncIterator[tuple[Event, int]]:
+    """Yield the messages of a range, each with its number of characters."""
+    async for event in store.events(session_id, [(first, last)]):
+        if isinstance(event.body, MessageAdded | ToolResultRepair):
+            yield event, count_message_chars(event.body.message)
+
+
+async def _recall_page(session: Session, handle: str, after: int) -> RecalledText:
+    """Return a text after this number of characters, as far as it fits, and what continues it."""
+    named, rest = parse_handle(handle), None
+    last = min(named.last_seq, session.window.seq)
+    span = None
+    if named.first_seq < last:
+        span = await _find_recalled_range(session, named.first_seq, last)
+    if span is not None:
+        rest = f"m{span[1] + 1}-m{last}" if span[1] < last else None
+    text = await session.recall(handle if span is None else f"m{span[0]}-m{span[1]}")
+    shown = text[after : after + MAX_PAGE_CHARS]
+    if after + len(shown) < len(text):
+        next_ = f"{handle}?after={after + len(shown)}"
+    else:
+        next_, shown = rest, shown if rest is None else f"{shown}\n"
+    return RecalledText(handle=handle, text=shown, next=next_)
+
+
+async def _find_recalled_range(session: Session, first: int, last: int) -> tuple[int, int] | None:
+    """Return the first part of a range that fits into one response, beginning with a message.
+
+    Return None if the range has no message.
+    """
+    begin, chars = 0, 0
+    async for event, size in _iterate_messages(session.store, session.id, first, last):
+        if not is_event_in_force(event.seq, session.window.base.rewinds):
+            continue
+        begin, chars = begin or event.seq, chars + size
+        too_far = event.seq - begin >= MAX_RECALL_POSITIONS
+        if event.seq > begin and (chars > MAX_PAGE_CHARS or too_far):
+            return begin, event.seq - 1
+    return (begin, last) if begin else None
 
 
 def _to_message_info(event: Event, rewinds: list[tuple[int, int]]) -> MessageInfo:

@@ -22,7 +22,7 @@ from trimtab.errors import PositionTaken, StoreError
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent, build_redactor
-from trimtab_serve.channels.http.api_keys import ApiCaller
+from trimtab_serve.channels.http.api_caller import ApiCaller
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -34,6 +34,7 @@ from trimtab_serve.channels.http.endpoints.sessions import (
     list_callers_dead_letters,
     was_newest_turn_ended,
 )
+from trimtab_serve.channels.http.message_keys import to_shown_key, to_stored_key
 from trimtab_serve.channels.http.parameters import (
     SESSION_PATH,
     AgentName,
@@ -118,14 +119,15 @@ async def send_message(
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down and accepts no new messages")
     address, service = request.session_address(agent, session), request.service
-    key, read = _choose_message_key(idempotency_key, body), _parse_last_event_id(last_event_id)
+    shown_key = _choose_message_key(idempotency_key, body)
+    key, read = to_stored_key(shown_key), _parse_last_event_id(last_event_id)
     message = _build_message(request.require_agent(agent), body)
     session_id = str(address)
     if not await service.store.position(session_id):
         if read is not None:
             raise build_session_not_found_problem(agent, session)  # deleted after it was read
         with suppress(PositionTaken):
-            async with service.open_session(session_id):
+            async with service.create_session(address):
                 pass  # it exists now, so a caller that reads its events finds it
     said = await service.store.find_key(session_id, key)
     after = await service.store.position(session_id) if said is None else said - 1
@@ -153,7 +155,7 @@ async def send_message(
         await _reject_reused_key(service, session_id, key, message, said)
     events_url = f"{build_session_path(address)}/events"
     response.headers["Location"] = f"{events_url}?after={after}"
-    return MessageAccepted(key=key, duplicate=not new, after=after, events_url=events_url)
+    return MessageAccepted(key=shown_key, duplicate=not new, after=after, events_url=events_url)
 
 
 @router.get(
@@ -187,6 +189,7 @@ async def follow_session(
     wanted = StreamEndConditions(
         is_closing=lambda: offer.draining,
         is_caller_valid=lambda: offer.authentication.is_still_valid(request.caller),
+        hold_read=lambda: offer.tenant_requests.hold_read(request.caller.tenant),
         log_is_verbatim=_is_log_verbatim(request.service, session_id),
     )
     return EventStreamResponse(
@@ -260,7 +263,9 @@ async def retry_dead_letters(
 ) -> TurnControlResult:
     """Retry the dead letters of a session."""
     del body
-    if not await request.service.queue.revive(str(request.session_address(agent, session))):
+    session_id = str(request.session_address(agent, session))
+    await request.service.store.position(session_id)  # refuses one that is in another database
+    if not await request.service.queue.revive(session_id):
         raise HttpProblem("not-found", f"session {agent}/{session} has no dead letters")
     return TurnControlResult(done=True)
 
@@ -282,17 +287,17 @@ def _answer_stream(
         return await service.queue.dead_letter_reason(session_id)
 
     async def settled() -> bool:
-        waiting = await service.queue.pending(session_id)
-        return all(queued.key != key for queued in waiting)
+        return await service.queue.find_waiting(session_id, key) is None
 
     async def gone() -> None:
         agent = service.agent_for(session_id)
         if agent.spec.session.on_disconnect == "pause":
-            server_state.run_in_background(_pause_abandoned_turn(service, session_id, key))
+            server_state.run_in_background(_pause_abandoned_turn(server_state, session_id, key))
 
     wanted = StreamEndConditions(
         is_closing=lambda: server_state.closing,
         is_caller_valid=lambda: server_state.authentication.is_still_valid(caller),
+        hold_read=lambda: server_state.tenant_requests.hold_read(caller.tenant),
         until_answered_key=key,
         message_is_in_log=message_is_in_log,
         find_failure_reason=why,
@@ -324,7 +329,19 @@ async def _open_frames(
         ).iterate_frames()
 
 
-async def _pause_abandoned_turn(service: AgentService, session: str, key: str) -> None:
+async def _pause_abandoned_turn(server_state: HttpServerState, session: str, key: str) -> None:
+    """Stop the turn for a message whose caller has gone. One task waits for each message."""
+    abandoned = server_state.abandoned_messages
+    if (session, key) in abandoned:
+        return
+    abandoned.add((session, key))
+    try:
+        await _pause_turn_of_message(server_state.service, session, key)
+    finally:
+        abandoned.discard((session, key))
+
+
+async def _pause_turn_of_message(service: AgentService, session: str, key: str) -> None:
     """Stop the turn for a message whose caller has gone, even if it has not begun yet.
 
     Until the message is in the log, a running turn belongs to another message. After the message
@@ -346,8 +363,7 @@ async def _pause_abandoned_turn(service: AgentService, session: str, key: str) -
 
 async def _is_settled(queue: MessageQueue, session: str, key: str) -> bool:
     """Whether no turn will answer a message, because one did or its turn was abandoned."""
-    waiting = await queue.pending(session)
-    if all(queued.key != key for queued in waiting):
+    if await queue.find_waiting(session, key) is None:
         return True
     return await queue.dead_letter_reason(session) is not None
 
@@ -374,8 +390,8 @@ async def _reject_reused_key(
     if said.parts not in (message.parts, kept.parts) or find_sender(said) != find_sender(message):
         raise HttpProblem(
             "idempotency-key-reused",
-            f"another message already has the key {key}, so this one was not added: use a new key "
-            "for each message",
+            f"another message already has the key {to_shown_key(key)}, so this one was not added: "
+            "use a new key for each message",
         )
 
 
@@ -409,7 +425,7 @@ def _choose_message_key(header: str | None, body: SendMessageBody) -> str:
         raise HttpProblem(
             "invalid-request", "invalid Idempotency-Key: use 1 to 200 visible ASCII characters"
         )
-    return body.key or header or f"http-{secrets.token_hex(12)}"
+    return body.key or header or secrets.token_hex(12)
 
 
 async def _choose_start(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Body, Query
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
 from trimtab.session.session import Session
+from trimtab.stores.base import NEWER_THAN_ALL
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -43,10 +44,6 @@ from trimtab_serve.forgetting import erasure
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.protocol import DeadLetterSession, MessageQueue
 
-MAX_COUNTED_PENDING = 100
-"""Maximum number of waiting messages that are counted."""
-
-
 router = create_api_router("sessions")
 
 
@@ -65,18 +62,27 @@ async def list_agents(request: ApiRequest) -> AgentList:
 async def list_sessions(
     request: ApiRequest,
     agent: AgentName,
+    order: Annotated[
+        Literal["name", "recent"],
+        Query(description="`recent` lists the last active sessions first."),
+    ] = "name",
     after: Annotated[
-        QueryText, Query(description="`next` of the previous page.", max_length=128)
+        QueryText, Query(description="`next` of the previous page.", max_length=192)
     ] = "",
     limit: PageSize = 100,
 ) -> SessionPage:
-    """List the sessions of an agent, ordered by name."""
+    """List the sessions of an agent by name, or by their last activity."""
     request.require_agent(agent)
     prefix = f"{request.caller.tenant}/{agent}/"
+    store = request.service.store
     # One more than shown, to know whether there are more.
-    found = await request.service.store.sessions(after=f"{prefix}{after}", limit=limit + 1)
+    if order == "recent":
+        before = _parse_recency_cursor(prefix, after)
+        listed = await store.recent_sessions(prefix, before=before, limit=limit + 1)
+    else:
+        listed = await store.sessions(after=f"{prefix}{after}", limit=limit + 1)
     mine = [
-        (one, a) for one in found if (a := _address_with_prefix(one.session, prefix)) is not None
+        (one, a) for one in listed if (a := _address_with_prefix(one.session, prefix)) is not None
     ]
     shown = [
         SessionInfo(
@@ -85,19 +91,24 @@ async def list_sessions(
             position=one.position,
             messages=one.messages,
             updated=one.updated,
+            active=one.active,
             parent=_parent_name(one.parent, prefix),
         )
         for one, address in mine[:limit]
     ]
-    more = shown[-1].name if len(mine) > limit else None
-    return SessionPage(sessions=shown, next=more)
+    if len(mine) <= limit:
+        return SessionPage(sessions=shown, next=None)
+    last = shown[-1]
+    return SessionPage(
+        sessions=shown, next=f"{last.active!r}/{last.name}" if order == "recent" else last.name
+    )
 
 
 @router.post(
     f"{AGENT_PATH}/sessions",
     status_code=201,
     openapi_extra=requires("talk"),
-    responses=describe_problems(409),
+    responses=describe_problems(409, 421),
 )
 async def create_session(
     request: ApiRequest,
@@ -112,7 +123,7 @@ async def create_session(
     if await request.service.store.position(session):
         raise _session_exists_problem(address)
     try:
-        async with request.service.open_session(session) as opened:
+        async with request.service.create_session(address) as opened:
             position = opened.window.seq
     except PositionTaken:
         raise _session_exists_problem(address) from None
@@ -125,7 +136,7 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
     """Read the state of a session."""
     session_id = await request.require_session_id(agent, session)
     service = request.service
-    waiting = await service.queue.pending(session_id, limit=MAX_COUNTED_PENDING)
+    waiting = await service.queue.measure_waiting(session_id)
     async with service.open_session(session_id) as opened:
         window = opened.window
         return SessionState(
@@ -136,7 +147,7 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
             visible=window.visible_messages,
             model=window.settings.model,
             running=opened.turn_lock.locked(),
-            waiting=len(waiting),
+            waiting=waiting.messages,
             failure_reason=await service.queue.dead_letter_reason(session_id)
             or _rejection_reason(window),
         )
@@ -228,6 +239,19 @@ def generate_session_name() -> str:
 
 def _address_with_prefix(session: str, prefix: str) -> SessionAddress | None:
     return parse_session_address(session) if session.startswith(prefix) else None
+
+
+def _parse_recency_cursor(prefix: str, cursor: str) -> tuple[float, str]:
+    """Return the time and the id of the last session of a page. `SECONDS/NAME` names them."""
+    if not cursor:
+        return NEWER_THAN_ALL
+    active, _, name = cursor.partition("/")
+    try:
+        return float(active), f"{prefix}{name}"
+    except ValueError:
+        raise HttpProblem(
+            "invalid-request", "`after` is not `next` of a page with `order=recent`"
+        ) from None
 
 
 def _parent_name(parent: str | None, prefix: str) -> str | None:

@@ -258,7 +258,7 @@ class Plan:
             words = self._words.size.tokens
             if not self._words.will_be_rebuilt:
                 listed = window.conversation.user_words.measure_all_blocks(
-                    counter, show_handles=window.settings.recall
+                    counter, recall_hint=window.settings.recall_hint
                 ).tokens
                 words += front.words - listed
             front = front._replace(words=words)
@@ -482,7 +482,7 @@ class Plan:
             False if the text fits, or if cutting would not make it smaller.
         """
         # A text that cannot become shorter is asked for at every call, so the answer is kept.
-        key = (self.window.counter.name, self.window.settings.recall, entry.seq, part, cap)
+        key = (self.window.counter.name, self.window.settings.recall_hint, entry.seq, part, cap)
         cut = self._remembered("cuts", key, lambda: self._build_cut(entry, part, cap))
         if cut is None or _shows_the_same(cut, self._current_edit(entry, part)):
             return False
@@ -894,7 +894,7 @@ class Plan:
         return replace(summary, size=size, prior=prior)
 
     def _with_handle(self, words: str, handle: str) -> str:
-        return add_recall_handle(words, handle) if self.window.settings.recall else words
+        return add_recall_handle(words, handle, self.window.settings.recall_hint)
 
     def _names_of_cut_text(
         self, entry: Entry, part: int, text: str, kept: str, cap: TextCap
@@ -1014,4 +1014,6 @@ def _describe_cut(lines_cut: KeptPieces) -> str:
         parts.append(f"{lines_cut.error_lines:,} of them in between look like errors")
     if lines_cut.repeated_lines:
         parts.append(f"{lines_cut.repeated_lines:,} repeated lines left out")
+    if lines_cut.shown_lines == lines_cut.total_lines:
+        parts.append("long ones only in part")
     return ", ".join(parts)

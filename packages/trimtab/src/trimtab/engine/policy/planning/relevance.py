@@ -131,7 +131,8 @@ class ReferenceIndex:
                     self.last_named_at[path] = self.assistant_messages
                     if classify_tool(part.name, asked) == "edit":
                         self.last_edited_at[path] = self.assistant_messages
-        for word in count_identifiers("\n".join(said)):
+        # Without results there is nothing to use, and the text may be long.
+        for word in count_identifiers("\n".join(said)) if self._holders else ():
             for fact in self._holders.get(word, ()):
                 fact.last_used_at = self.assistant_messages
                 fact.use_count += 1

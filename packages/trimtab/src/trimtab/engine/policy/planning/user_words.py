@@ -66,10 +66,10 @@ class UserWordsPlan:
     def __init__(self, window: Window, budget: Budget) -> None:
         self._window = window
         self._user_words = window.conversation.user_words
-        self._show_handles = window.settings.recall
+        self._recall_hint = window.settings.recall_hint
         self.allowance = compute_user_words_allowance(window.settings, budget)
         self._size_now: Size = self._user_words.measure_all_blocks(
-            window.counter, show_handles=self._show_handles
+            window.counter, recall_hint=self._recall_hint
         )
         self._size: Size | None = self._size_now
         """None if it must be estimated."""
@@ -202,7 +202,7 @@ class UserWordsPlan:
             {seq: make_said_message(entries[seq]) for seq in {i.listed_part.seq for i in items}},
             allowance,
             self._window.counter,
-            show_handles=self._show_handles,
+            recall_hint=self._recall_hint,
         )
 
     def attach_to_edits(self, edits: Sequence[Edit]) -> list[Edit]:

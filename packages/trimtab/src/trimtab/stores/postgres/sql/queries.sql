@@ -4,10 +4,11 @@
 -- position before must be there, in the same snapshot as the session's epoch: whoever sees the
 -- event of a claim sees its epoch as well, so no lock is needed between the two. The share of the
 -- row's key holds back `delete` and `rewrite`, and nobody else.
--- `:events` is the session's own partition: a plan over all sixteen takes a lock on each.
+-- `:events` and `:calls` are the session's own partitions: a plan over all sixteen takes a lock on
+-- each.
 -- name: append_one
-INSERT INTO :events (session, at, seq, kind, key, body)
-SELECT id, $2, $3, $4, $5, $6 FROM trimtab.sessions
+INSERT INTO :events (session, at, seq, kind, key, body, subject)
+SELECT id, $2, $3, $4, $5, $6, $9::int8 FROM trimtab.sessions
 WHERE id = $1 AND epoch <= $7
     AND EXISTS (SELECT FROM :events WHERE session = $1 AND seq = $8)
 FOR KEY SHARE OF sessions;
@@ -16,19 +17,19 @@ FOR KEY SHARE OF sessions;
 WITH owner AS (
     :owner
 )
-INSERT INTO :events (session, at, seq, kind, key, body)
-SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body
-FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[])
-    AS new (at, seq, kind, key, body);
+INSERT INTO :events (session, at, seq, kind, key, body, subject)
+SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body, new.subject
+FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[], $9::int8[])
+    AS new (at, seq, kind, key, body, subject);
 
 -- As many values as there are events: the server reads them in half the time of arrays.
 -- name: append_few
 WITH owner AS (
     :owner
 )
-INSERT INTO :events (session, at, seq, kind, key, body)
-SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body
-FROM owner, (VALUES :values) AS new (at, seq, kind, key, body);
+INSERT INTO :events (session, at, seq, kind, key, body, subject)
+SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body, new.subject
+FROM owner, (VALUES :values) AS new (at, seq, kind, key, body, subject);
 
 -- Who may append, where the values stand behind all else.
 -- name: owner_of_few
@@ -49,10 +50,10 @@ kept AS (
     ON CONFLICT DO NOTHING
 ),
 inherited AS (
-    DELETE FROM trimtab.llm_calls USING owner WHERE session = owner.id AND seq < $11
+    DELETE FROM :calls USING owner WHERE session = owner.id AND seq < $11
 ),
 called AS (
-    INSERT INTO trimtab.llm_calls (
+    INSERT INTO :calls (
         session, seq, bytes, created_at, status,
         prompt_tokens, completion_tokens, cache_read_tokens, cache_write_tokens, model, purpose)
     SELECT
@@ -67,18 +68,18 @@ called AS (
         seq, bytes, at, status, input, output, cache_read, cache_write, model, purpose)
 ),
 ended AS (
-    UPDATE trimtab.llm_calls
+    UPDATE :calls AS calls
     SET status = new.status, prompt_tokens = new.input, completion_tokens = new.output,
         cache_read_tokens = new.cache_read, cache_write_tokens = new.cache_write
     FROM owner, unnest(
         $22::int4[], $23::text[], $24::int8[], $25::int8[], $26::int8[], $27::int8[]
     ) AS new (seq, status, input, output, cache_read, cache_write)
-    WHERE llm_calls.session = owner.id AND llm_calls.seq = new.seq
+    WHERE calls.session = owner.id AND calls.seq = new.seq
 )
-INSERT INTO :events (session, at, seq, kind, key, body)
-SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body
-FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[])
-    AS new (at, seq, kind, key, body);
+INSERT INTO :events (session, at, seq, kind, key, body, subject)
+SELECT owner.id, new.at, new.seq, new.kind, new.key, new.body, new.subject
+FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[], $28::int8[])
+    AS new (at, seq, kind, key, body, subject);
 
 -- Who may append: as in `append_one`.
 -- name: owner_shares
@@ -90,25 +91,30 @@ FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[])
 -- Who may append what the session's row must know: a claim, a summary, a parent, a model.
 -- name: owner_claims
     UPDATE trimtab.sessions
-    SET epoch = greatest(epoch, $28),
-        summary = CASE WHEN $29 THEN $30 ELSE summary END,
-        last_summarised_at = CASE WHEN $29 THEN to_timestamp($31) ELSE last_summarised_at END,
+    SET epoch = greatest(epoch, $29),
+        summary = CASE WHEN $30 THEN $31 ELSE summary END,
+        last_summarised_at = CASE WHEN $30 THEN to_timestamp($32) ELSE last_summarised_at END,
         -- An empty text is a fork of nothing.
-        parent = nullif(coalesce($32, parent), ''),
-        model = coalesce($33, model)
+        parent = nullif(coalesce($33, parent), ''),
+        model = coalesce($34, model),
+        -- Not each time: the row moves within its page if no indexed column has changed.
+        active_at = CASE
+            WHEN $35 - active_at BETWEEN 0 AND 10 THEN active_at ELSE coalesce($35, active_at) END
     WHERE id = $1 AND epoch <= $7
         AND EXISTS (SELECT FROM :events WHERE session = $1 AND seq = $8)
     RETURNING id
 
--- Who begins the session; nobody if it is there. $7 and $8 mean nothing yet.
+-- Who begins the session; nobody if it is there, or if the tenant's new sessions are in another
+-- database. $7 and $8 mean nothing yet.
 -- name: owner_begins
     INSERT INTO trimtab.sessions (
-        id, name, epoch, summary, last_summarised_at, parent, model, created_at)
+        id, name, epoch, summary, last_summarised_at, parent, model, active_at, created_at)
     SELECT
-        $1, $34, greatest(0, $28),
-        CASE WHEN $29 THEN $30 END, CASE WHEN $29 THEN to_timestamp($31) END, nullif($32, ''),
-        $33, to_timestamp($35)
+        $1, $36, greatest(0, $29),
+        CASE WHEN $30 THEN $31 END, CASE WHEN $30 THEN to_timestamp($32) END, nullif($33, ''),
+        $34, $35, to_timestamp($37)
     WHERE $7::int8 IS NOT NULL AND $8::int4 IS NOT NULL
+        AND NOT EXISTS (SELECT FROM trimtab.moves WHERE id = $38)
     ON CONFLICT DO NOTHING
     RETURNING id
 
@@ -121,11 +127,29 @@ FROM trimtab.sessions WHERE id = $1;
 -- name: keys
 SELECT key, seq FROM trimtab.events WHERE session = $1 AND key = ANY ($2::text[]) ORDER BY seq;
 
+-- The newest claim and the last position. Damage may have taken the row of the session.
 -- name: position
-SELECT seq FROM trimtab.events WHERE session = $1 ORDER BY seq DESC LIMIT 1;
+SELECT (SELECT epoch FROM trimtab.sessions WHERE id = $1), seq FROM trimtab.events
+WHERE session = $1 ORDER BY seq DESC LIMIT 1;
 
--- name: exists
-SELECT FROM trimtab.sessions WHERE id = $1;
+-- The move of a session, or of its tenant if the session has not begun here.
+-- name: move
+SELECT state, shard FROM trimtab.moves
+WHERE id = $1
+    OR id = $2 AND NOT EXISTS (SELECT FROM trimtab.sessions WHERE sessions.id = $1)
+ORDER BY id <> $1 LIMIT 1;
+
+-- Undoes the move of a session that has not left. The process that moves it holds the lock on the
+-- connection with which it would end the move, so whoever gets the lock knows that it will not.
+-- name: reopen
+WITH mover AS MATERIALIZED (
+    SELECT pg_try_advisory_xact_lock($2) AS is_gone
+),
+undone AS (
+    DELETE FROM trimtab.moves USING mover
+    WHERE is_gone AND id = $1 AND state = 'leaving' RETURNING epoch
+)
+UPDATE trimtab.sessions SET epoch = undone.epoch FROM undone WHERE id = $1 RETURNING id;
 
 -- Bounded spans, so that a page is as large as the reader asked for.
 -- name: events
@@ -149,10 +173,11 @@ WHERE session = $1 AND seq <= $2 ORDER BY seq DESC LIMIT 1;
 -- name: lock_for_checkpoint
 SELECT checkpoint, coalesce((
     SELECT seq FROM trimtab.events WHERE session = $1 ORDER BY seq DESC LIMIT 1), 0)
-FROM trimtab.sessions WHERE id = $1 FOR NO KEY UPDATE;
+FROM trimtab.sessions WHERE id = $1 AND epoch < 9223372036854775807 FOR NO KEY UPDATE;
 
 -- name: lock
-SELECT checkpoint FROM trimtab.sessions WHERE id = $1 FOR UPDATE;
+SELECT checkpoint FROM trimtab.sessions
+WHERE id = $1 AND epoch < 9223372036854775807 FOR UPDATE;
 
 -- name: keep_snapshot
 INSERT INTO trimtab.snapshots (session, seq, body) VALUES ($1, $2, $3)
@@ -180,7 +205,8 @@ GROUP BY words.seq ORDER BY hits DESC, words.seq DESC LIMIT $3;
 SELECT checkpoint FROM trimtab.sessions WHERE id = $1;
 
 -- name: rewrite_event
-UPDATE trimtab.events SET at = $3, kind = $4, key = $5, body = $6 WHERE session = $1 AND seq = $2;
+UPDATE trimtab.events SET at = $3, kind = $4, key = $5, body = $6, subject = $7
+WHERE session = $1 AND seq = $2;
 
 -- name: keep_blob
 INSERT INTO trimtab.blobs (session, digest, data) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
@@ -210,7 +236,7 @@ SET status = $3, prompt_tokens = $4, completion_tokens = $5, cache_read_tokens =
 WHERE session = $1 AND seq = $2;
 
 -- name: delete_session
-DELETE FROM trimtab.sessions WHERE id = $1;
+DELETE FROM trimtab.sessions WHERE id = $1 AND epoch < 9223372036854775807;
 
 -- name: delete_events
 DELETE FROM trimtab.events WHERE session = $1;
@@ -227,19 +253,58 @@ DELETE FROM trimtab.snapshots WHERE session = $1;
 -- name: delete_calls
 DELETE FROM trimtab.llm_calls WHERE session = $1;
 
+-- name: delete_usage
+DELETE FROM trimtab.session_usage WHERE session = $1;
+
 -- name: forks
 SELECT name FROM trimtab.sessions
 WHERE parent = $1 AND EXISTS (SELECT FROM trimtab.sessions WHERE name = $1) ORDER BY name;
 
--- name: sessions
+-- `:order` is one of the two that follow.
+-- name: listed_sessions
 SELECT s.name, last.seq, s.messages + (
         SELECT count(*) FROM trimtab.events
         WHERE session = s.id AND seq > s.checkpoint AND kind = 'message'),
-    last.at, s.parent
+    last.at, s.parent, s.active_at
 FROM trimtab.sessions AS s
 CROSS JOIN LATERAL (
     SELECT seq, at FROM trimtab.events WHERE session = s.id ORDER BY seq DESC LIMIT 1) AS last
-WHERE s.name > $1 ORDER BY s.name LIMIT $2;
+:order;
+
+-- name: by_name
+WHERE s.name > $1 ORDER BY s.name LIMIT $2
+
+-- name: by_recency
+WHERE regexp_replace(s.name, '[^/]*$', '') = $1 AND (s.active_at, s.name) < ($3, $4)
+ORDER BY s.active_at DESC, s.name DESC LIMIT $2
+
+-- name: sessions_about
+SELECT name FROM trimtab.sessions
+WHERE id IN (SELECT session FROM trimtab.events WHERE subject = ANY ($1::int8[])) ORDER BY name;
+
+-- The procedures are in the first migration.
+-- name: reserve_spending
+CALL trimtab.reserve_spending($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULL, NULL, NULL);
+
+-- name: settle_spending
+CALL trimtab.settle_spending($1, $2);
+
+-- name: reset_spending
+INSERT INTO trimtab.spending_per_session AS total (session, micros, micros_before_reset)
+VALUES ($1, $2, $2)
+ON CONFLICT (session) DO UPDATE
+SET micros = greatest(total.micros, excluded.micros),
+    micros_before_reset = greatest(total.micros, excluded.micros);
+
+-- By the clock of the database, so that a process whose clock is ahead forgets nothing.
+-- name: forget_days
+DELETE FROM trimtab.spending_per_day WHERE day < (now() AT TIME ZONE 'utc')::date - 31;
+
+-- name: forget_tenants
+DELETE FROM trimtab.spending_per_tenant WHERE day < (now() AT TIME ZONE 'utc')::date - 31;
+
+-- name: forget_reservations
+DELETE FROM trimtab.spending_reservations WHERE until < extract(epoch FROM now()) - 86400;
 
 -- One migration at a time in a database.
 -- name: lock_migrations
@@ -251,11 +316,15 @@ CREATE TABLE IF NOT EXISTS trimtab.migrations (
     version integer PRIMARY KEY,
     name text NOT NULL,
     checksum text NOT NULL,
+    -- The version that a release must know to run on these tables; 0 if every release can.
+    needed_version integer NOT NULL DEFAULT 0,
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 
 -- name: record_migration
-INSERT INTO trimtab.migrations (version, name, checksum) VALUES ($1, $2, $3);
+INSERT INTO trimtab.migrations (version, name, checksum, needed_version) VALUES ($1, $2, $3, $4);
 
+-- Tables from before the first release lack the last column.
 -- name: applied
-SELECT version, name, checksum FROM trimtab.migrations ORDER BY version;
+SELECT version, name, checksum, coalesce((to_jsonb(migrations) ->> 'needed_version')::int4, 0)
+FROM trimtab.migrations ORDER BY version;

@@ -17,10 +17,16 @@ CREATE TABLE trimtab.sessions (
     last_summarised_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT now(),
     -- The newest model.
-    model text
+    model text,
+    -- When the newest turn was claimed, or the session began: seconds by the session's clock. A
+    -- turn within ten seconds changes nothing.
+    active_at double precision NOT NULL
 ) WITH (fillfactor = 80);
 
 CREATE INDEX sessions_parent ON trimtab.sessions (parent) WHERE parent IS NOT NULL;
+-- The sessions of a folder (the id up to its last slash) by recency.
+CREATE INDEX sessions_active
+    ON trimtab.sessions (regexp_replace(name, '[^/]*$', ''), active_at, name);
 
 -- `body` is the event's JSON as text: jsonb refuses \u0000 and sorts keys.
 CREATE TABLE trimtab.events (
@@ -30,9 +36,13 @@ CREATE TABLE trimtab.events (
     kind text NOT NULL,
     key text COLLATE "C",
     body text NOT NULL,
+    -- A hash of a message's sender, or of the session that a fork was copied from. It is in the row
+    -- of the event, so nothing can be in the log without it.
+    subject bigint,
     PRIMARY KEY (session, seq)
 ) PARTITION BY HASH (session);
 
+CREATE INDEX events_subject ON trimtab.events (subject, session) WHERE subject IS NOT NULL;
 CREATE UNIQUE INDEX events_key ON trimtab.events (session, key) WHERE key IS NOT NULL;
 
 -- Compressed before it comes here; nothing is shared between sessions, so that deleting one is
@@ -61,35 +71,18 @@ CREATE TABLE trimtab.words (
 -- Every search reads the list of what is not yet in the index, so it is kept short.
 CREATE INDEX words_found ON trimtab.words USING gin (words) WITH (gin_pending_list_limit = 256);
 
-DO $$
-BEGIN
-    FOR remainder IN 0..15 LOOP
-        EXECUTE format(
-            'CREATE TABLE trimtab.events_%1$s PARTITION OF trimtab.events
-                FOR VALUES WITH (MODULUS 16, REMAINDER %2$s)',
-            lpad(remainder::text, 2, '0'), remainder);
-        EXECUTE format(
-            'CREATE TABLE trimtab.blobs_%1$s PARTITION OF trimtab.blobs
-                FOR VALUES WITH (MODULUS 16, REMAINDER %2$s)',
-            lpad(remainder::text, 2, '0'), remainder);
-        EXECUTE format(
-            'CREATE TABLE trimtab.words_%1$s PARTITION OF trimtab.words
-                FOR VALUES WITH (MODULUS 16, REMAINDER %2$s)',
-            lpad(remainder::text, 2, '0'), remainder);
-    END LOOP;
-END
-$$;
-
 CREATE TABLE trimtab.snapshots (
     session uuid NOT NULL,
     seq integer NOT NULL,
     body text NOT NULL,
     PRIMARY KEY (session, seq)
-);
+) PARTITION BY HASH (session);
 
 -- A call to a model: begun by its event, completed by its outcome. Token counts are the provider's.
+CREATE SEQUENCE trimtab.llm_calls_id;
+
 CREATE TABLE trimtab.llm_calls (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id bigint NOT NULL DEFAULT nextval('trimtab.llm_calls_id'),
     session uuid NOT NULL,
     seq integer NOT NULL,
     bytes bigint NOT NULL,
@@ -103,10 +96,27 @@ CREATE TABLE trimtab.llm_calls (
     model text,
     -- `reply`, or `summary` for a row that stands for all requests of one summary.
     purpose text NOT NULL DEFAULT 'reply',
-    UNIQUE (session, seq)
-);
+    PRIMARY KEY (session, seq)
+) PARTITION BY HASH (session);
+
+ALTER SEQUENCE trimtab.llm_calls_id OWNED BY trimtab.llm_calls.id;
 
 CREATE INDEX llm_calls_created_at ON trimtab.llm_calls (created_at);
+
+DO $$
+DECLARE
+    parent text;
+BEGIN
+    FOREACH parent IN ARRAY ARRAY['events', 'blobs', 'words', 'snapshots', 'llm_calls'] LOOP
+        FOR remainder IN 0..15 LOOP
+            EXECUTE format(
+                'CREATE TABLE trimtab.%I PARTITION OF trimtab.%I
+                    FOR VALUES WITH (MODULUS 16, REMAINDER %s)',
+                parent || '_' || lpad(remainder::text, 2, '0'), parent, remainder);
+        END LOOP;
+    END LOOP;
+END
+$$;
 
 CREATE VIEW trimtab.conversation_context AS
 SELECT
@@ -124,7 +134,32 @@ FROM trimtab.sessions
 LEFT JOIN LATERAL (
     SELECT events.at FROM trimtab.events
     WHERE events.session = sessions.id ORDER BY events.seq DESC LIMIT 1
-) AS last ON true;
+) AS last ON true
+WHERE sessions.epoch < 9223372036854775807;
+
+-- Sessions that leave this database, arrive in it, or are in another one. The session's own row is
+-- closed: its epoch is the highest number, so that every append is refused without a look at this
+-- table.
+CREATE TABLE trimtab.moves (
+    -- Of a session; or of a tenant's name and a slash, if new sessions of the tenant are elsewhere.
+    id uuid PRIMARY KEY,
+    state text NOT NULL CHECK (state IN ('leaving', 'arriving', 'moved')),
+    -- The name of the other database, if it was moved.
+    shard text,
+    -- The newest claimed turn, for the row of the session when it is opened again.
+    epoch bigint NOT NULL DEFAULT 0
+);
+
+-- Whether a session takes no messages here. In PL/pgSQL, because each statement of such a function
+-- sees what was committed before the function was called, even if the caller has waited for a lock.
+CREATE FUNCTION trimtab.is_closed(session uuid, tenant uuid) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM trimtab.moves
+        WHERE moves.id = $1
+            OR moves.id = $2 AND NOT EXISTS (SELECT FROM trimtab.sessions WHERE sessions.id = $1));
+END
+$$;
 
 -- The message queue: messages that wait for a turn, replies to send, and dead letters.
 --
@@ -144,6 +179,9 @@ CREATE TABLE trimtab.inbox (
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0
 );
+
+-- Finds the oldest message.
+CREATE INDEX inbox_next ON trimtab.inbox (number);
 
 CREATE TABLE trimtab.outbox (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -177,6 +215,13 @@ CREATE TABLE trimtab.dead (
 );
 
 CREATE INDEX dead_at ON trimtab.dead (at);
+
+-- How often in a row the process of a job vanished or stalled while the job ran. Deleted when the job
+-- ends in an ordinary way. A job's lock is its session, or `summary` and its session.
+CREATE TABLE trimtab.interruptions (
+    lock text COLLATE "C" PRIMARY KEY,
+    times integer NOT NULL
+);
 
 -- Messages that agents get at set times, and their runs.
 
@@ -224,6 +269,21 @@ CREATE TABLE trimtab.erasures (
 
 CREATE INDEX erasures_tenant ON trimtab.erasures (tenant, number);
 
+-- Erasures of users and tenants that run, or were finished in the last day.
+CREATE TABLE trimtab.erasure_jobs (
+    number bigint GENERATED ALWAYS AS IDENTITY,
+    id text COLLATE "C" PRIMARY KEY,
+    tenant text COLLATE "C" NOT NULL,
+    -- JSON as text. It names the user until the job is finished.
+    body text NOT NULL,
+    -- Seconds since the epoch; null until then.
+    finished_at double precision,
+    -- The process that runs it has it to itself until then.
+    lease_until timestamptz NOT NULL
+);
+
+CREATE INDEX erasure_jobs_tenant ON trimtab.erasure_jobs (tenant, number);
+
 -- What the digests are keyed with: one row, made once.
 CREATE TABLE trimtab.erasure_secret (
     is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
@@ -233,33 +293,223 @@ CREATE TABLE trimtab.erasure_secret (
 INSERT INTO trimtab.erasure_secret (secret)
 VALUES (sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')));
 
--- What model calls have cost, in millionths of a US dollar, for agents that have a cost ceiling.
+-- What model calls have cost, in millionths of a US dollar, for agents that have a cost ceiling. A
+-- total has the real costs of its calls, and of those that are being made the most that they may
+-- cost. Rows are updated with every call, so they have room for it in their page.
 
 CREATE TABLE trimtab.spending_per_day (
-    agent text NOT NULL,
     -- UTC.
     day date NOT NULL,
-    tenant text NOT NULL,
+    agent text COLLATE "C" NOT NULL,
     micros bigint NOT NULL,
-    PRIMARY KEY (agent, day, tenant)
-);
+    PRIMARY KEY (day, agent)
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+CREATE TABLE trimtab.spending_per_tenant (
+    day date NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    micros bigint NOT NULL,
+    PRIMARY KEY (day, agent, tenant)
+) WITH (fillfactor = 70);
+
+-- Without the calls that are being made, because those expire.
 CREATE TABLE trimtab.spending_per_session (
     session uuid PRIMARY KEY REFERENCES trimtab.sessions (id) ON DELETE CASCADE,
-    micros bigint NOT NULL
-);
+    micros bigint NOT NULL,
+    -- What it had cost when its conversation began anew. That no longer counts.
+    micros_before_reset bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 70);
 
--- Calls that are being made, at the most that they may cost.
+-- Calls that are being made. A row names each total that counts it: the session and the tenant are
+-- null, and `counts_for_day` is false, if there was no such ceiling.
 CREATE TABLE trimtab.spending_reservations (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    agent text NOT NULL,
     day date NOT NULL,
-    tenant text NOT NULL,
-    session uuid NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C",
+    session uuid,
+    counts_for_day boolean NOT NULL,
     micros bigint NOT NULL,
     -- Seconds since the epoch from which its session no longer counts it: its process was killed.
     until double precision NOT NULL
-);
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-CREATE INDEX spending_reservations_day ON trimtab.spending_reservations (agent, day);
-CREATE INDEX spending_reservations_session ON trimtab.spending_reservations (session);
+CREATE INDEX spending_reservations_session ON trimtab.spending_reservations (session, until)
+    WHERE session IS NOT NULL;
+
+-- Count a call before it is made, or name the ceiling that it would exceed. Totals are locked in one
+-- order everywhere: session, tenant, day. The day's comes last, because all calls of the agent need
+-- it. The first commit does not wait for the disk, so that nobody waits for a lock as long as that;
+-- the second one does, and with it everything before it is on the disk.
+CREATE PROCEDURE trimtab.reserve_spending(
+    call_day date,
+    call_agent text,
+    call_tenant text,
+    call_session uuid,
+    price bigint,
+    session_log_micros bigint,
+    called_at double precision,
+    expires_at double precision,
+    session_ceiling bigint,
+    tenant_ceiling bigint,
+    day_ceiling bigint,
+    INOUT reservation bigint,
+    INOUT refused_by text,
+    INOUT counted bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    IF session_ceiling IS NOT NULL THEN
+        -- A log may know of a call that was never settled, and knows nothing of calls by sub-agents.
+        INSERT INTO trimtab.spending_per_session AS total (session, micros)
+        VALUES (call_session, session_log_micros)
+        ON CONFLICT (session) DO UPDATE SET micros = greatest(total.micros, excluded.micros)
+        RETURNING total.micros - total.micros_before_reset INTO counted;
+        -- A statement of its own: it sees all that was committed before the row was locked.
+        counted := counted + (
+            SELECT coalesce(sum(micros), 0) FROM trimtab.spending_reservations
+            WHERE session = call_session AND until > called_at);
+        IF counted + price > session_ceiling THEN
+            refused_by := 'session';
+        END IF;
+    END IF;
+    IF refused_by IS NULL AND tenant_ceiling IS NOT NULL THEN
+        INSERT INTO trimtab.spending_per_tenant AS total (day, agent, tenant, micros)
+        SELECT call_day, call_agent, call_tenant, price WHERE price <= tenant_ceiling
+        ON CONFLICT (day, agent, tenant) DO UPDATE SET micros = total.micros + excluded.micros
+        WHERE total.micros + excluded.micros <= tenant_ceiling;
+        IF NOT FOUND THEN
+            refused_by := 'tenant_per_day';
+            counted := (
+                SELECT micros FROM trimtab.spending_per_tenant
+                WHERE day = call_day AND agent = call_agent AND tenant = call_tenant);
+        END IF;
+    END IF;
+    IF refused_by IS NULL THEN
+        INSERT INTO trimtab.spending_reservations (
+            day, agent, tenant, session, counts_for_day, micros, until)
+        VALUES (
+            call_day, call_agent,
+            CASE WHEN tenant_ceiling IS NOT NULL THEN call_tenant END,
+            CASE WHEN session_ceiling IS NOT NULL THEN call_session END,
+            day_ceiling IS NOT NULL, price, expires_at)
+        RETURNING id INTO reservation;
+    END IF;
+    IF refused_by IS NULL AND day_ceiling IS NOT NULL THEN
+        INSERT INTO trimtab.spending_per_day AS total (day, agent, micros)
+        SELECT call_day, call_agent, price WHERE price <= day_ceiling
+        ON CONFLICT (day, agent) DO UPDATE SET micros = total.micros + excluded.micros
+        WHERE total.micros + excluded.micros <= day_ceiling;
+        IF NOT FOUND THEN
+            refused_by := 'day';
+            counted := (
+                SELECT micros FROM trimtab.spending_per_day
+                WHERE day = call_day AND agent = call_agent);
+        END IF;
+    END IF;
+    counted := coalesce(counted, 0);
+    IF refused_by IS NOT NULL THEN
+        ROLLBACK;
+        RETURN;
+    END IF;
+    COMMIT;
+    PERFORM pg_logical_emit_message(true, 'trimtab', '');
+END
+$$;
+
+-- Replace a reservation by the real cost of the call. If the server fails before this is on its
+-- disk, the reserved amount goes on to count.
+CREATE PROCEDURE trimtab.settle_spending(settled bigint, cost bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    call trimtab.spending_reservations;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM trimtab.spending_reservations WHERE id = settled RETURNING * INTO call;
+    IF call.session IS NOT NULL THEN
+        UPDATE trimtab.spending_per_session SET micros = micros + cost
+        WHERE session = call.session;
+    END IF;
+    IF call.tenant IS NOT NULL THEN
+        UPDATE trimtab.spending_per_tenant SET micros = micros + cost - call.micros
+        WHERE day = call.day AND agent = call.agent AND tenant = call.tenant;
+    END IF;
+    IF call.counts_for_day THEN
+        UPDATE trimtab.spending_per_day SET micros = micros + cost - call.micros
+        WHERE day = call.day AND agent = call.agent;
+    END IF;
+END
+$$;
+
+-- API keys. Only the SHA-256 hash of a key is stored.
+
+CREATE TABLE trimtab.api_keys (
+    sha256 bytea PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE,
+    tenant text COLLATE "C" NOT NULL,
+    -- Null for all agents.
+    agents text[],
+    role text NOT NULL,
+    -- Seconds since the epoch.
+    created_at double precision NOT NULL,
+    -- Null for never.
+    expires_at double precision,
+    -- To the minute.
+    last_used_at double precision
+) WITH (fillfactor = 80);
+
+-- Tells whether a tenant has a key.
+CREATE INDEX api_keys_tenant ON trimtab.api_keys (tenant);
+CREATE INDEX api_keys_expiry ON trimtab.api_keys (expires_at) WHERE expires_at IS NOT NULL;
+
+-- What tenants store. The server counts sessions in the background, never within an append.
+
+CREATE TABLE trimtab.session_usage (
+    session uuid PRIMARY KEY,
+    name text COLLATE "C" NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    -- Bytes of the events up to the position `counted`.
+    event_bytes bigint NOT NULL,
+    counted integer NOT NULL,
+    -- Bytes of these events and of all blobs.
+    bytes bigint NOT NULL
+) WITH (fillfactor = 80);
+
+-- Finds the few sessions that have reached a limit.
+CREATE INDEX session_usage_bytes ON trimtab.session_usage (bytes);
+
+CREATE TABLE trimtab.tenant_usage (
+    tenant text COLLATE "C" PRIMARY KEY,
+    sessions bigint NOT NULL,
+    bytes bigint NOT NULL
+) WITH (fillfactor = 80);
+
+CREATE INDEX tenant_usage_sessions ON trimtab.tenant_usage (sessions);
+CREATE INDEX tenant_usage_bytes ON trimtab.tenant_usage (bytes);
+
+CREATE FUNCTION trimtab.count_tenant_usage() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    more_sessions integer := 0;
+    more_bytes bigint := 0;
+    owner text;
+BEGIN
+    IF TG_OP <> 'DELETE' THEN
+        owner := NEW.tenant;
+        more_sessions := 1;
+        more_bytes := NEW.bytes;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        owner := OLD.tenant;
+        more_sessions := more_sessions - 1;
+        more_bytes := more_bytes - OLD.bytes;
+    END IF;
+    INSERT INTO trimtab.tenant_usage AS total (tenant, sessions, bytes)
+    VALUES (owner, more_sessions, more_bytes)
+    ON CONFLICT (tenant) DO UPDATE
+    SET sessions = total.sessions + excluded.sessions, bytes = total.bytes + excluded.bytes;
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER session_usage_counted AFTER INSERT OR DELETE OR UPDATE OF bytes
+ON trimtab.session_usage FOR EACH ROW EXECUTE FUNCTION trimtab.count_tenant_usage();

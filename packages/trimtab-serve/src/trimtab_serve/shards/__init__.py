@@ -1,0 +1,1 @@
+"""Several databases, each with its own processes: move sessions from one to another."""

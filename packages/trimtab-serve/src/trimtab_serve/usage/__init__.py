@@ -1,0 +1,1 @@
+"""How much each tenant stores, and its limits."""

@@ -1,0 +1,1 @@
+"""Modules for frameworks: one file for each framework, over `conversations.py`."""

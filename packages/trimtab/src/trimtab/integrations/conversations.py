@@ -1,0 +1,574 @@
+"""`Conversations`: the sessions of a framework's conversations, for any thread or event loop.
+
+A framework keeps the history and makes the calls. Before each call its module asks what to send
+(`fit`), after it the module adds the reply (`add_reply`) or asks whether to send a smaller request
+(`retry`).
+
+All sessions live on one event loop in a thread of its own, because stores and locks belong to one
+loop, and a framework may call from several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, TypeVar, Unpack, cast
+
+from trimtab.context import Context, OnEdit
+from trimtab.dialects import DialectName
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.tool_definitions import read_tool_name
+from trimtab.engine.log.erase import RECALL_TOOL
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.message import ToolCall
+from trimtab.engine.log.redaction import Redact
+from trimtab.engine.policy.config import Goal, PolicyLimits
+from trimtab.engine.policy.planning.plan import Policy
+from trimtab.engine.policy.presets import PolicyName
+from trimtab.engine.prompt.report import ContextReport
+from trimtab.engine.prompt.shown_messages import View
+from trimtab.engine.recall.tools import RECALL_TOOLS
+from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.errors import SessionLockedByOtherProcess, SessionNotFound
+from trimtab.integrations.loop_thread import LoopThread
+from trimtab.integrations.refusal import find_refusal
+from trimtab.integrations.shared_stores import SharedStores
+from trimtab.models.catalog import CacheMarks, ModelInfoValues, find_model_info
+from trimtab.options import Tokenizer, reject_unknown_options
+from trimtab.session.session import Session
+from trimtab.stores.base import Store
+from trimtab.stores.factory import check_store_location
+from trimtab.stores.memory import MemoryStore
+
+__all__ = ["ConversationOptions", "Conversations"]
+
+T = TypeVar("T")
+
+MAX_CONVERSATIONS = 1_000
+"""Conversations that are kept in memory. Beyond that, those that were used least recently leave
+it."""
+MAX_RETRIES = 3
+"""How often a list of one length is sent again after refusals of requests that were hardly
+smaller."""
+SMALLER_SHARE = 0.75
+"""A request is smaller than the refused one before it if it has at most this share of its tokens.
+As long as each is, the requests soon reach what fits, or the smallest possible one."""
+RECALL_HINT = f"{RECALL_TOOL} {{handle}}"
+"""How a placeholder tells the model to call the framework's own tool."""
+LOCK_WAIT_S, LOCK_RETRY_S = 10.0, 0.02
+"""How long to wait for another process that writes to a conversation, and how often to look. A
+process writes for a moment only, unless it is a server or a program that keeps the session open."""
+_FRAMEWORKS_OPTIONS = ("model", "dialect", "system", "tools", "params")
+"""Options of `Context` for what is in the framework's own request."""
+_LOOP_THREAD = LoopThread()
+_STORES = SharedStores()
+_PLAIN_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+"""Ids that are the same name in every store, also in a file system that ignores case."""
+_OTHER_CHARACTERS = re.compile(r"[^a-z0-9_-]+")
+
+log = logging.getLogger("trimtab.conversations")
+
+
+class ConversationOptions(TypedDict, total=False):
+    """The options of `Context` that a framework's module takes. `Context` documents each option.
+
+    `recall` is True unless it is set: the framework's own tools answer with `answer`. False names
+    no handles, and a text says in other words how to get what a handle names.
+    """
+
+    policy: PolicyName | Policy
+    goal: Goal
+    limits: PolicyLimits | None
+    context_window: int | None
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    recall: bool | str
+    model_info: ModelInfoValues | str | None
+    cache: CacheMarks | None
+    tokenizer: Tokenizer | None
+    redact: Redact | None
+    on_edit: OnEdit | None
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """A conversation in memory."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while one of its calls runs."""
+    users: int = 0
+    """Calls that hold the lock or wait for it."""
+    session: Session | None = None
+    """Its session, as soon as it is open."""
+    list_length: int = 0
+    """Messages in the list that was fitted last."""
+    retries: int = 0
+    """Refusals of this list, without those of a request that was smaller than the one before."""
+    refused_tokens: int = 0
+    """Tokens of the request with this list that was refused last; 0 if none was."""
+
+    def count_refusal(self, tokens: int) -> bool:
+        """Count the refusal of a request of this size. Return whether to send another."""
+        self.retries += tokens > SMALLER_SHARE * self.refused_tokens > 0
+        self.refused_tokens = tokens
+        may_retry = self.retries <= MAX_RETRIES
+        if not may_retry:
+            self.forget_refusals()  # the framework fails, and may be called again
+        return may_retry
+
+    def forget_refusals(self) -> None:
+        """Begin to count again."""
+        self.retries = self.refused_tokens = 0
+
+
+class Conversations:
+    """The sessions of a framework's conversations, by id, for any thread or event loop.
+
+    Calls for one conversation wait for each other, and never for a model. Every coroutine may be
+    awaited on any event loop, or passed to `run` in a thread without one.
+
+    Args:
+        store: The store of the sessions, or its location as `open_store` takes it. A location is
+            opened once in a process, whoever names it. Give a location for PostgreSQL, because its
+            connections belong to one event loop. None keeps the sessions in memory, and forgets
+            those that were used least recently.
+        max_conversations: Conversations that are kept in memory.
+        **options: Options of `Context`.
+
+    Raises:
+        TypeError: If an option is unknown or has a wrong type.
+        ValueError: If an option has an invalid value.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store | str | os.PathLike[str] | None = None,
+        max_conversations: int = MAX_CONVERSATIONS,
+        **options: Unpack[ConversationOptions],
+    ) -> None:
+        _check_store(store)
+        self._options = cast("dict[str, Any]", options)
+        _check_options(self._options)
+        if self._options.setdefault("recall", True) is True:
+            self._options["recall"] = RECALL_HINT
+        self._given_store = MemoryStore() if store is None else store
+        self._keeps_nothing = store is None
+        self._max_conversations = max_conversations
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._store: Store | None = None
+        self._opening = asyncio.Lock()
+        self._by_id: OrderedDict[str, _Conversation] = OrderedDict()
+
+    @property
+    def recall_tools(self) -> Sequence[Mapping[str, Any]]:
+        """The definitions of the tools that the framework offers the model; none if `recall` is
+        False or a text."""
+        return RECALL_TOOLS if self._options["recall"] == RECALL_HINT else ()
+
+    async def fit(
+        self,
+        conversation_id: str,
+        messages: Sequence[Any],
+        *,
+        model: str,
+        dialect: DialectName | None = None,
+        system: str | Sequence[WireObject] = "",
+        tools: Sequence[WireObject] = (),
+        ids: Sequence[str] | None = None,
+        max_output_tokens: int | None = None,
+        context_window: int | None = None,
+    ) -> View:
+        """Take the whole history before a model call, and return what to send.
+
+        Args:
+            conversation_id: The framework's id of the conversation: any text.
+            messages: The whole history, in the form of any supported dialect.
+            model: The model's name as the provider knows it.
+            dialect: The wire format; None derives it from the model.
+            system: The system prompt, if it is not in the list.
+            tools: Tool definitions that the framework sends.
+            ids: The framework's id of each message.
+            max_output_tokens: Tokens of output that the framework asks for.
+            context_window: Tokens of the window by the framework, for a model that the catalog may
+                not know. The user's own option takes precedence.
+
+        Returns:
+            What the model should see.
+
+        Raises:
+            CannotFit: If the request would not fit, whatever is hidden.
+        """
+        head: dict[str, Any] = {"model": model, "system": system, "tools": tools}
+        head["max_output_tokens"] = max_output_tokens or self._options.get("max_output_tokens")
+        if dialect is not None:
+            head["dialect"] = dialect
+        if context_window is not None and self._options.get("context_window") is None:
+            head["context_window"] = context_window
+        if self._options["recall"] == RECALL_HINT:  # only if the model can follow it
+            names = map(read_tool_name, tools)
+            head["recall"] = RECALL_HINT if RECALL_TOOL in names else False
+
+        async def fit() -> View:
+            async with self._use(conversation_id) as conversation:
+                if len(messages) != conversation.list_length:
+                    conversation.list_length = len(messages)
+                    conversation.forget_refusals()
+                try:
+                    return await self._fit(conversation_id, conversation, head, messages, ids)
+                except SessionNotFound:
+                    await self._begin_again(conversation_id, conversation)
+                    return await self._fit(conversation_id, conversation, head, messages, ids)
+
+        return await self._run_when_free(fit)
+
+    async def _fit(
+        self,
+        conversation_id: str,
+        conversation: _Conversation,
+        head: Mapping[str, Any],
+        messages: Sequence[Any],
+        ids: Sequence[str] | None,
+    ) -> View:
+        session = await self._open(conversation_id, conversation, head)
+        await session.sync(messages, ids=ids)
+        await session.request()
+        return session.view()
+
+    async def add_reply(
+        self, conversation_id: str, message: Any, *, usage: Usage | None = None
+    ) -> None:
+        """Add the model's reply, as the next list will have it.
+
+        Nothing happens if the conversation has left the memory: the next list has the reply.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            message: The reply, in any form that `Context.add` takes.
+            usage: Its usage, if the message does not carry it.
+        """
+
+        async def add() -> None:
+            async with self._use(conversation_id) as conversation:
+                conversation.forget_refusals()
+                if conversation.session is None:
+                    return
+                try:
+                    await conversation.session.add(message, usage=usage)
+                except SessionNotFound:
+                    await self._begin_again(conversation_id, conversation)
+
+        await self._run_when_free(add)
+
+    async def retry(self, conversation_id: str, error: BaseException) -> bool:
+        """Say whether to fit and send again after an error.
+
+        The error may be an SDK's or wrap one. If it refuses the request for its length, the next
+        `fit` is smaller.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            error: What the model call raised.
+
+        Returns:
+            True for a refusal for length; False for anything else, and for a list whose requests
+            were refused again and again although they were hardly smaller.
+
+        Raises:
+            CannotFit: If nothing can be made smaller.
+        """
+        failure = find_refusal(error)
+        if failure is None:
+            return False
+
+        async def fail() -> bool:
+            async with self._use(conversation_id) as conversation:
+                session = conversation.session
+                call = None if session is None else session.window.last_call
+                if session is None or call is None:
+                    return False
+                if session.window.accounting.open_call_seq is None:
+                    return False
+                if not conversation.count_refusal(call.body.tokens):
+                    return False
+                return await session.fail(
+                    failure.kind,
+                    limit=failure.limit,
+                    input=failure.input,
+                    requested=failure.requested,
+                    message=failure.message,
+                )
+
+        return await self._run_when_free(fail)
+
+    async def answer(
+        self, conversation_id: str, tool_name: str, arguments: Mapping[str, Any] | str
+    ) -> str:
+        """Answer a call of `recall` or `search_history`. Nothing is added: the framework keeps the
+        result itself.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            tool_name: `recall` or `search_history`.
+            arguments: The arguments of the call: a mapping, or JSON.
+
+        Returns:
+            The answer, or a text that says why there is none.
+
+        Raises:
+            ValueError: If it is another tool.
+        """
+        text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments))
+        call = ToolCall(id="recall", name=tool_name, arguments=text)
+
+        async def answer() -> str:
+            async with self._use(conversation_id) as conversation:
+                session = await self._require(conversation_id, conversation)
+                return await session.answer(call, add=False)
+
+        try:
+            return await self._run_when_free(answer)
+        except LookupError as error:
+            return f"[{error}]"
+
+    async def report(self, conversation_id: str) -> ContextReport:
+        """Return how the next call would use its tokens.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+
+        Raises:
+            LookupError: If nothing is known of the conversation.
+        """
+
+        async def report() -> ContextReport:
+            async with self._use(conversation_id) as conversation:
+                return (await self._require(conversation_id, conversation)).report()
+
+        return await self._run_when_free(report)
+
+    async def why(self, conversation_id: str, handle: str) -> VisibilityReason:
+        """Explain why the model does or does not see something.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            LookupError: If nothing is known of the conversation, or nothing has this handle.
+            ValueError: If it is not a handle.
+        """
+
+        async def why() -> VisibilityReason:
+            async with self._use(conversation_id) as conversation:
+                return await (await self._require(conversation_id, conversation)).why(handle)
+
+        return await self._run_when_free(why)
+
+    async def close(self) -> None:
+        """Release all sessions, and close a store that was given by its location, unless others
+        use it."""
+        await self.run_async(self._close())
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of this object, and block this thread until it ends.
+
+        Use it in a thread without an event loop.
+
+        Args:
+            coroutine: For example `conversations.fit(…)`.
+
+        Returns:
+            Its result.
+        """
+        return _LOOP_THREAD.run(coroutine)
+
+    async def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop of the sessions, and await it on any event loop.
+
+        Args:
+            coroutine: A coroutine that uses a session.
+
+        Returns:
+            Its result.
+        """
+        return await _LOOP_THREAD.run_async(coroutine)
+
+    async def _run_when_free(self, step: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a step on the event loop of the sessions, when no other process writes."""
+
+        async def run() -> T:
+            give_up = asyncio.get_running_loop().time() + LOCK_WAIT_S
+            while True:
+                try:
+                    return await step()
+                except SessionLockedByOtherProcess:
+                    if asyncio.get_running_loop().time() >= give_up:
+                        raise
+                await asyncio.sleep(LOCK_RETRY_S)
+
+        return await self.run_async(run())
+
+    @asynccontextmanager
+    async def _use(self, conversation_id: str) -> AsyncGenerator[_Conversation]:
+        """Yield a conversation as soon as no other call uses it.
+
+        After that other processes may write to its session: a framework does not say when a
+        conversation ends.
+        """
+        self._use_running_loop()
+        known = self._by_id.setdefault(conversation_id, _Conversation())
+        self._by_id.move_to_end(conversation_id)
+        known.users += 1
+        try:
+            async with known.lock:
+                yield known
+        finally:
+            known.users -= 1
+            if known.session is not None and not known.users:
+                await known.session.store.release(known.session.id)
+            elif not known.users:
+                self._by_id.pop(conversation_id, None)
+            await self._forget_least_recently_used()
+
+    def _use_running_loop(self) -> None:
+        """Begin without open sessions on another loop: in a forked process there is a new one."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._store, self._opening = loop, None, asyncio.Lock()
+            self._by_id = OrderedDict()
+
+    async def _forget_least_recently_used(self) -> None:
+        while len(self._by_id) > self._max_conversations:
+            unused = (key for key, known in self._by_id.items() if not known.users)
+            if (key := next(unused, None)) is None:
+                return
+            session = self._by_id.pop(key).session
+            if session is not None and self._keeps_nothing:
+                await session.store.delete(session.id)
+            elif session is not None:
+                await session.close()
+
+    async def _open(
+        self, conversation_id: str, conversation: _Conversation, head: Mapping[str, Any]
+    ) -> Session:
+        """Return the session of a conversation with this head, and create it if there is none."""
+        if conversation.session is None:
+            store, session_id = await self._get_store(), make_session_id(conversation_id)
+            conversation.session = await Session.open_or_create(
+                store, session_id, **cast("Any", {**self._options, **head})
+            )
+            return conversation.session
+        session, changes = conversation.session, head
+        if await session.store.position(session.id) != session.window.seq:
+            await session.refresh()  # somebody else may have set other options
+            changes = {**self._options, **head}
+            changes.pop("on_edit", None)
+        await session.configure(**cast("Any", changes))
+        return session
+
+    async def _begin_again(self, conversation_id: str, conversation: _Conversation) -> None:
+        """Forget a session whose log is gone. The framework's list has the conversation."""
+        session, conversation.session = conversation.session, None
+        if session is not None:
+            await session.store.release(session.id)
+        log.warning(
+            "conversation %r was deleted from its store; it begins again from the framework's list",
+            conversation_id[:100],
+        )
+
+    async def _require(self, conversation_id: str, conversation: _Conversation) -> Session:
+        """Return the session of a known conversation."""
+        if conversation.session is None:
+            store, session_id = await self._get_store(), make_session_id(conversation_id)
+            if not await store.position(session_id):
+                raise LookupError(
+                    f"nothing is known of conversation {conversation_id[:100]!r}; it was not "
+                    "fitted yet, or it has left the memory"
+                )
+            own = {
+                name: self._options[name]
+                for name in ("policy", "tokenizer", "redact", "on_edit")
+                if name in self._options
+            }
+            conversation.session = await Session.open(store, session_id, **own)
+        return conversation.session
+
+    async def _get_store(self) -> Store:
+        given = self._given_store
+        if not isinstance(given, str | os.PathLike):
+            return given
+        async with self._opening:
+            if self._store is None:
+                self._store = await _STORES.open(os.fspath(given))
+        return self._store
+
+    async def _close(self) -> None:
+        self._use_running_loop()
+        for conversation in [*self._by_id.values()]:
+            async with conversation.lock:
+                session, conversation.session = conversation.session, None
+                if session is not None:
+                    await session.close()
+        self._by_id.clear()
+        if self._store is not None:
+            self._store = None
+            await _STORES.close(os.fspath(cast("str", self._given_store)))
+
+
+def _check_store(store: Any) -> None:
+    """Raise if this is not a store, and not the location of one."""
+    if store is None or callable(getattr(store, "append", None)):
+        return
+    right = "a folder such as 'sessions', the address of a PostgreSQL database, or a store"
+    if not isinstance(store, str | os.PathLike):
+        raise TypeError(describe_wrong_value("store", store, right))
+    location = os.fspath(cast("os.PathLike[str]", store))
+    if not location:
+        raise ValueError(describe_wrong_value("store", store, right))
+    check_store_location(location)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise if an option is unknown or has an invalid value. A call would be too late."""
+    for name in _FRAMEWORKS_OPTIONS:
+        if name in options:
+            raise TypeError(
+                f"this module has no option {name!r}: it takes what the framework sends; set it "
+                "in the framework"
+            )
+    reject_unknown_options(options, [*ConversationOptions.__annotations__], owner="this module")
+    if (on_edit := options.get("on_edit")) is not None and not callable(on_edit):
+        right = "a function that takes an EditNotice"
+        raise TypeError(describe_wrong_value("on_edit", on_edit, right))
+    Context("the model", dialect="openai_chat", **cast("Any", options))
+
+
+def limit_output(model: str, asked: int | None) -> int | None:
+    """Return the tokens of output to reserve: what the framework asks for, as far as the model can
+    write it."""
+    known = find_model_info(model)
+    return min(asked, known.max_output) if asked and known else asked
+
+
+def make_session_id(conversation_id: str) -> str:
+    """Return the session id of a conversation: the same text if every store takes it, else a hash.
+
+    Two conversations never have the same session id.
+    """
+    if not isinstance(conversation_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a framework's
+        raise TypeError(f"a conversation's id must be a text, not {type(conversation_id).__name__}")
+    if _PLAIN_ID.fullmatch(conversation_id):
+        return conversation_id
+    digest = hashlib.sha256(conversation_id.encode("utf-8", "surrogatepass")).hexdigest()
+    readable = _OTHER_CHARACTERS.sub("-", conversation_id.lower()[:60]).strip("-")
+    return f"{readable}~{digest}" if readable else f"x~{digest}"  # `~` is in no plain id

@@ -1,0 +1,88 @@
+"""A refusal for length, found in whatever exception a framework raises for it, or in a reply that a
+full window cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.providers.error_parser import parse_error_response, parse_stop_failure
+
+MAX_CAUSES = 16
+"""Maximum number of wrapped exceptions to read."""
+
+
+def find_refusal(error: BaseException) -> ProviderFailureDetails | None:
+    """Return the refusal for length that an exception is or wraps; None for any other error.
+
+    It reads the status and the body of the exceptions of SDKs and frameworks, and follows
+    `__cause__` and exception groups.
+    """
+    for each in _iterate_causes(error):
+        failure = _read_failure(each)
+        if failure is not None and failure.kind == "overflow":
+            return failure
+    return None
+
+
+def find_full_window(stop_reason: Any, *, input: int = 0, output: int = 0) -> ProviderError | None:
+    """Return as an error that a reply ended because the window was full; None for any other end.
+
+    `input` and `output` are the reply's tokens, with those of the cache; 0 if they are unknown.
+    """
+    usage = {"prompt_tokens": input, "completion_tokens": output}
+    failure = parse_stop_failure({"stop_reason": stop_reason, "usage": usage})
+    return None if failure is None else ProviderError(failure)
+
+
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that it wraps, the outermost first."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(seen) < MAX_CAUSES:
+        each = waiting.pop(0)
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        yield each
+        waiting.append(each.__cause__)
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(cast("BaseExceptionGroup[BaseException]", each).exceptions)
+
+
+def _read_failure(error: BaseException) -> ProviderFailureDetails | None:
+    """Classify an exception that has the status or the body of a provider's response."""
+    if isinstance(error, ProviderError):
+        return error.failure
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # of Amazon's SDK
+        return _read_amazon_failure(cast("Mapping[str, Any]", response))
+    holders = (error, response)
+    names = ("status_code", "status", "code")
+    numbers: list[Any] = [getattr(each, name, None) for each in holders for name in names]
+    statuses = [number for number in numbers if isinstance(number, int) and 400 <= number < 600]
+    body: Any = getattr(error, "body", None)
+    if not statuses and body is None:
+        return None
+    status = statuses[0] if statuses else None
+    if body is None:
+        # LiteLLM's exceptions have an empty body, and the provider's text in their message.
+        failure = parse_error_response(status, _read_response_text(response) or str(error))
+        if failure.kind == "overflow" or not hasattr(error, "body"):
+            return failure
+    return parse_error_response(status, body)
+
+
+def _read_amazon_failure(response: Mapping[str, Any]) -> ProviderFailureDetails:
+    metadata: Any = response.get("ResponseMetadata") or {}
+    return parse_error_response(metadata.get("HTTPStatusCode"), response.get("Error"))
+
+
+def _read_response_text(response: Any) -> str:
+    """Return the text of an HTTP response; empty if there is none, or if it was not read."""
+    try:
+        text: Any = getattr(response, "text", "")
+    except Exception:  # noqa: BLE001 - each HTTP library has its own for a stream that was not read
+        return ""
+    return text if isinstance(text, str) else ""

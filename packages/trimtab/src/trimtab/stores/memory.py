@@ -1,0 +1,198 @@
+"""A store in memory: it has the same guarantees and errors as the others, but keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from trimtab.engine.log.event import (
+    Event,
+    Fork,
+    MessageAdded,
+    TurnProgressRecord,
+    dump_event_line,
+    load_event_line,
+)
+from trimtab.engine.recall.search import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_text,
+    split_query_words,
+)
+from trimtab.engine.window.checkpoint import Snapshot
+from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
+from trimtab.stores.subjects import find_subject
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    lines: list[str] = field(default_factory=list[str])
+    """Events in their stored form, so that an event that cannot be stored also fails here."""
+    snapshots: dict[int, Snapshot] = field(default_factory=dict[int, Snapshot])
+    """Snapshots by position."""
+    keys: dict[str, int] = field(default_factory=dict[str, int])
+    """Positions of messages by their idempotency keys."""
+    epoch: int = 0
+    """The epoch of the newest claimed turn."""
+    parent: str | None = None
+    """The session that it was last forked from."""
+    active: float = 0.0
+    """When its newest turn was claimed, or it began."""
+
+    def add(self, event: Event, line: str) -> None:
+        self.lines.append(line)
+        match event.body:
+            case MessageAdded(key=str(key)):
+                self.keys[key] = event.seq
+            case TurnProgressRecord(state="claimed", epoch=epoch):
+                self.epoch = max(self.epoch, epoch)
+                self.active = event.at
+            case Fork(parent=parent):
+                self.parent = parent or None
+            case _:
+                pass
+
+
+class MemoryStore:
+    """A `Store` in memory. Its sessions are lost when the process ends.
+
+    No method waits, so each one is done in one step.
+    """
+
+    def __init__(self) -> None:
+        self._logs: dict[str, _Log] = {}
+
+    async def append(
+        self, session: str, events: Sequence[Event], *, epoch: int | None = None
+    ) -> None:
+        if not events:
+            return
+        log = self._logs.get(session, _Log())
+        if epoch is not None and epoch < log.epoch:
+            raise StaleOwner(session, epoch, log.epoch)
+        lines = _check_appendable(session, log, events)
+        self._logs[session] = log
+        log.active = log.active if log.lines else events[-1].at
+        for event, line in zip(events, lines, strict=True):
+            log.add(event, line)
+
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
+        log = self._require_log(session)
+        for first, last in spans:
+            for line in log.lines[max(first, 1) - 1 : last]:
+                yield load_event_line(line)
+
+    async def position(self, session: str) -> int:
+        return len(self._logs[session].lines) if session in self._logs else 0
+
+    async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
+        kept = self._logs.get(session, _Log()).snapshots
+        seq = max((seq for seq in kept if upto is None or seq <= upto), default=None)
+        return kept[seq] if seq is not None else None
+
+    async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
+        self._require_log(session).snapshots[snapshot.seq] = snapshot
+
+    async def find_key(self, session: str, key: str) -> int | None:
+        return self._logs.get(session, _Log()).keys.get(key)
+
+    async def search(self, session: str, query: str, *, limit: int) -> list[int]:
+        wanted = split_query_words(query)
+        events = map(load_event_line, self._logs.get(session, _Log()).lines)
+        return rank_scored_positions(
+            ((score_text(wanted, get_searchable_text(e)), e.seq) for e in events),
+            limit,
+        )
+
+    async def rewrite(
+        self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
+    ) -> None:
+        log = self._require_log(session)
+        lines = _check_appendable(session, log, events)
+        new = _Log(snapshots=log.snapshots, active=log.active)
+        for seq, line in enumerate(log.lines, 1):
+            event = change(load_event_line(line))
+            if event.seq != seq:
+                raise ValueError(
+                    f"event {seq} was changed into one at {event.seq}; it must keep its position"
+                )
+            new.add(event, dump_event_line(event))
+        for event, line in zip(events, lines, strict=True):
+            new.add(event, line)
+        self._logs[session] = new
+
+    async def delete(self, session: str) -> None:
+        self._require_log(session)
+        del self._logs[session]
+
+    async def forks(self, session: str) -> list[str]:
+        if session not in self._logs:
+            return []
+        return sorted(name for name, log in self._logs.items() if log.parent == session)
+
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
+        names = sorted(name for name in self._logs if name > after)[:limit]
+        return [_describe_session(name, self._logs[name]) for name in names]
+
+    async def recent_sessions(
+        self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
+    ) -> list[SessionListEntry]:
+        entries = [
+            _describe_session(name, log)
+            for name, log in self._logs.items()
+            if name.startswith(folder) and "/" not in name.removeprefix(folder)
+        ]
+        entries.sort(key=lambda one: (one.active, one.session), reverse=True)
+        return [one for one in entries if (one.active, one.session) < before][:limit]
+
+    async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        return sorted(
+            name
+            for name, log in self._logs.items()
+            if name.startswith(scope)
+            and any(find_subject(load_event_line(line)) in subjects for line in log.lines)
+        )
+
+    async def release(self, session: str) -> None:
+        """Do nothing, because nothing is locked."""
+
+    async def close(self) -> None:
+        """Do nothing. The sessions stay, so that a test can open them again."""
+
+    def _require_log(self, session: str) -> _Log:
+        if session not in self._logs:
+            raise SessionNotFound(session)
+        return self._logs[session]
+
+
+def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[str]:
+    """Return the stored form of events that may be appended."""
+    position = len(log.lines)
+    if events and events[0].seq != position + 1:
+        raise PositionTaken(session, events[0].seq, position)
+    keys = dict(log.keys)
+    for seq, event in enumerate(events, position + 1):
+        if event.seq != seq:
+            raise ValueError(
+                f"event {event.seq} of a batch is out of order: event {seq} is expected here"
+            )
+        if isinstance(event.body, MessageAdded) and event.body.key is not None:
+            if event.body.key in keys:
+                raise DuplicateIdempotencyKey(session, event.body.key, keys[event.body.key])
+            keys[event.body.key] = seq
+    return [dump_event_line(event) for event in events]
+
+
+def _describe_session(name: str, log: _Log) -> SessionListEntry:
+    events = [load_event_line(line) for line in log.lines]
+    return SessionListEntry(
+        session=name,
+        position=len(events),
+        messages=sum(1 for event in events if isinstance(event.body, MessageAdded)),
+        updated=events[-1].at,
+        active=log.active,
+        parent=log.parent,
+    )

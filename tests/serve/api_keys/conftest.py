@@ -1,0 +1,45 @@
+"""One suite for all that keeps API keys: `keys` is each in turn, and `again` opens it once more."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.serve.queue.postgres import databases
+from trimtab_serve.api_keys.command_line_control import open_api_keys
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def shared_database():
+    yield from databases.made()
+
+
+@pytest.fixture
+def database(shared_database):
+    asyncio.run(databases.wipe(shared_database))
+    return shared_database
+
+
+@pytest.fixture(params=["files", pytest.param("postgres", marks=pytest.mark.postgres)])
+def location(request, tmp_path):
+    if request.param == "files":
+        return str(tmp_path / "sessions")
+    return request.getfixturevalue("database")
+
+
+@pytest.fixture
+async def keys(location):
+    async with open_api_keys(location) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def again(location):
+    """The same keys as another process has them."""
+    async with AsyncExitStack() as held:
+        yield await held.enter_async_context(open_api_keys(location))

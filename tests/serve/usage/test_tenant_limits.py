@@ -1,0 +1,225 @@
+"""What a tenant at a limit may no longer do, and what it still may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from tests.serve.channels.http.running_apps import Held, House, house, problem, until
+from trimtab.engine.log.message import make_text_message
+from trimtab.errors import StoreUnavailable
+from trimtab.session import Session
+from trimtab.stores.files import FileStore
+from trimtab_serve.agent.config.spec import TenantLimitsSpec
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
+from trimtab_serve.usage import tenant_limits as module
+from trimtab_serve.usage.protocol import FullStorage, TenantTotals
+from trimtab_serve.usage.sqlite import SqliteUsageCounters
+from trimtab_serve.usage.tenant_limits import TenantLimitReached, TenantLimits
+
+pytestmark = pytest.mark.anyio
+
+WHO = (
+    {"key_name": "acme", "tenant": "acme"},
+    {"key_name": "zoo", "tenant": "zoo"},
+    {"key_name": "own"},
+)
+SESSIONS = "/v1/agents/helper/sessions"
+
+
+def limits_of(served: House) -> TenantLimits:
+    assert served.service.tenant_limits is not None
+    return served.service.tenant_limits
+
+
+class limited:  # noqa: N801 - read as a word
+    """A house on files whose tenants have these limits."""
+
+    def __init__(self, folder, *script, provider=None, **limits):
+        self._folder, self._script, self._provider = folder, script, provider
+        self._limits = TenantLimitsSpec.model_validate(limits)
+
+    async def __aenter__(self):
+        store = FileStore(self._folder, fsync=False)
+        queue = await SqliteMessageQueue.open(store, fsync=False)
+        self._house = house(
+            *self._script, provider=self._provider, keys=True, who=WHO, store=store, queue=queue
+        )
+        served = await self._house.__aenter__()
+        counters = SqliteUsageCounters(queue.database, store)
+        limits = served.service.tenant_limits = TenantLimits(counters, self._limits)
+        served.service.delete_hooks.append(limits.forget)
+        return served
+
+    async def __aexit__(self, *error):
+        await self._house.__aexit__(*error)
+
+
+async def test_a_tenant_with_too_many_sessions_makes_no_more_and_uses_those_it_has(tmp_path):
+    async with limited(tmp_path, *["Hello."] * 9, sessions=2) as served:
+        async with served.http("acme") as http, served.client("acme") as client:
+            assert await client.session("helper", "one").ask("Hi.") == "Hello."
+            assert (await http.post(SESSIONS, json={"name": "two"})).status_code == 201
+            await limits_of(served).count()
+            for path, body in (
+                (SESSIONS, {"name": "three"}),
+                (f"{SESSIONS}/three/messages", {"text": "Hi."}),
+                (f"{SESSIONS}/one/fork", {"name": "three"}),
+            ):
+                told = problem(await http.post(path, json=body), 403, "limit-reached")
+                assert (told["name"], told["used"], told["limit"]) == ("sessions", 2, 2)
+                assert "tenant acme stores 2 sessions, and the limit is 2" in told["detail"]
+                assert "delete sessions" in told["detail"]
+            assert await client.session("helper", "one").ask("Hi.") == "Hello."
+            assert (await http.delete(f"{SESSIONS}/two")).status_code in (200, 204)
+            await limits_of(served).count()
+            assert (await http.post(SESSIONS, json={"name": "three"})).status_code == 201
+        for other in ("zoo", "own"):
+            async with served.http(other) as http:
+                for number in range(3 if other == "own" else 2):
+                    answer = await http.post(SESSIONS, json={"name": f"s{number}"})
+                    assert answer.status_code == 201
+                await limits_of(served).count()
+
+
+async def test_forks_that_come_at_once_do_not_pass_a_limit_together(tmp_path):
+    async with (
+        limited(tmp_path, "Hello.", sessions=4) as served,
+        served.http("acme") as http,
+        served.client("acme") as client,
+    ):
+        await client.session("helper", "one").ask("Hi.")
+        answers = await asyncio.gather(
+            *(http.post(f"{SESSIONS}/one/fork", json={"name": f"f{n}"}) for n in range(8))
+        )
+    assert sorted(answer.status_code for answer in answers) == [201] * 3 + [403] * 5
+
+
+async def test_a_full_session_answers_everything_but_messages_and_its_turn_ends(tmp_path):
+    provider = Held("Hello.", "Never asked.")
+    async with (
+        limited(tmp_path, provider=provider, session_bytes=20_000) as served,
+        served.http("acme") as http,
+        served.client("acme") as client,
+    ):
+        session = client.session("helper", "one")
+        answer = asyncio.create_task(session.ask("x" * 30_000))
+        await provider.reached.wait()
+        limits_of(served).note_change("acme/helper/one")
+        await limits_of(served).count()
+        path = f"{SESSIONS}/one"
+        told = problem(
+            await http.post(f"{path}/messages", json={"text": "Hi."}), 403, "limit-reached"
+        )
+        assert told["name"] == "session_bytes"
+        assert told["used"] > told["limit"] == 20_000
+        assert "continue in a new session, or delete this one" in told["detail"]
+        provider.go_on.set()
+        assert await answer == "Hello."
+        for read in ("", "/history", "/context", "/search?q=hello"):
+            assert (await http.get(f"{path}{read}")).status_code == 200, read
+        for action in ("stop", "compact"):
+            assert (await http.post(f"{path}/{action}", json={})).status_code < 300, action
+        other = await http.post(f"{SESSIONS}/two/messages", json={"text": "Hi."})
+        assert other.status_code == 202
+        assert (await http.delete(path)).status_code in (200, 204)
+        await limits_of(served).count()
+        assert (await http.post(f"{path}/messages", json={"text": "Hi."})).status_code == 202
+        await served.turns.wait_until_idle()
+
+
+async def test_a_tenant_that_stores_too_much_sends_and_forks_no_more(tmp_path):
+    async with limited(tmp_path, *["Hello."] * 9, bytes=20_000) as served:
+        async with served.http("acme") as http, served.client("acme") as client:
+            await client.session("helper", "one").ask("x" * 30_000)
+            await until(lambda: limits_of(served)._changed)
+            await limits_of(served).count()
+            for path, body in (
+                (f"{SESSIONS}/one/messages", {"text": "Hi."}),
+                (f"{SESSIONS}/two/messages", {"text": "Hi."}),
+                (f"{SESSIONS}/one/fork", {}),
+                (SESSIONS, {}),
+            ):
+                told = problem(await http.post(path, json=body), 403, "limit-reached")
+                assert told["name"] == "bytes"
+        async with served.client("zoo") as client:
+            assert await client.session("helper", "one").ask("Hi.") == "Hello."
+        async with served.client("own") as client:
+            for _ in range(2):
+                assert await client.session("helper", "one").ask("x" * 30_000) == "Hello."
+                await limits_of(served).count()
+
+
+async def test_a_session_that_is_deleted_while_it_is_counted_leaves_no_name(tmp_path, monkeypatch):
+    store = FileStore(tmp_path, fsync=False)
+    queue = await SqliteMessageQueue.open(store, fsync=False)
+    session = "acme/helper/one"
+    opened = await Session.open_or_create(store, session, model="claude-sonnet-4-5")
+    await opened.add(make_text_message("user", "Hi."))
+    await opened.close()
+    counters = SqliteUsageCounters(queue.database, store)
+    limits = TenantLimits(counters, TenantLimitsSpec(sessions=1))
+    measured, go_on, measure = asyncio.Event(), asyncio.Event(), store.measure_sessions
+
+    async def measure_slowly(names):
+        sizes = await measure(names)
+        measured.set()
+        await go_on.wait()
+        return sizes
+
+    async def delete():
+        await limits.forget(session)
+        await store.delete(session)
+
+    monkeypatch.setattr(store, "measure_sessions", measure_slowly)
+    limits.note_change(session)
+    counting = asyncio.create_task(limits.count())
+    await measured.wait()
+    deleting = asyncio.create_task(delete())
+    await asyncio.wait([deleting], timeout=0.1)
+    go_on.set()
+    await asyncio.gather(counting, deleting)
+    await limits.count()
+    full = await counters.find_full(session_bytes=1, tenant_sessions=1, tenant_bytes=1)
+    assert full == FullStorage()
+    await queue.close()
+
+
+class Counters:
+    """Counters that are away at first, and remember what they were asked."""
+
+    def __init__(self):
+        self.measured: list[str] = []
+        self.away = True
+
+    async def measure(self, sessions):
+        if self.away:
+            raise StoreUnavailable("gone")
+        self.measured += map(str, sessions)
+
+    async def find_full(self, **_limits):
+        totals = TenantTotals(sessions=1, stored_bytes=7)
+        return FullStorage(tenants={"acme": totals})
+
+
+async def test_counting_goes_on_after_the_store_was_away_and_loses_no_change(monkeypatch, caplog):
+    monkeypatch.setattr(module, "COUNT_INTERVAL_S", 0.001)
+    counters: Any = Counters()
+    limits = TenantLimits(counters, TenantLimitsSpec(bytes=7))
+    for session in ("acme/helper/one", "default/helper/one", "no-tenant"):
+        limits.note_change(session)
+    with caplog.at_level(logging.WARNING, "trimtab.server"):
+        counting = asyncio.create_task(limits.run())
+        await until(lambda: "counting what tenants store failed" in caplog.text)
+    counters.away = False
+    await until(lambda: counters.measured)
+    counting.cancel()
+    assert counters.measured == ["acme/helper/one"]
+    await asyncio.gather(counting, return_exceptions=True)
+    await limits.count()
+    with pytest.raises(TenantLimitReached, match="tenant acme stores 7 bytes, and the limit is 7"):
+        limits.check_message("acme/helper/two")
+    limits.check_message("acme2/helper/two")
