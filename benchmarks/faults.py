@@ -39,9 +39,9 @@ from benchmarks.simulated import DIALECTS, WINDOW
 from benchmarks.store_places import Place, Postgres, no_server, place
 from benchmarks.troubles import Deck, Planned, Trouble, troubles
 from trimtab.engine.log.event import MessageAdded
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.policy.presets import POLICY_NAMES
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.errors import CannotFit, ProviderError
+from trimtab.providers.base import Provider
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.events import AssistantReplied, ToolFinished, TurnEvent, UserNotice

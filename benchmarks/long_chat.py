@@ -43,10 +43,10 @@ from benchmarks.harness import Report, finish, head, parser, progress, table
 from benchmarks.simulated import DIALECTS, WINDOW
 from benchmarks.store_places import STORES, Files, Place, Postgres, no_server, place
 from trimtab.engine.log.event import Usage, dump_canonical_json
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.policy.presets import POLICY_NAMES, PolicyName
 from trimtab.engine.prompt.report import compute_cost_usd
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.errors import CannotFit, ProviderError
+from trimtab.providers.base import Provider
 from trimtab.session import Session
 from trimtab.session.events import ModelCallRetried, ToolFinished, TurnEvent
 from trimtab.session.turn import run_turn

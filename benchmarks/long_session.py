@@ -11,9 +11,9 @@ import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
-from trimtab import PolicyName
 from trimtab.session import Session
 from trimtab.stores.base import Store
+from trimtab.types import PolicyName
 
 MODEL = "gpt-4o"
 SYSTEM = "You look after a code base. Read before you change, and say what you have found."

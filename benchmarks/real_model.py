@@ -48,17 +48,17 @@ from benchmarks import llama_server, simulated
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from benchmarks.llama_server import ModelName, Running
 from benchmarks.peers.envs import Absent
-from trimtab import DialectName, PolicyName
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import ModelCall
-from trimtab.engine.policy.guard import CannotFit
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.errors import CannotFit, ProviderError
+from trimtab.providers.base import Provider
 from trimtab.providers.openai import OpenAIChatProvider
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore
+from trimtab.types import DialectName, PolicyName
 
 POLICIES = ("layered", "auto")
 BASE = POLICIES[0]

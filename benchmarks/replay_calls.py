@@ -14,9 +14,12 @@ from typing import Any, cast
 
 from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
-from trimtab import CannotFit, Context, DialectName, ModelInfoValues, PolicyName, check
+from trimtab import Context, check
 from trimtab.engine.log.event import Edit
+from trimtab.errors import CannotFit
+from trimtab.models import ModelInfoValues
 from trimtab.testing.request_counter import PRIMING_TOKENS, RequestCounter
+from trimtab.types import DialectName, PolicyName
 
 Wire = Mapping[str, Any]
 SHOWN = 200

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, cast
 
 from benchmarks.sample_texts import GENERATED, INSTALLED
-from trimtab import DialectName, PolicyLimits, PolicyName
 from trimtab.engine.log.event import Event, ModelCall
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.base import Provider
@@ -23,6 +22,7 @@ from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store
 from trimtab.testing.server import ServedSimulator
+from trimtab.types import DialectName, PolicyLimits, PolicyName
 
 WINDOW = 16_384
 """Tokens of input and output together, as the provider enforces it and the session knows it."""

@@ -40,12 +40,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from benchmarks.harness import Report, progress, run
-from trimtab import Context, PolicyName
+from trimtab import Context
 from trimtab.engine.policy.config import Goal
 from trimtab.engine.tokens.counter import make_piecewise_counter
 from trimtab.models.catalog import resolve_model_info
 from trimtab.testing.request_counter import RequestBlock, RequestCounter
 from trimtab.testing.server.prompt_cache import ServerPromptCache
+from trimtab.types import PolicyName
 
 MODEL = "claude-sonnet-4-5"
 COUNTER = make_piecewise_counter(resolve_model_info(MODEL).tokenizer)

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks import exact_tokenizers, sample_texts
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from benchmarks.text_writers import Write, writers
-from trimtab import CannotFit, Context, fit
+from trimtab import Context, fit
 from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
     encode_byte_class_pairs,
@@ -39,6 +39,7 @@ from trimtab.engine.tokens.counter import (
 )
 from trimtab.engine.tokens.odd_text import sum_bytes
 from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+from trimtab.errors import CannotFit
 
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 KINDS = 200

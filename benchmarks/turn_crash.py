@@ -38,7 +38,7 @@ from typing import Any, cast
 from benchmarks.crash.writer import Process, Tell
 from benchmarks.harness import Report, progress, run
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
-from trimtab import DialectName, check
+from trimtab import check
 from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.base import Provider
@@ -51,6 +51,7 @@ from trimtab.stores.base import Store
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing import MemoryStore
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
+from trimtab.types import DialectName
 
 SEED = 5
 POINTS = ("tool", "stream", "reply")

@@ -29,7 +29,9 @@ from benchmarks.switches import saying
 from benchmarks.switches.judging import Court
 from benchmarks.switches.models import PARAMS, TARGETS, Target
 from benchmarks.switches.spoiling import SPOILS, spoiled
-from trimtab import CannotFit, Context, DialectName
+from trimtab import Context
+from trimtab.errors import CannotFit
+from trimtab.types import DialectName
 
 Wire = dict[str, Any]
 REQUESTS, QUICK = 40_000, 2_000

@@ -1,11 +1,15 @@
 """How the pages become a site: `make docs`."""
 
 import importlib
+import sys
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 from sphinx.addnodes import desc, desc_signature, pending_xref
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.contracts.definitions import find_definition, read_docstring
 
 project = "Trimtab"
 author = "the Trimtab authors"
@@ -87,7 +91,11 @@ def prepare_page(_app: Any, doctree: Any) -> None:
 
 def prepare_docstring(*arguments: Any) -> None:
     """Mark what Sphinx would misread before it reads a docstring."""
-    what, lines = arguments[1], arguments[-1]
+    what, name, lines = arguments[1], arguments[2], arguments[-1]
+    package, _, last = name.rpartition(".")
+    if what == "data" and (definition := find_definition(package, last)):
+        # Python keeps no docstring of an alias that another module exports.
+        lines[:] = [*read_docstring(definition).split("\n"), ""]
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]  # or a colon in the first line would end the name of a type
         return

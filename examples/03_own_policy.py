@@ -5,10 +5,11 @@ This one hides every tool result but the newest. What it hides stays in the log.
 Needs: pip install trimtab
 """
 
-from trimtab import Budget, Context, Decision, Plan, Window
+from trimtab import Context
+from trimtab.policies import Budget, Decision, Plan, WindowView
 
 
-def keep_only_the_newest_result(window: Window, budget: Budget) -> Decision:
+def keep_only_the_newest_result(window: WindowView, budget: Budget) -> Decision:
     """Mask each result but the last one."""
     plan = Plan(window, budget)
     for result in list(window.results.values())[:-1]:

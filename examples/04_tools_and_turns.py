@@ -8,7 +8,8 @@ Needs: pip install trimtab
 
 import asyncio
 
-from trimtab import Session, ToolError, ToolFinished, TurnEvent, run_turn, tool
+from trimtab import Session, ToolError, run_turn, tool
+from trimtab.events import ToolFinished, TurnEvent
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 STOCK = {"rope": 12, "anchor": 1}

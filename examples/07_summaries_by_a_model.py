@@ -5,14 +5,10 @@ Needs: pip install trimtab
 
 import asyncio
 
-from trimtab import (
-    Session,
-    Summariser,
-    SummaryFinished,
-    TurnEvent,
-    find_makers_cheap_model,
-    run_turn,
-)
+from trimtab import Session, run_turn
+from trimtab.events import SummaryFinished, TurnEvent
+from trimtab.models import find_makers_cheap_model
+from trimtab.summaries import Summariser
 from trimtab.testing import MemoryStore, ScriptedProvider
 
 SUMMARY = """Goal and latest request:

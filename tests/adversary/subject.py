@@ -14,12 +14,13 @@ from typing import Any, cast
 
 from tests.adversary.counting import count, sent
 from tests.adversary.laws import Room
-from trimtab import CannotFit as CannotFit
-from trimtab import Context, DialectName, PolicyName
-from trimtab import RequestChangedError as RequestChangedError
-from trimtab import UnusableSummary as UnusableSummary
+from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.larger_window import LARGER_WINDOW_REASON
+from trimtab.errors import CannotFit as CannotFit
+from trimtab.errors import RequestChangedError as RequestChangedError
+from trimtab.errors import UnusableSummary as UnusableSummary
+from trimtab.types import DialectName, PolicyName
 
 _PROFILE = "arn:aws:bedrock:eu-west-1:123456789012:"
 MODELS = (

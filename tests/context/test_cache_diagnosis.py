@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.lazy import anthropic, openai
-from trimtab import Context, DialectName
+from trimtab import Context
 from trimtab.engine.log.event import Usage
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.testing.server import serve_simulated_provider
+from trimtab.types import DialectName
 
 CLAUDE, GPT = "claude-sonnet-4-6", "gpt-5.6"
 PROMPT = "You answer briefly and you know this by heart. " * 400

@@ -6,7 +6,8 @@ from copy import deepcopy
 import pytest
 
 from tests.conversations import prose
-from trimtab import Context, Edit, check
+from trimtab import Context, check
+from trimtab.log import Edit
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

@@ -5,8 +5,9 @@ from typing import cast
 
 import pytest
 
-from trimtab import Context, Message, ModelInfoValues, ToolCall, check, fit
+from trimtab import Context, Message, ToolCall, check, fit
 from trimtab.engine.log.message import Text, ToolResult
+from trimtab.models import ModelInfoValues
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 CALLS = {

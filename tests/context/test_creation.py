@@ -12,9 +12,10 @@ from tests.conversations import (
     user,
 )
 from tests.snapshots import snapshot
-from trimtab import Context, DialectName
+from trimtab import Context
 from trimtab.engine.log.event import Settings, Size
 from trimtab.engine.log.message import Message, Text
+from trimtab.types import DialectName
 
 
 @pytest.mark.parametrize(

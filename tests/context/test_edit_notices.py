@@ -5,7 +5,10 @@ import logging
 import pytest
 
 from tests.conversations import user
-from trimtab import CannotFit, Context, ContextOptions, Edit, EditNotice
+from trimtab import Context, EditNotice
+from trimtab.errors import CannotFit
+from trimtab.log import Edit
+from trimtab.types import ContextOptions
 
 FILLER = "lorem ipsum dolor sit amet "
 OPENING = "the swordfish swims "

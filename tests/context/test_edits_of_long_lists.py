@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from trimtab import Context, DialectName
+from trimtab import Context
 from trimtab.engine.log.event import Edit, Rewind
+from trimtab.types import DialectName
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.conversations import calls, chat, prose, result, said, system, user
-from trimtab import CannotFit, ContextReport, check, fit
+from trimtab import ContextReport, check, fit
 from trimtab.engine.log.event import Edit, ToolResultRepair
+from trimtab.errors import CannotFit
 
 BIG: dict[str, Any] = {"model": "gpt-4o", "context_window": 1_000_000}
 SMALL: dict[str, Any] = {

@@ -19,8 +19,8 @@ from tests.context.user_texts import (
     work,
 )
 from tests.pictures import png, text
-from trimtab import CannotFit
 from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.errors import CannotFit
 
 QUESTION = "Which of the replicas lags, and since when?"
 MOST = 60

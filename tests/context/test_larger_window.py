@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from trimtab import Context, PolicyName
+from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.types import PolicyName
 
 LONG = "BEGIN " + "Each file has an owner and a date. " * 900 + "END"
 

@@ -15,10 +15,11 @@ from tests.conversations import (
 )
 from tests.conversations import result as chat_result
 from tests.laws.picture import picture
-from trimtab import Context, RequestChangedError
+from trimtab import Context
 from trimtab.engine.log.event import Event
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.window.window import Window
+from trimtab.errors import RequestChangedError
 
 
 def test_a_preview_changes_nothing_and_tells_what_would_be_hidden():

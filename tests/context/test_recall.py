@@ -16,9 +16,10 @@ from tests.replies import (
     REPLY,
     result,
 )
-from trimtab import Context, ErasedError, check
+from trimtab import Context, check
 from trimtab.engine.log.event import Edit, Pin
 from trimtab.engine.log.message import Message, ToolCall
+from trimtab.errors import ErasedError
 
 
 def test_recall_tools_are_there_from_the_first_call_or_never():

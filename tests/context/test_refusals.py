@@ -8,10 +8,11 @@ import pytest
 
 from tests.context.contexts import READ
 from tests.conversations import chat, said, user
-from trimtab import Context, PolicyLimits, check, fit
+from trimtab import Context, check, fit
 from trimtab.engine.log.call_failure import FAILURE_KINDS
 from trimtab.engine.log.event import Settings
-from trimtab.providers.base import FailureKind
+from trimtab.errors import FailureKind
+from trimtab.types import PolicyLimits
 
 
 class Wrong(NamedTuple):

@@ -28,9 +28,11 @@ from tests.replies import (
     result,
     stream,
 )
-from trimtab import CannotFit, Context, DialectName, check
+from trimtab import Context, check
 from trimtab.engine.log.event import MessageAdded, Usage
 from trimtab.engine.log.message import Message, Text
+from trimtab.errors import CannotFit
+from trimtab.types import DialectName
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

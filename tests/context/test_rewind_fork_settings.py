@@ -25,12 +25,13 @@ from tests.conversations import result as chat_result
 from tests.replies import (
     claude_reply,
 )
-from trimtab import CannotFit, Context, ErasedError, PolicyName, check
+from trimtab import Context, check
 from trimtab import context as context_module
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.policy.planning.plan import Decision, Plan
-from trimtab.errors import HistoryNotInMemory
+from trimtab.errors import CannotFit, ErasedError, HistoryNotInMemory
 from trimtab.options import build_settings_event
+from trimtab.types import PolicyName
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():

@@ -7,12 +7,13 @@ import pytest
 from tests.combinations import in_pairs
 from tests.conversations import chat, prose, said, system, talk, use, user
 from tests.pictures import PNG_TEXT
-from trimtab import Context, PolicyName
+from trimtab import Context
 from trimtab.engine.log.event import ModelCall
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.testing.server.openai_chat_rules import validate_chat_request
 from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.types import PolicyName
 
 STRICT = ProviderSimulatorOptions(template="strict")
 NOTICE = "[conversation truncated — 6 older messages omitted]"

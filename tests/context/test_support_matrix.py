@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from tests.lazy import anthropic, openai
-from trimtab import CannotFit, Context, DialectName, check, fit
+from trimtab import Context, check, fit
 from trimtab.engine.log.event import CallOutcome, Edit, Rewind
+from trimtab.errors import CannotFit
 from trimtab.testing.server import serve_simulated_provider
+from trimtab.types import DialectName
 
 CLAUDE, GPT, REASONER = "claude-sonnet-4-6", "gpt-4o", "gpt-5.2"
 MODELS = {"anthropic": CLAUDE, "openai_chat": GPT, "openai_responses": REASONER}

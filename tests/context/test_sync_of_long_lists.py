@@ -8,10 +8,12 @@ from types import FunctionType, ModuleType
 import pytest
 
 from tests.conversations import calls, prose, result, said, user
-from trimtab import Budget, Context, Decision, DialectName, PolicyName, WindowView
+from trimtab import Context
 from trimtab.dialects import known_history
 from trimtab.engine.log.event import Edit, Rewind
 from trimtab.engine.tokens.counter import with_recomputed_size
+from trimtab.policies import Budget, Decision, WindowView
+from trimtab.types import DialectName, PolicyName
 
 
 def long_list(rounds=60, size=2_000):

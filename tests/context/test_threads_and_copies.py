@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from tests.conversations import user
-from trimtab import Context, Decision
+from trimtab import Context
+from trimtab.policies import Decision
 
 FILLER = "lorem ipsum dolor sit amet "
 

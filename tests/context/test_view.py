@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.pictures import PNG_TEXT
-from trimtab import Context, DialectName, Message, PolicyName, ShownMessage, View, redactor
+from trimtab import Context, Message, ShownMessage, View, redactor
 from trimtab.dialects.anthropic.codec import serialize_history
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.testing.server.openai_chat_rules import validate_chat_request
 from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.types import DialectName, PolicyName
 
 
 def chat(results: int, size: int = 40) -> list[dict[str, Any]]:

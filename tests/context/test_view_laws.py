@@ -7,16 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from trimtab import (
-    CannotFit,
-    Context,
-    DialectName,
-    PolicyName,
-    ShownMessage,
-    Text,
-    ToolResult,
-    View,
-)
+from trimtab import Context, ShownMessage, Text, ToolResult, View
+from trimtab.errors import CannotFit
+from trimtab.types import DialectName, PolicyName
 
 MODELS: dict[DialectName, tuple[str, ...]] = {
     "anthropic": ("claude-sonnet-4-5", "claude-opus-4-8"),

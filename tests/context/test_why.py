@@ -4,8 +4,9 @@ import pytest
 
 from tests.conversations import calls, chat, prose, said, talk, user
 from tests.conversations import result as chat_result
-from trimtab import Context, HistoryNotInMemory
+from trimtab import Context
 from trimtab.engine.log.event import Edit
+from trimtab.errors import HistoryNotInMemory
 
 
 def deciding(context: Context, op: str) -> tuple[int, float, Edit]:

@@ -93,6 +93,7 @@ DESCRIPTIONS = {
     "reference/replay": "Replay from Python.",
     "reference/testing": "Scripted providers, simulators and a store in memory.",
     "reference/errors": "Every exception.",
+    "reference/types": "Types for annotations.",
     "stability": "What is public, the tiers, versions and stored formats.",
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",

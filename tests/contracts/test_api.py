@@ -12,7 +12,9 @@ import pytest
 
 import trimtab
 from tests.contracts import public_names
+from tests.contracts.definitions import Definition, find_definition
 from tests.contracts.test_docs import FENCE, blocks
+from trimtab.errors import TrimtabError
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -29,6 +31,8 @@ READ = [
 ACCEPT = (
     "if that is meant, run `python -m tests.contracts.public_names` and say it in the changelog"
 )
+MAX_TOP_NAMES = 50
+"""Names in `trimtab` itself; a name for fewer users has a package of its subject."""
 DIALECT = "one function of the Dialect protocol, in each dialect"
 WIRE_FORMAT = "one function of a simulated wire format, in each format"
 HTTP_OPERATION = "an operation of the HTTP API, whose function is named as its id"
@@ -142,6 +146,18 @@ def test_every_name_of_a_public_package_can_be_imported(package):
         _ = module.no_such_name
 
 
+def test_what_a_library_user_types_is_short_enough_to_read():
+    assert len(trimtab.__all__) <= MAX_TOP_NAMES
+
+
+def test_each_public_name_has_one_package():
+    homes: dict[Definition | None, list[str]] = defaultdict(list)
+    for full_name in public_names.exported():
+        package, _, name = full_name.rpartition(".")
+        homes[find_definition(package, name)].append(full_name)
+    assert [names for names in homes.values() if len(names) > 1] == []
+
+
 def test_a_lazy_name_has_a_home_and_a_type():
     """The three lists of a package agree: what it exports, where it is, what type checkers read."""
     for package in public_names.PACKAGES:
@@ -213,6 +229,4 @@ def test_every_public_exception_has_the_one_base():
         if isinstance(value, type) and issubclass(value, BaseException)
     }
     assert raised
-    assert [
-        name for name, value in raised.items() if not issubclass(value, trimtab.TrimtabError)
-    ] == []
+    assert [name for name, value in raised.items() if not issubclass(value, TrimtabError)] == []

@@ -15,13 +15,13 @@ from tests.pictures import (
     text,
 )
 from trimtab.dialects.media import (
-    UnsupportedMedia,
     find_accepted_media,
     normalize_message_media,
     replace_unsupported_media,
     validate_and_convert_media,
 )
 from trimtab.engine.log.message import Media, Message, Text, ToolResult
+from trimtab.errors import UnsupportedMedia
 
 CLAUDE = find_accepted_media("anthropic", "claude-sonnet-5-5")
 GPT = find_accepted_media("openai_chat", "gpt-4o")

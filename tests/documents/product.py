@@ -26,14 +26,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from trimtab import CannotFit as CannotFit
-from trimtab import Context, Message, check, fit, make_summary, make_text_message
-from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
+from trimtab import Context, Message, check, fit, make_text_message
+from trimtab.errors import CannotFit as CannotFit
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import Provider
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
 from trimtab.session.turn import TurnFinished, run_turn
+from trimtab.summaries import make_summary
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 LAYERED, COMPACT, ROLLING, THRESHOLDS = "layered", "compact", "rolling", "thresholds"

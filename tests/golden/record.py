@@ -15,7 +15,7 @@ from typing import Any, cast
 from tests.conversations import ticking
 from tests.golden import bedrock
 from tests.golden.events import EVENTS
-from trimtab import Context, DialectName
+from trimtab import Context
 from trimtab.engine.log.event import (
     Edit,
     EditKind,
@@ -28,6 +28,7 @@ from trimtab.engine.log.event import (
 )
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.policy.planning.plan import MessageSpan
+from trimtab.types import DialectName
 
 HERE = Path(__file__).parent
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")

@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from tests.integrations.frameworks import MODEL, SMALL, TOOLS, ask, chat, history, reply, shown
-from trimtab import CannotFit, Context, EditNotice, Usage
+from trimtab import Context, EditNotice, Usage
 from trimtab.engine.log.event import CallOutcome, MessageAdded, Rewind
-from trimtab.errors import SessionLockedByOtherProcess
+from trimtab.errors import CannotFit, SessionLockedByOtherProcess
 from trimtab.integrations.conversations import MAX_RETRIES, Conversations, make_session_id
 from trimtab.stores import open_store
 from trimtab.stores.files import FileStore

@@ -10,8 +10,9 @@ import anthropic
 import openai
 import pytest
 
+from trimtab.errors import ProviderError
 from trimtab.integrations.refusal import find_full_window, find_refusal
-from trimtab.providers import ProviderError, parse_error_response
+from trimtab.providers import parse_error_response
 
 CHAT = {
     "message": "This model's maximum context length is 8192 tokens. However, your messages resulted"

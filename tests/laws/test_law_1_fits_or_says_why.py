@@ -25,7 +25,6 @@ from tests.laws.oracle import (
 from tests.laws.wires import said
 from tests.strategies.life import Hooks, Life, live
 from tests.strategies.logs import Configure, Results, Setup, Story, Touch, Turn, Words, stories
-from trimtab import CannotFit
 from trimtab.engine.log.event import CallOutcome, Edit, Event, ModelCall, Settings
 from trimtab.engine.log.message import Message, OpaqueBlock, Text, ToolCall, ToolResult
 from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL
@@ -36,6 +35,7 @@ from trimtab.engine.tokens.counter import (
     measure_part,
     measure_request_head,
 )
+from trimtab.errors import CannotFit
 
 
 def limit_of(events: Sequence[Event]) -> int:

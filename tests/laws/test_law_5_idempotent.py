@@ -27,10 +27,11 @@ from tests.strategies.logs import (
     Words,
     stories,
 )
-from trimtab import CannotFit, RequestPreview
+from trimtab import RequestPreview
 from trimtab.engine.log.event import Edit, Event, dump_canonical_json
 from trimtab.engine.policy.rejections import REJECTED_REASON
 from trimtab.engine.tokens.counter import measure_part
+from trimtab.errors import CannotFit
 
 
 def previews_the_next_request(life: Life) -> None:

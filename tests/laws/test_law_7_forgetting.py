@@ -9,11 +9,11 @@ from tests.laws.lives import law
 from tests.laws.picture import outlook
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Step, Story, stories
-from trimtab import CannotFit, Context
+from trimtab import Context
 from trimtab.engine.log.event import Edit, Event, Settings
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
-from trimtab.errors import HistoryNotInMemory
+from trimtab.errors import CannotFit, HistoryNotInMemory
 
 
 class Forgetful:

@@ -9,10 +9,10 @@ from tests.laws.lives import law
 from tests.laws.picture import picture, recount
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Step, Story, stories
-from trimtab import CannotFit, Context
+from trimtab import Context
 from trimtab.engine.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
 from trimtab.engine.window.window import Window
-from trimtab.errors import RequestChangedError
+from trimtab.errors import CannotFit, RequestChangedError
 
 MOST = 8
 """Past requests of one life that are shown again, the latest ones; each costs a whole fold."""

@@ -9,10 +9,10 @@ from unittest.mock import patch
 from tests.laws.lives import law
 from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, counted_stories, stories
-from trimtab import CannotFit
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.tokens.counter import compute_input_upper_bound, encode_byte_class_pairs
+from trimtab.errors import CannotFit
 
 PATIENCE = 30_000
 """Texts that one decision may count; the longest of these lives ask for some thousands, where many

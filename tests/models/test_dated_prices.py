@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from trimtab import Context, ModelInfoValues
+from trimtab import Context
+from trimtab.models import ModelInfoValues
 
 DECEMBER = 1_796_083_200.0
 """2026-12-01 in UTC, when gemini-4-argon goes from $2 and $10 to $4 and $20."""

@@ -13,8 +13,8 @@ from tests.session.summarised_chats import GOOD, writer
 from tests.session.turns.sessions import Hand, create, found, say
 from trimtab.engine.log.event import ModelCall as Sent
 from trimtab.engine.log.event import Usage
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.observe.request_ids import RequestIdLogFilter, bind_request_id
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
 from trimtab_serve.process.logging_setup import JsonLogFormatter

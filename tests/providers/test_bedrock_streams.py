@@ -13,7 +13,7 @@ from tests.providers.canned import Answer, serving
 from tests.providers.clouds import AWS, HAIKU, make, request_of
 from trimtab import Session, run_turn
 from trimtab.dialects import get_dialect
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.testing import MemoryStore
 from trimtab.testing.server import serve_simulated_provider

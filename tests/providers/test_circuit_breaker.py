@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from trimtab.providers.base import ProviderError, ProviderFailureDetails, ProviderPaused
+from trimtab.errors import ProviderError, ProviderFailureDetails, ProviderPaused
 from trimtab.providers.circuit_breaker import (
     FAILURES_TO_OPEN,
     CircuitBreaker,

@@ -21,7 +21,7 @@ from tests.providers.canned import Answer, serving
 from tests.providers.clouds import AWS, HAIKU, MODELS, NOVA, SONNET, dialect_of, make, request_of
 from trimtab import Context
 from trimtab.dialects import get_dialect
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.providers.bedrock import BedrockClaudeProvider, find_aws_credentials
 from trimtab.providers.error_parser import parse_stop_failure
 from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider

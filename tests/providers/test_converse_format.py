@@ -10,7 +10,7 @@ from tests.adversary.check_converse import check
 from tests.pictures import PDF_TEXT, PNG_TEXT
 from tests.providers.clouds import HAIKU, NOVA, make, request_of
 from trimtab import Context
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.providers.converse_format import (
     ConverseStreamParser,
     build_converse_request,

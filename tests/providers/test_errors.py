@@ -7,7 +7,7 @@ import pytest
 from tests.durations import measure_cpu_s
 from tests.providers.other_error_texts import MALFORMED, OTHERS
 from tests.providers.overflow_texts import CHAT, CLAUDE, OVERFLOWS, anthropic
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import (
     parse_error_event,
     parse_error_response,

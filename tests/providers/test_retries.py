@@ -5,12 +5,8 @@ from typing import get_args
 
 import pytest
 
-from trimtab.providers.base import (
-    TRANSIENT_KINDS,
-    FailureKind,
-    ProviderError,
-    ProviderFailureDetails,
-)
+from trimtab.errors import FailureKind, ProviderError, ProviderFailureDetails
+from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab.providers.retries import with_retries
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from tests.lazy import anthropic, openai
 from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
 from trimtab.dialects import get_dialect
+from trimtab.errors import ProviderError
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import ProviderError
 from trimtab.providers.openai import OpenAIChatProvider
 from trimtab.providers.retries import with_retries
 

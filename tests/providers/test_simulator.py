@@ -7,7 +7,7 @@ import pytest
 from tests.providers.scripts import APIS, SAID
 from trimtab.context import Context
 from trimtab.dialects import get_dialect
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.providers.error_parser import parse_stop_failure
 from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
 

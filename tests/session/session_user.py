@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.agents import Clock
 from tests.conversations import prose, user
-from trimtab import UnusableSummary
 from trimtab.engine.log.event import Edit, EventBody, ModelCall, dump_canonical_json
+from trimtab.errors import UnusableSummary
 from trimtab.session import Session
 from trimtab.stores.base import Store
 

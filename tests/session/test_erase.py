@@ -6,10 +6,9 @@ from tests.conversations import prose, user
 from tests.laws.picture import outlook
 from tests.session.find_text_in_store import places_of
 from tests.session.session_user import Worker, bodies, options, reply, text, tool_result, tool_use
-from trimtab import ErasedError
 from trimtab.engine.log.event import Edit, PayloadErasure, dump_canonical_json
 from trimtab.engine.policy.planning.plan import MessageSpan
-from trimtab.errors import SessionNotFound, StaleOwner
+from trimtab.errors import ErasedError, SessionNotFound, StaleOwner
 from trimtab.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]

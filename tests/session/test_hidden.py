@@ -4,13 +4,12 @@ import pytest
 
 from tests.conversations import prose, user
 from tests.session.session_user import Worker, bodies, edits, options, text, tool_use
-from trimtab import UnusableSummary
 from trimtab.engine.log.event import Edit, MessageAdded, Pin, Rewind, dump_canonical_json
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.window.window import Window
-from trimtab.errors import SessionExists
+from trimtab.errors import SessionExists, UnusableSummary
 from trimtab.session import Session
 from trimtab.session.session import fork_stored_session
 

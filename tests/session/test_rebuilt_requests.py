@@ -18,7 +18,6 @@ from tests.session.session_user import (
     text,
     tool_use,
 )
-from trimtab import RequestChangedError, UnusableSummary
 from trimtab.engine.log.event import (
     Pin,
     Rewind,
@@ -28,6 +27,7 @@ from trimtab.engine.log.event import (
     load_event_line,
 )
 from trimtab.engine.policy.planning.plan import MessageSpan
+from trimtab.errors import RequestChangedError, UnusableSummary
 from trimtab.session import Session
 
 pytestmark = pytest.mark.anyio

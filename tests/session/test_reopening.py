@@ -11,11 +11,10 @@ from tests.laws.picture import outlook
 from tests.replies import DIALECTS, MODELS, REPLY, result, stream
 from tests.session.failing_stores import Wrapped
 from tests.session.session_user import Worker, bodies, edits, options, text
-from trimtab import CannotFit
 from trimtab.engine.log.event import CallOutcome, MessageAdded, Usage, dump_canonical_json
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.presets import POLICY_NAMES, build_policy
-from trimtab.errors import PositionTaken, SessionNotFound
+from trimtab.errors import CannotFit, PositionTaken, SessionNotFound
 from trimtab.session import Session, loading
 
 pytestmark = pytest.mark.anyio

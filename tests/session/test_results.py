@@ -15,7 +15,7 @@ from trimtab.engine.log.event import Edit
 from trimtab.engine.log.event import ModelCall as Called
 from trimtab.engine.log.message import Media, Text
 from trimtab.engine.summaries.format import split_summary
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session.events import SummaryFinished
 from trimtab.session.model_summaries import (
     MAX_SHOWN_CHARS,

@@ -17,7 +17,7 @@ from trimtab.engine.summaries.format import (
     SUMMARY_SECTIONS,
     split_summary,
 )
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session, store_recall
 from trimtab.session.model_summaries import summarise_session_if_due
 from trimtab.session.summariser import (

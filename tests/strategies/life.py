@@ -36,7 +36,7 @@ from tests.strategies.logs import (
     Words,
 )
 from tests.strategies.wild import wild
-from trimtab import CannotFit, Context, DialectName, PolicyLimits, PolicyName
+from trimtab import Context
 from trimtab.context import UnusableSummary
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.media import find_accepted_media
@@ -56,6 +56,8 @@ from trimtab.engine.policy.planning.plan import Policy
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.tokens.counter import estimate_tokens_by_bytes
 from trimtab.engine.window.checkpoint import Snapshot
+from trimtab.errors import CannotFit
+from trimtab.types import DialectName, PolicyLimits, PolicyName
 
 TOOLS = ("read", "bash", "search_web")
 MEDIA: dict[str, Media] = {

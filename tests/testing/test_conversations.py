@@ -8,9 +8,10 @@ import pytest
 
 from tests.replies import result
 from tests.testing.requests import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
-from trimtab import Context, DialectName
+from trimtab import Context
 from trimtab.dialects import get_dialect
 from trimtab.engine.log.event import Edit
+from trimtab.types import DialectName
 
 TURNS = 20
 ADAPTIVE = {"thinking": {"type": "adaptive"}}

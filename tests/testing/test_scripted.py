@@ -7,7 +7,8 @@ import pytest
 from trimtab import Context
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.engine.log.event import Usage
-from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import Provider
 from trimtab.testing import (
     BrokenReply,
     InvalidRequestSent,

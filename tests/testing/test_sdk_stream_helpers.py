@@ -9,8 +9,9 @@ import pytest
 
 from tests.lazy import anthropic, openai
 from tests.testing.requests import CLAUDE, GPT, TOOLS, user
-from trimtab import Context, DialectName, Message, Text, ToolResult
+from trimtab import Context, Message, Text, ToolResult
 from trimtab.engine.log.event import CallOutcome
+from trimtab.types import DialectName
 
 MODELS: dict[DialectName, str] = {"anthropic": CLAUDE, "openai_chat": GPT, "openai_responses": GPT}
 EXPECTED = {

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from trimtab import Context, ContextOptions, DialectName, ModelInfoValues, PolicyLimits, PolicyName
+from trimtab import Context
 from trimtab.dialects import DIALECT_NAMES
 from trimtab.engine.policy.config import (
     PerToolLimits,
@@ -20,7 +20,9 @@ from trimtab.engine.policy.config import (
     ThresholdsPresetLimits,
 )
 from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.models import ModelInfoValues
 from trimtab.models.catalog import ModelInfo
+from trimtab.types import ContextOptions, DialectName, PolicyLimits, PolicyName
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from anthropic.types import Message, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from trimtab import Budget, Context, ContextReport, Decision, WindowView, fit
+from trimtab import Context, ContextReport, fit
 from trimtab import Message as SaidMessage
+from trimtab.policies import Budget, Decision, WindowView
 
 claude = Context(
     "claude-sonnet-4-6",

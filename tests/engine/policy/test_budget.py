@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conversations import chat, claude, prose, user
-from trimtab import CannotFit, Context, check
+from trimtab import Context, check
 from trimtab.engine.log.event import Settings, Size
 from trimtab.engine.policy.budget import (
     DEFAULT_ACTOR_MESSAGE_LIMIT,
@@ -16,6 +16,7 @@ from trimtab.engine.policy.budget import (
     compute_max_messages_in_memory,
 )
 from trimtab.engine.window.accounting import DEFAULT_WINDOW_TOKENS, resolve_token_limit_and_source
+from trimtab.errors import CannotFit
 from trimtab.models.catalog import guess_context_window_from_name, resolve_model_info
 
 

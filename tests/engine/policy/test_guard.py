@@ -22,7 +22,7 @@ from tests.conversations import (
 )
 from tests.pictures import png
 from tests.pictures import text as picture_text
-from trimtab import CannotFit, Context, check
+from trimtab import Context, check
 from trimtab.engine.log.event import CallOutcome, Edit, Usage
 from trimtab.engine.log.message import (
     Media,
@@ -35,6 +35,7 @@ from trimtab.engine.log.message import (
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.window.accounting import CALIBRATION_PRIOR_TOKENS
+from trimtab.errors import CannotFit
 from trimtab.testing.server.openai_chat_rules import validate_chat_request
 from trimtab.testing.server.options import ProviderSimulatorOptions
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.conversations import chat, contents, prose, said, talk, texts, user
-from trimtab import UnusableSummary
 from trimtab.engine.policy.planning.plan import Plan
+from trimtab.errors import UnusableSummary
 
 
 def test_what_was_said_while_a_summary_was_made_stays():

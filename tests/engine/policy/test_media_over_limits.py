@@ -8,8 +8,8 @@ from tests.pictures import PDF, png, text
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import Budget
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.policy.planning.plan import Decision
+from trimtab.errors import CannotFit
 from trimtab.session.stepwise import StepwiseContext
 
 MODEL = "claude-sonnet-4-5"

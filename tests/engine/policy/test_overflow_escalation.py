@@ -3,9 +3,9 @@
 import pytest
 
 from tests.conversations import calls, chat, prose, result, said, talk, user
-from trimtab import CannotFit
 from trimtab.engine.policy.overflow import drop_oldest_half
 from trimtab.engine.policy.planning.plan import Plan
+from trimtab.errors import CannotFit
 
 
 def test_a_half_that_would_end_inside_of_a_round_ends_before_it():

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, said, talk, user
-from trimtab import CannotFit, Context, PolicyName
+from trimtab import Context
 from trimtab.engine.policy.guard import cut_oversized_newest_texts
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.policy.presets import POLICY_NAMES
+from trimtab.errors import CannotFit
+from trimtab.types import PolicyName
 
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 1_000}
 NEWEST = "Ω"

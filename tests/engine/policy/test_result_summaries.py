@@ -3,8 +3,8 @@
 import pytest
 
 from tests.conversations import calls, chat, prose, result, results, user
-from trimtab import UnusableSummary
 from trimtab.engine.log.event import Edit
+from trimtab.errors import UnusableSummary
 
 ON = {"tool_result_truncation": "summary", "max_tool_result_tokens": 200}
 LONG = prose(8_000, "E_1042 in src/wire/frame.go")

@@ -17,7 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import Context, UnusableSummary
+from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import build_budget
 from trimtab.engine.policy.config import (
@@ -34,6 +34,7 @@ from trimtab.engine.policy.presets import (
 )
 from trimtab.engine.summaries.extract import MAX_EXTRACT_TOKENS
 from trimtab.engine.summaries.format import format_verbatim_list, split_summary
+from trimtab.errors import UnusableSummary
 
 SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
 

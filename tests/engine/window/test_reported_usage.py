@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.pictures import png, text
-from trimtab import CannotFit, Context
+from trimtab import Context
 from trimtab.engine.log.message import Media, Message, Text
 from trimtab.engine.policy.presets import POLICY_NAMES
 from trimtab.engine.tokens.counter import (
@@ -16,6 +16,7 @@ from trimtab.engine.tokens.counter import (
     make_piecewise_counter,
 )
 from trimtab.engine.window.window import Window
+from trimtab.errors import CannotFit
 
 OLLAMA: dict[str, Any] = {"model": "llama3.1:8b", "dialect": "openai_chat"}
 SPEECH = "The harbour opens at six, and the ferry leaves as soon as it is light enough to see. "

@@ -16,7 +16,7 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import Context, ErasedError, check
+from trimtab import Context, check
 from trimtab.engine.log.event import (
     Edit,
     Event,
@@ -29,6 +29,7 @@ from trimtab.engine.log.event import (
 from trimtab.engine.log.message import make_text_message
 from trimtab.engine.tokens.counter import add_sizes, measure_text_message
 from trimtab.engine.window.window import Window
+from trimtab.errors import ErasedError
 
 
 def message(seq, text="hi"):

@@ -26,8 +26,7 @@ from tests.integrations.openai_agents.simulation import (
     simulate,
     write_report,
 )
-from trimtab import CannotFit
-from trimtab.dialects.media import UnsupportedMedia
+from trimtab.errors import CannotFit, UnsupportedMedia
 from trimtab.integrations.openai_agents import TrimtabModel
 
 pytestmark = pytest.mark.soak

@@ -51,7 +51,7 @@ from tests.integrations.pydantic_ai.lives import (
     script,
     script_turn,
 )
-from trimtab import CannotFit
+from trimtab.errors import CannotFit
 from trimtab.integrations.pydantic_ai import TrimtabCapability
 from trimtab.testing import ServedSimulator, serve_simulated_provider
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.providers.clouds import ENVIRON, HAIKU, NOVA
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.testing.server import serve_simulated_provider
 from trimtab_serve import load_agent_spec, open_agent
 from trimtab_serve.agent.agent import build_context_options, find_summary_writing_model

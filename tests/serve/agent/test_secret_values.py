@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.testing import ScriptedProvider
 from trimtab_serve.agent import agent as module
 from trimtab_serve.agent.config.spec import ModelSpec

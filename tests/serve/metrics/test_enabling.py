@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.serve.process.processes import free_port, serving, write_agent
 from tests.serve.service.served_agents import agent
 from tests.session.turns.sessions import Hand, create, say
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.observe import instrument
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
 

@@ -14,9 +14,8 @@ from tests.session.turns.narrow_provider import Narrow
 from tests.session.turns.sessions import Hand, create, of, say
 from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import ToolCall
-from trimtab.errors import StoreUnavailable
+from trimtab.errors import ProviderError, ProviderFailureDetails, StoreUnavailable
 from trimtab.observe import instrument
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.session import Session
 from trimtab.session.events import (
     AssistantReplied,

@@ -10,8 +10,7 @@ import pytest
 
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab import check
-from trimtab.errors import StoreUnavailable
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails, StoreUnavailable
 from trimtab.session import Session, turn
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage

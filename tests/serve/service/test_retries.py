@@ -9,8 +9,8 @@ import pytest
 
 from tests.serve.service.served_agents import SESSION, agent, inbound, served
 from trimtab.engine.log.event import TurnProgressRecord
+from trimtab.errors import ProviderError, ProviderFailureDetails, ProviderPaused
 from trimtab.providers import circuit_breaker
-from trimtab.providers.base import ProviderError, ProviderFailureDetails, ProviderPaused
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
 from trimtab.testing import ScriptedProvider
 from trimtab_serve.service import retries

@@ -9,8 +9,7 @@ import pytest
 
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
-from trimtab.errors import SessionNotFound, StoreUnavailable
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails, SessionNotFound, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue

@@ -16,7 +16,7 @@ from tests.session.turns.sessions import definition
 from tests.session.turns.test_appends import Recording
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.log.message import Media, Message, Text
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session.events import COMPACTED_NOTICE
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.engine.log.event import Usage
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.testing import ScriptedProvider, ScriptedReply
 
 

@@ -13,8 +13,13 @@ from tests.agents import Clock
 from tests.session.summarised_chats import GOOD, attempts, rolling, talk, writer
 from tests.session.turns.sessions import create
 from trimtab.engine.log.event import CallOutcome, TurnProgressRecord, Usage
-from trimtab.errors import CostCeilingReached, CostCeilingUncheckable, StoreUnavailable
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import (
+    CostCeilingReached,
+    CostCeilingUncheckable,
+    ProviderError,
+    ProviderFailureDetails,
+    StoreUnavailable,
+)
 from trimtab.session.model_summaries import summarise_session_if_due
 from trimtab.session.spending import CallCharge, SpendingAccount, charge_calls_to
 from trimtab.session.tools import Tool

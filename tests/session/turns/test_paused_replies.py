@@ -18,7 +18,7 @@ from tests.session.turns.sessions import (
 )
 from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.engine.log.event import dump_canonical_json
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.events import AssistantReplied, ModelCallRetried, TurnFinished
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedProvider, ScriptedReply

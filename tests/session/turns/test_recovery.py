@@ -29,13 +29,12 @@ from tests.session.turns.sessions import (
 from trimtab.engine.log.event import CallOutcome, dump_canonical_json
 from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.engine.policy.budget import MIN_OUTPUT_TOKENS
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.policy.overflow import (
     KEPT_RESULT_CHARS,
     OVERFLOW_REASON,
     UNKNOWN_LIMIT_TARGET_BYTES,
 )
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import CannotFit, ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.session.events import COMPACTED_NOTICE, ModelCallRetried, TurnFinished
 from trimtab.testing import ScriptedCall, ScriptedProvider

@@ -21,7 +21,7 @@ from tests.session.turns.sessions import (
 )
 from trimtab.engine.log.event import CallOutcome, Edit, TurnProgressRecord
 from trimtab.engine.log.message import Media, Text
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.events import (
     CONTENT_LEFT_OUT_NOTICE,
     ContextEdited,

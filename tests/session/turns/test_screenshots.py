@@ -10,7 +10,8 @@ import pytest
 
 from tests.pictures import png, text
 from trimtab import Media, Session, Text, Tool, ToolResult, run_turn
-from trimtab.providers import ProviderError, parse_error_response
+from trimtab.errors import ProviderError
+from trimtab.providers import parse_error_response
 from trimtab.testing.server import ProviderSimulator, ProviderSimulatorOptions
 
 pytestmark = pytest.mark.anyio

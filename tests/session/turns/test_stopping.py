@@ -12,7 +12,7 @@ import pytest
 from tests.serve.cli.chat.scripted_chat import talking
 from trimtab import check
 from trimtab.engine.log.event import CallOutcome, TurnProgressRecord
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.session.events import TextDelta
 from trimtab.session.interruption import NOT_RUN_TEXT, STOPPED_TEXT
 from trimtab.session.tools import Tool

@@ -16,12 +16,8 @@ from tests.session.turns.sessions import (
     words_in,
 )
 from trimtab.engine.log.event import CallOutcome, Usage
-from trimtab.providers.base import (
-    STREAM_CUT_SHORT,
-    TRANSIENT_KINDS,
-    ProviderError,
-    ProviderFailureDetails,
-)
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import STREAM_CUT_SHORT, TRANSIENT_KINDS
 from trimtab.providers.retries import with_retries
 from trimtab.session.events import (
     COMPACTED_NOTICE,

@@ -10,7 +10,7 @@ from tests.conversations import prose, said
 from tests.session.summarised_chats import GOOD, attempts, requests, writer
 from tests.session.turns.sessions import create, say
 from trimtab.engine.log.event import Edit
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session.awaited_summaries import NEAR_LIMIT_SHARE
 from trimtab.session.events import SummaryFinished, TurnFinished, turn_event_to_json
 from trimtab.session.turn import run_turn

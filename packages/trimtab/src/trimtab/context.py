@@ -69,7 +69,7 @@ from trimtab.engine.log.parser import parse_event_log
 from trimtab.engine.log.redaction import Redact, redacted_message
 from trimtab.engine.policy.budget import Budget, compute_budget
 from trimtab.engine.policy.config import Goal, PolicyLimits, SummaryMode, parse_policy_config
-from trimtab.engine.policy.guard import CannotFit, add_edits_to_fit
+from trimtab.engine.policy.guard import add_edits_to_fit
 from trimtab.engine.policy.larger_window import decide_restored_user_words
 from trimtab.engine.policy.on_demand import decide_on_demand_compaction
 from trimtab.engine.policy.overflow import choose_policy_after_error
@@ -127,7 +127,7 @@ from trimtab.engine.window.open_calls import (
     is_recall_answer,
 )
 from trimtab.engine.window.window import Window
-from trimtab.errors import HistoryNotInMemory, UnusableSummary
+from trimtab.errors import CannotFit, HistoryNotInMemory, UnusableSummary
 from trimtab.models.catalog import CacheMarks, ModelInfoValues
 from trimtab.models.families import is_openai_model, tag_thinking_family
 from trimtab.options import (
@@ -143,7 +143,7 @@ from trimtab.options import (
     require_logged_functions,
     split_system_prompt,
 )
-from trimtab.types import DialectT_co, MessagesStreamRequest, Request, ResponsesStreamRequest
+from trimtab.request import DialectT_co, MessagesStreamRequest, Request, ResponsesStreamRequest
 
 _logger = logging.getLogger("trimtab.context")
 MAX_LOGGED_HANDLES = 8
@@ -170,6 +170,7 @@ class EditNotice:
 
 
 OnEdit = Callable[[EditNotice], object]
+"""Hears of each edit. What it returns is ignored."""
 
 
 def _build_notices(window: Window, events: Iterable[Event]) -> list[EditNotice]:

@@ -1,11 +1,91 @@
-"""Every exception of the library, with one common base class.
+"""The exceptions of the library, with one common base class.
 
 Each exception also keeps the built-in base that fits it, so `except ValueError` still works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "CannotFit",
+    "CostCeilingReached",
+    "CostCeilingUncheckable",
+    "DatabaseNotMigrated",
+    "DatabaseSchemaTooNew",
+    "DuplicateIdempotencyKey",
+    "ErasedError",
+    "ExportChecksumError",
+    "FailureKind",
+    "HistoryNotInMemory",
+    "ImportTargetExistsError",
+    "LimitUnit",
+    "LogDamaged",
+    "MediaField",
+    "MissingApiKeyError",
+    "MissingBaseUrlError",
+    "MissingSdkError",
+    "NewerExportError",
+    "NewerLogError",
+    "NewerSnapshotError",
+    "NotAnExportError",
+    "PositionTaken",
+    "ProviderError",
+    "ProviderFailureDetails",
+    "ProviderPaused",
+    "RequestChangedError",
+    "SessionExists",
+    "SessionImportError",
+    "SessionLockedByOtherProcess",
+    "SessionMoved",
+    "SessionNotFound",
+    "StaleOwner",
+    "StoreError",
+    "StoreFull",
+    "StoreNotWritable",
+    "StoreUnavailable",
+    "TrimtabError",
+    "TruncatedExportError",
+    "UnreleasedExportError",
+    "UnreleasedLogError",
+    "UnsupportedMedia",
+    "UnusableSummary",
+]
+
+MARGIN_PART = "margin of the estimate"
+"""The part of a request that is only there because its tokens are estimated."""
+OTHER_MESSAGES_PART = "other messages that must stay"
+"""The part of a request that an error does not name message by message."""
+_USER_SET_LIMITS = ("max_input_tokens", "context_window")
+_ADVICE_BY_PART = {
+    "system prompt and tools": "a shorter system prompt or fewer tools",
+    "requested output": "a smaller max_output_tokens",
+    "volatile tail": "a shorter volatile text",
+}
+"""Advice on how to make each part smaller."""
+LimitUnit = Literal["tokens", "bytes", "pictures"]
+"""What a limit counts."""
+_ADVICE_BY_UNIT: dict[LimitUnit, str] = {
+    "bytes": "limits={'max_request_bytes': …} if the provider accepts more",
+    "pictures": "limits={'max_pictures': …} if the provider accepts more",
+}
+MediaField = Literal["mime", "data", "url"]
+"""A field of a picture or a file."""
+FailureKind = Literal[
+    "overflow",  # the request is larger than the model takes
+    "malformed",  # the history breaks a rule of the API: a call without its result, a wrong order
+    "rate_limit",
+    "overloaded",
+    "server",  # 5xx, or a stream that broke off
+    "network",
+    "timeout",
+    "auth",
+    "rejected",  # what was said: a picture it cannot read, a text its policy forbids
+    "refused",  # any other 4xx, such as the account, the model, a parameter
+]
+"""Why a model call failed, which decides what to do."""
 
 
 class TrimtabError(Exception):
@@ -229,3 +309,110 @@ class ExportChecksumError(SessionImportError):
 
 class ImportTargetExistsError(SessionImportError):
     """The store already has a session with this id."""
+
+
+class CannotFit(TrimtabError, ValueError):
+    """The smallest possible request is larger than the model or the provider accepts."""
+
+    def __init__(
+        self,
+        limit: int,
+        needed: int,
+        parts: dict[str, int],
+        refusal: str | None = None,
+        source: str = "model",
+        *,
+        unit: LimitUnit = "tokens",
+    ) -> None:
+        self.limit = limit
+        """Maximum tokens for input and output together, or the maximum in `unit`."""
+        self.needed = needed
+        """Upper bound of the smallest possible request, in `unit`."""
+        self.parts = parts
+        """Names of the parts that cannot shrink, with their size in `unit`."""
+        self.unit: LimitUnit = unit
+        """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
+        self.refusal = refusal
+        """The provider's message, if it refused a request that should fit by all known limits."""
+        told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
+        if refusal is None:
+            own = f" ({source})" if source in _USER_SET_LIMITS else ""
+            own = " learned from the provider's answers" if source == "learned" else own
+            what = (
+                f"the request needs up to {needed:,} {unit}, but the limit{own} is "
+                f"{limit:,}. These parts"
+            )
+            then = "Use"
+        else:
+            words = f" The provider said: {refusal!r}." if refusal else ""
+            what = (
+                "the provider refused the request for its length. By our count it has at "
+                f"most {needed:,} tokens, including output.{words} The known limit is "
+                f"{limit:,}. These parts"
+            )
+            then = "Set context_window to what the provider really accepts, or use"
+        larger = f"a larger {source}" if refusal is None and source in _USER_SET_LIMITS else ""
+        advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
+        if unit != "tokens":
+            advice = [_ADVICE_BY_UNIT[unit], *_advice(parts, limit, needed)]
+        super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
+
+
+def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
+    """Yield advice that makes the largest parts smaller."""
+    named = [name for name in parts if name not in (MARGIN_PART, OTHER_MESSAGES_PART)]
+    for name in sorted(named, key=lambda part: -parts[part])[:2]:
+        handle = name.split()[-1]
+        if name.startswith("pinned"):
+            yield f"pin({handle!r}, pinned=False)"
+        elif parts[name] * 10 > needed:
+            yield _ADVICE_BY_PART.get(name, f"rewind() to before {handle}")
+    if needed - parts.get(MARGIN_PART, 0) <= limit < needed:
+        yield "your own tokenizer that counts exactly"
+
+
+class UnsupportedMedia(TrimtabError, ValueError):
+    """A picture or a file that the model's provider would reject."""
+
+    def __init__(self, reason: str, *, media_field: MediaField = "data") -> None:
+        self.media_field: MediaField = media_field
+        """Which field of it is wrong."""
+        self.reason = reason
+        """What is wrong with it, and what is accepted."""
+        super().__init__(reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderFailureDetails:
+    """The meaning of a provider's error, stop reason or stream event."""
+
+    kind: FailureKind
+    """The kind of failure, which decides what to do."""
+    message: str
+    """The provider's error text."""
+    status: int | None = None
+    """The status of the HTTP response; None for an error inside a stream or without a response."""
+    limit: int | None = None
+    """Tokens that the model accepts, if the provider named them."""
+    input: int | None = None
+    """Tokens of input that the provider counted."""
+    requested: int | None = None
+    """Tokens of output that were requested, as the provider counted them."""
+    retry_after: float | None = None
+    """Seconds that the provider asks to wait."""
+
+
+class ProviderError(TrimtabError):
+    """A model call failed. `failure` has the details."""
+
+    def __init__(self, failure: ProviderFailureDetails) -> None:
+        self.failure = failure
+        status = f" (HTTP {failure.status})" if failure.status else ""
+        super().__init__(f"{failure.kind}{status}: {failure.message}")
+
+
+class ProviderPaused(ProviderError):
+    """A call was not made because the provider has failed too often; see `CircuitBreaker`.
+
+    `failure` is the last failure, and its `retry_after` says when to try again.
+    """

@@ -10,7 +10,7 @@ from trimtab.context import Context
 from trimtab.dialects.base import WireObject
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.options import ContextOptions
-from trimtab.types import Request
+from trimtab.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

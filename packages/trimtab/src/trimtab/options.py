@@ -348,6 +348,7 @@ _OPTION_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
 
 
 Tokenizer = Callable[[str], int]
+"""Returns the number of tokens of a text."""
 
 
 class ContextOptions(TypedDict, total=False):
@@ -391,6 +392,8 @@ class OptionChanges(ContextOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
+    """All options of a context with their values."""
+
     model: str
     """The model's name as the provider knows it."""
     system: str | Sequence[WireObject] | tuple[Message, ...] = ""

@@ -1,55 +1,86 @@
-"""The static types of a request. At run time it is a plain dict.
-
-An SDK's `create` has one signature for a whole reply and one for a stream. A type checker chooses
-between them by the type of the unpacked arguments. `dict[str, Any]` fits both, so the type of the
-reply would be lost. Each type here fits only one of them.
-"""
+"""The types that you only annotate with: options, callbacks, and what is inside other values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
-
+from trimtab.context import OnEdit
 from trimtab.dialects import DialectName
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.known_history import HistoryCheck
+from trimtab.dialects.reply_recording import ReplyRecordingStream
+from trimtab.engine.log.message import Extra, MediaKind, OpaqueBlock, Part, Role
+from trimtab.engine.log.redaction import Redact
+from trimtab.engine.policy.config import (
+    Goal,
+    PerToolLimits,
+    PolicyLimits,
+    ResultTruncation,
+    SummaryLimits,
+    SummaryMode,
+    ThresholdsPresetLimits,
+)
+from trimtab.engine.policy.presets import PolicyName
+from trimtab.engine.prompt.report import ReportSection
+from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.options import (
+    ContextOptions,
+    OptionChanges,
+    Options,
+    SessionOptions,
+    Tokenizer,
+)
+from trimtab.request import (
+    MessagesStreamRequest,
+    Request,
+    RequestValue,
+    ResponsesStreamRequest,
+)
+from trimtab.session.history import HiddenTotals
+from trimtab.session.tools import (
+    CheckPermission,
+    ConfirmRerun,
+    OnInterrupt,
+    ToolContent,
+    ToolFunction,
+)
+from trimtab.session.turn import BeforeRequest, ScheduleSummary
 
-if TYPE_CHECKING:
-    # Part of what every type checker brings along; nothing is installed for it.
-    from typing_extensions import TypeVar as TypeVarWithDefault
-
-    class RequestValue(Any):
-        """A value of a request. It fits every parameter of an SDK, except `stream=True`."""
-
-        def __getitem__(self, key: Any, /) -> Any: ...
-        def __iter__(self) -> Iterator[Any]: ...
-        def __len__(self) -> int: ...
-        def __getattr__(self, name: str, /) -> Any: ...
-
-    DialectT_co = TypeVarWithDefault(
-        "DialectT_co", bound=DialectName, default=DialectName, covariant=True
-    )
-else:
-    RequestValue = Any
-    DialectT_co = TypeVar("DialectT_co", covariant=True)
-
-Request: TypeAlias = dict[str, RequestValue]
-"""Keyword arguments for a call that returns the whole reply."""
-
-
-class MessagesStreamRequest(TypedDict):
-    """Keyword arguments for a streamed call of Anthropic's Messages or OpenAI's Chat Completions.
-
-    A request has more keys than these. The name of the output limit depends on the model.
-    """
-
-    model: str
-    messages: RequestValue
-    max_tokens: int
-    stream: Literal[True]
-
-
-class ResponsesStreamRequest(TypedDict):
-    """Keyword arguments for a streamed call of OpenAI's Responses. A request has more keys."""
-
-    model: str
-    input: RequestValue
-    stream: Literal[True]
+__all__ = [
+    "BeforeRequest",
+    "CheckPermission",
+    "ConfirmRerun",
+    "ContextOptions",
+    "DialectName",
+    "Extra",
+    "Goal",
+    "HiddenTotals",
+    "HistoryCheck",
+    "MediaKind",
+    "MessagesStreamRequest",
+    "OnEdit",
+    "OnInterrupt",
+    "OpaqueBlock",
+    "OptionChanges",
+    "Options",
+    "Part",
+    "PerToolLimits",
+    "PolicyLimits",
+    "PolicyName",
+    "Redact",
+    "ReplyRecordingStream",
+    "ReportSection",
+    "Request",
+    "RequestValue",
+    "ResponsesStreamRequest",
+    "ResultTruncation",
+    "Role",
+    "ScheduleSummary",
+    "SessionOptions",
+    "SummaryLimits",
+    "SummaryMode",
+    "ThresholdsPresetLimits",
+    "Tokenizer",
+    "ToolContent",
+    "ToolFunction",
+    "VisibilityReason",
+    "WireObject",
+]

@@ -6,11 +6,11 @@ from typing import cast
 import pytest
 
 from tests.serve.agent.tools.toolboxes import Person, block, box
-from trimtab import DialectName
 from trimtab.session import Session
 from trimtab.session.events import ToolFinished, ToolStarted
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
+from trimtab.types import DialectName
 from trimtab_serve.agent.tools.permissions.rules import USER_REFUSED_TEXT
 from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 

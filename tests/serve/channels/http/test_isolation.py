@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.serve.channels.http.running_apps import House, house
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab_serve.channels.http.app import API_ROUTES
 from trimtab_serve.channels.http.openapi import build_openapi_document
 from trimtab_serve.service import retries

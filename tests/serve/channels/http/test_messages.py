@@ -9,7 +9,7 @@ import pytest
 from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.serve.channels.http.running_apps import MESSAGES, Held, house, problem, until
 from tests.serve.queue.queues import give_up, inbound, reply
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import ScriptedCall
 from trimtab_serve.client import ApiError, RemoteTurnFailed

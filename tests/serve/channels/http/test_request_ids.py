@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.serve.channels.http.running_apps import EVENTS, MESSAGES, house
-from trimtab.errors import StoreUnavailable
+from trimtab.errors import ProviderFailureDetails, StoreUnavailable
 from trimtab.observe.request_ids import RequestIdLogFilter
-from trimtab.providers.base import ProviderFailureDetails
 from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio

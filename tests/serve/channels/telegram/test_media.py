@@ -7,7 +7,7 @@ import asyncio
 from tests.pictures import PDF, jpeg, png
 from tests.serve.channels.telegram.running_bots import ADA, BOB, running, until
 from trimtab.engine.log.message import Media, Text
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 
 
 def test_pictures_and_files_become_parts(served):

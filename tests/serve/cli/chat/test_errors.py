@@ -4,9 +4,14 @@ from typing import get_args
 
 import pytest
 
-from trimtab.engine.policy.guard import CannotFit
-from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
-from trimtab.providers.base import FailureKind, ProviderError, ProviderFailureDetails
+from trimtab.errors import (
+    CannotFit,
+    FailureKind,
+    ProviderError,
+    ProviderFailureDetails,
+    SessionLockedByOtherProcess,
+    StoreUnavailable,
+)
 from trimtab_serve.cli.chat.turn_errors import describe_turn_error
 
 

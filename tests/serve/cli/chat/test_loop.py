@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from tests.serve.cli.chat.scripted_chat import SPEC, console, script, talking, text_of, turns
 from tests.serve.cli.chat.test_display import hiding, ledger
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab_serve.agent.config.spec import AgentSpec

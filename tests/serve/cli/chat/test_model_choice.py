@@ -1,6 +1,6 @@
 from functools import partial
 
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab_serve.agent.config.spec import ModelSpec
 from trimtab_serve.cli.chat import turn_errors
 from trimtab_serve.cli.chat.turn_errors import resolve_model_endpoint

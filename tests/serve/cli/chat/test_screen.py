@@ -6,7 +6,8 @@ import pytest
 
 from tests.serve.cli.chat.scripted_chat import call, console, text_of, written
 from trimtab.engine.log.message import Message, Text
-from trimtab.providers.base import TRANSIENT_KINDS, ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
+from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab.session.events import (
     COMPACTED_NOTICE,
     AssistantReplied,

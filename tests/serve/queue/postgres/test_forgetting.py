@@ -11,7 +11,7 @@ from tests.serve.service.served_agents import inbound
 from tests.session.find_text_in_store import places_of
 from tests.stores.places import Postgres
 from trimtab.engine.log.message import make_text_message
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.forgetting import erasure, stored_sessions
 from trimtab_serve.service.sender import with_sender

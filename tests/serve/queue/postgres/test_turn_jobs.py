@@ -11,9 +11,8 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from tests.serve.queue.postgres.workers import asked, member, until
 from tests.serve.queue.queues import inbound
 from trimtab.engine.log.event import SummaryAttempt, TurnProgressRecord
-from trimtab.errors import StaleOwner
+from trimtab.errors import ProviderFailureDetails, StaleOwner
 from trimtab.providers import circuit_breaker
-from trimtab.providers.base import ProviderFailureDetails
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
 from trimtab.session.summariser import Summariser
 from trimtab.testing import ScriptedProvider

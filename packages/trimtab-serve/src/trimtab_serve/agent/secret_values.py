@@ -16,7 +16,8 @@ from typing import Any, cast
 from urllib.parse import quote_from_bytes, quote_plus
 
 from trimtab.engine.log.redaction import REDACTION_PATTERNS
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.errors import ProviderError
+from trimtab.providers.base import Provider
 from trimtab.stores.factory import is_database_address
 from trimtab_serve.agent.environment import ENVIRON
 

@@ -7,8 +7,9 @@ import mimetypes
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from trimtab.dialects.media import AcceptedMedia, UnsupportedMedia, validate_and_convert_media
+from trimtab.dialects.media import AcceptedMedia, validate_and_convert_media
 from trimtab.engine.log.message import Media, MediaKind, Message, Part, Text
+from trimtab.errors import UnsupportedMedia
 from trimtab_serve.channels.inbound_text import (
     indent_lines,
     quote_in_notice,

@@ -7,9 +7,16 @@ import random
 import time
 from collections.abc import Callable
 
-from trimtab.engine.policy.guard import CannotFit
-from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreUnavailable
-from trimtab.providers.base import TRANSIENT_KINDS, FailureKind, ProviderError, ProviderPaused
+from trimtab.errors import (
+    CannotFit,
+    FailureKind,
+    ProviderError,
+    ProviderPaused,
+    SessionLockedByOtherProcess,
+    StaleOwner,
+    StoreUnavailable,
+)
+from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab_serve.agent.secret_values import mask_secrets_of_process
 from trimtab_serve.metrics.recording import count_dead_letters, count_turn_retry
 from trimtab_serve.queue.protocol import MessageQueue

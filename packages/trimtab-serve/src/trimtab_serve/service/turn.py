@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from trimtab.dialects.media import replace_unsupported_media
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.log.message import Message
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
 from trimtab.session.tools import OnEvent

@@ -7,6 +7,7 @@ from typing import Literal
 from trimtab.dialects.base import Dialect
 
 DialectName = Literal["anthropic", "openai_chat", "openai_responses"]
+"""The names of the wire formats, for annotations."""
 DIALECT_NAMES: tuple[DialectName, ...] = ("anthropic", "openai_chat", "openai_responses")
 """The names of the dialects in settings and messages."""
 

@@ -11,6 +11,7 @@ from trimtab.engine.log.message import Message
 from trimtab.engine.prompt.render import JoinText, Prompt, PromptBlock, SentBlocks
 
 WireObject = Mapping[str, Any]
+"""A JSON object of a provider's API."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import cast
 
 from trimtab.engine.log.message import (
     Media,
@@ -28,7 +28,7 @@ from trimtab.engine.log.sniff import (
     find_image_defect,
     read_image_dimensions,
 )
-from trimtab.errors import TrimtabError
+from trimtab.errors import UnsupportedMedia
 
 BYTES_PER_MIB = 1_048_576
 PDF_MIME_TYPE = "application/pdf"
@@ -46,7 +46,6 @@ _CLAUDE = re.compile(r"claude", re.IGNORECASE)
 _GEMINI = re.compile(r"gemini|gemma", re.IGNORECASE)
 _OPENAI = re.compile(r"(?:^|/)(?:gpt-(?!oss)|chatgpt|o\d)", re.IGNORECASE)
 
-MediaField = Literal["mime", "data", "url"]
 _TransformMedia = Callable[[Media, str], Media | Text]
 """Converts a media part, given its place."""
 
@@ -145,17 +144,6 @@ def find_accepted_media(dialect: str, model: str) -> AcceptedMedia:
     if dialect == "openai_responses":
         return _RESPONSES_MEDIA
     return _CHAT_MEDIA if _OPENAI.search(model) else _OTHER_SERVERS_MEDIA
-
-
-class UnsupportedMedia(TrimtabError, ValueError):
-    """A picture or a file that the model's provider would reject."""
-
-    def __init__(self, reason: str, *, media_field: MediaField = "data") -> None:
-        self.media_field: MediaField = media_field
-        """Which field of it is wrong."""
-        self.reason = reason
-        """What is wrong with it, and what is accepted."""
-        super().__init__(reason)
 
 
 def validate_and_convert_media(

@@ -44,15 +44,14 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.errors import CannotFit, ProviderError
 from trimtab.integrations.conversations import ConversationOptions, Conversations
 from trimtab.integrations.refusal import find_full_window, find_refusal
 from trimtab.integrations.unnamed_conversations import UnnamedConversations
 from trimtab.models.catalog import find_model_info, resolve_model_info
-from trimtab.providers.base import ProviderError
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.stores.base import Store
 

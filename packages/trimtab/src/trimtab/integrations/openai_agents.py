@@ -41,7 +41,6 @@ from agents.models import get_default_model_settings
 from agents.tool_context import ToolContext
 
 from trimtab.dialects import DialectName
-from trimtab.dialects.media import UnsupportedMedia
 from trimtab.dialects.openai_cache_breakpoints import add_cache_breakpoints_to_items
 from trimtab.dialects.openai_responses.codec import serialize_history
 from trimtab.engine.log.erase import RECALL_TOOL_NAMES
@@ -50,6 +49,7 @@ from trimtab.engine.log.message import Message, ToolResult
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.errors import UnsupportedMedia
 from trimtab.integrations.conversations import (
     MAX_CONVERSATIONS,
     ConversationOptions,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import parse_error_response, parse_stop_failure
 
 MAX_CAUSES = 16

@@ -24,7 +24,9 @@ from trimtab.engine.tokens.pictures import estimate_picture_tokens
 from trimtab.engine.tokens.weights import WEIGHTS_BY_FAMILY
 
 CacheStyle = Literal["marks", "automatic", "none"]
+"""How a provider caches prompts: at marks, by itself, or not at all."""
 CacheMarks = Literal["off", "5m", "1h", "caller"]
+"""The option `cache`: how long marked content lives, or who sets the marks."""
 CACHE_MARKS_CHOICES = get_args(CacheMarks)
 _ONE_HOUR_CACHE: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": HOUR_CACHE_WRITE_PRICE}
 """For a cache that lives for an hour: the seconds, and the price of writing to it."""

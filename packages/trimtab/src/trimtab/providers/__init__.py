@@ -6,14 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.errors import MissingApiKeyError as MissingApiKeyError
-    from trimtab.errors import MissingSdkError as MissingSdkError
     from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
     from trimtab.providers.azure import AzureOpenAIProvider as AzureOpenAIProvider
     from trimtab.providers.azure import AzureResponsesProvider as AzureResponsesProvider
     from trimtab.providers.base import Provider as Provider
-    from trimtab.providers.base import ProviderError as ProviderError
-    from trimtab.providers.base import ProviderFailureDetails as ProviderFailureDetails
     from trimtab.providers.bedrock import BedrockClaudeProvider as BedrockClaudeProvider
     from trimtab.providers.bedrock_converse import (
         BedrockConverseProvider as BedrockConverseProvider,
@@ -31,13 +27,9 @@ __all__ = [
     "AzureResponsesProvider",
     "BedrockClaudeProvider",
     "BedrockConverseProvider",
-    "MissingApiKeyError",
-    "MissingSdkError",
     "OpenAIChatProvider",
     "OpenAIResponsesProvider",
     "Provider",
-    "ProviderError",
-    "ProviderFailureDetails",
     "VertexClaudeProvider",
     "create_provider",
     "parse_error_response",
@@ -50,13 +42,9 @@ _HOMES = {
     "AzureResponsesProvider": "providers.azure",
     "BedrockClaudeProvider": "providers.bedrock",
     "BedrockConverseProvider": "providers.bedrock_converse",
-    "MissingApiKeyError": "errors",
-    "MissingSdkError": "errors",
     "OpenAIChatProvider": "providers.openai",
     "OpenAIResponsesProvider": "providers.openai",
     "Provider": "providers.base",
-    "ProviderError": "providers.base",
-    "ProviderFailureDetails": "providers.base",
     "VertexClaudeProvider": "providers.vertex",
     "create_provider": "providers.factory",
     "parse_error_response": "providers.error_parser",

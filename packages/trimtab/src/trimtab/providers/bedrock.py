@@ -11,9 +11,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from trimtab.errors import MissingApiKeyError, MissingBaseUrlError, MissingSdkError
+from trimtab.errors import (
+    MissingApiKeyError,
+    MissingBaseUrlError,
+    MissingSdkError,
+    ProviderError,
+    ProviderFailureDetails,
+)
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 
 if TYPE_CHECKING:
     from anthropic.lib.bedrock import AsyncAnthropicBedrock

@@ -11,7 +11,8 @@ from functools import partial
 from json import JSONDecodeError
 from typing import Any
 
-from trimtab.providers.base import STREAM_CUT_SHORT, ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import STREAM_CUT_SHORT
 from trimtab.providers.bedrock import (
     AwsCredentials,
     find_aws_credentials,

@@ -15,14 +15,8 @@ from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from trimtab.providers.base import (
-    STREAM_CUT_SHORT,
-    TRANSIENT_KINDS,
-    Provider,
-    ProviderError,
-    ProviderFailureDetails,
-    ProviderPaused,
-)
+from trimtab.errors import ProviderError, ProviderFailureDetails, ProviderPaused
+from trimtab.providers.base import STREAM_CUT_SHORT, TRANSIENT_KINDS, Provider
 from trimtab.providers.retries import has_content
 
 FAILURES_TO_OPEN = 5

@@ -18,8 +18,8 @@ from trimtab.dialects.provider_safe_values import (
     make_valid_call_id,
     make_valid_tool_name,
 )
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.models.families import detect_model_family
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 
 MAX_DOCUMENTS = 5
 """Maximum number of documents that Converse accepts in one request."""

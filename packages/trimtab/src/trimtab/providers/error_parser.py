@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
-from trimtab.providers.base import FailureKind, ProviderFailureDetails
+from trimtab.errors import FailureKind, ProviderFailureDetails
 from trimtab.providers.error_patterns import (
     CONTENT_PARAMS,
     DECISIVE_CODES,

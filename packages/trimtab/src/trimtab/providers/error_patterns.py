@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from trimtab.providers.base import FailureKind
+from trimtab.errors import FailureKind
 
 NUMBER_PATTERN = (
     r"(?<!\d)(?:\d{1,3}(?:[,_'\u00a0\u2009\u202f]\d{3})+"

@@ -9,13 +9,8 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
-from trimtab.providers.base import (
-    TRANSIENT_KINDS,
-    Provider,
-    ProviderError,
-    ProviderFailureDetails,
-    ProviderPaused,
-)
+from trimtab.errors import ProviderError, ProviderFailureDetails, ProviderPaused
+from trimtab.providers.base import TRANSIENT_KINDS, Provider
 
 MAX_FIRST_WAIT_S = 0.5
 """Maximum seconds of the first wait; doubled for each further wait."""

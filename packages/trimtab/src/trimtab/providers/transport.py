@@ -9,7 +9,8 @@ from typing import Any
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.reading import to_plain_dict
-from trimtab.providers.base import STREAM_CUT_SHORT, ProviderError, ProviderFailureDetails
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import STREAM_CUT_SHORT
 from trimtab.providers.error_parser import parse_error_event, parse_error_response
 
 IsFinalEvent = Callable[[Mapping[str, Any]], bool]

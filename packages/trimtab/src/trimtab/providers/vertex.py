@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trimtab.errors import MissingSdkError
+from trimtab.errors import MissingSdkError, ProviderError, ProviderFailureDetails
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 
 if TYPE_CHECKING:
     from anthropic.lib.vertex import AsyncAnthropicVertex

@@ -25,7 +25,6 @@ from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.engine.log.message import Message, ToolResult
 from trimtab.engine.policy.costs import SUMMARY_PROMPT_TOKENS
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.prompt.render import hash_request_head
 from trimtab.engine.recall.tools import part_to_text
 from trimtab.engine.summaries.extract import extract_summary
@@ -35,7 +34,7 @@ from trimtab.engine.summaries.transcript import transcribe_messages
 from trimtab.engine.tokens.counter import measure_message_parts
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
-from trimtab.errors import UnusableSummary
+from trimtab.errors import CannotFit, UnusableSummary
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
 from trimtab.replay.references import EarlierReference, find_earlier_references
 from trimtab.replay.selection import RecordedConversation

@@ -207,6 +207,7 @@ TurnEvent = (
     | TurnFinished
     | TurnFailed
 )
+"""Any of the values that `on_event` hears."""
 
 _JSON_TYPES: Mapping[type, str] = {
     TurnStarted: "turn.started",

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from trimtab.engine.log.message import Message, Text, ToolResult
-from trimtab.providers.base import ProviderError
+from trimtab.errors import ProviderError
 from trimtab.session.events import AssistantReplied, ToolFinished
 from trimtab.session.session import Session
 from trimtab.session.tools import OnEvent, list_open_calls

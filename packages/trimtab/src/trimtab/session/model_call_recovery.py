@@ -25,12 +25,8 @@ from trimtab.engine.policy.planning.plan import Decision, Plan
 from trimtab.engine.policy.rejections import decide_masks_before_retry
 from trimtab.engine.window.accounting import describe_silent_truncation
 from trimtab.engine.window.window import Window
-from trimtab.providers.base import (
-    STREAM_CUT_SHORT,
-    TRANSIENT_KINDS,
-    ProviderError,
-    ProviderFailureDetails,
-)
+from trimtab.errors import ProviderError, ProviderFailureDetails
+from trimtab.providers.base import STREAM_CUT_SHORT, TRANSIENT_KINDS
 from trimtab.providers.error_parser import parse_error_event, parse_stop_failure
 from trimtab.session.events import (
     COMPACTED_NOTICE,

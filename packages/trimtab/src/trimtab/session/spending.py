@@ -20,8 +20,7 @@ from typing import Any
 from trimtab.engine.log.event import Usage
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached, CostCeilingUncheckable, StoreError
-from trimtab.providers.base import ProviderError
+from trimtab.errors import CostCeilingReached, CostCeilingUncheckable, ProviderError, StoreError
 from trimtab.session.session import Session
 from trimtab.stores.spending import CallReservation, CostCeilings, SpendingLedger
 

@@ -11,7 +11,7 @@ from trimtab.context import Context
 from trimtab.dialects.known_history import KnownHistory
 from trimtab.engine.log.event import Event
 from trimtab.engine.window.checkpoint import Snapshot
-from trimtab.types import DialectT_co
+from trimtab.request import DialectT_co
 
 
 class StepwiseContext(Context[DialectT_co]):

@@ -35,8 +35,9 @@ from trimtab.engine.summaries.validation import (
 )
 from trimtab.engine.tokens.cost import CATALOG_PRICE_KEYS
 from trimtab.engine.tokens.counter import TokenCounter, make_piecewise_counter
+from trimtab.errors import ProviderError
 from trimtab.models.catalog import ModelInfoValues, resolve_model_info
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.base import Provider
 from trimtab.session.spending import CallCharge
 
 SUMMARY_TIMEOUT_S = 60.0

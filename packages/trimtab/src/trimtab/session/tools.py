@@ -19,6 +19,7 @@ from trimtab.session.events import ToolFinished, ToolStarted, TurnEvent
 from trimtab.session.session import Session
 
 OnInterrupt = Literal["rerun", "report", "ask"]
+"""What to do with a tool call that a crash interrupted."""
 UNKNOWN_OUTCOME_TEXT = "[outcome unknown: the call was interrupted]"
 """The result of a tool that was started and whose outcome is unknown."""
 
@@ -39,7 +40,9 @@ class ToolInvocation:
 
 
 ToolContent = Text | Media | OpaqueBlock
+"""One part of what a tool returns."""
 ToolFunction = Callable[[ToolInvocation], Awaitable[str | Sequence[ToolContent]]]
+"""Runs a tool and returns what the model reads."""
 CheckPermission = Callable[[ToolInvocation], Awaitable[str | None]]
 """Returns None if a call is allowed, otherwise the reason why not, for the model."""
 
@@ -92,6 +95,7 @@ ConfirmRerun = Callable[[ToolCall], Awaitable[bool]]
 
 
 OnEvent = Callable[[TurnEvent], None]
+"""Hears what happens in a turn."""
 
 
 async def set_session_tools(

@@ -26,8 +26,8 @@ from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached
-from trimtab.providers.base import STREAM_CUT_SHORT, Provider, ProviderError
+from trimtab.errors import CostCeilingReached, ProviderError
+from trimtab.providers.base import STREAM_CUT_SHORT, Provider
 from trimtab.providers.error_parser import parse_error_event
 from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished

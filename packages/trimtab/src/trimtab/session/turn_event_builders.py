@@ -9,11 +9,9 @@ from time import perf_counter
 from typing import Literal
 
 from trimtab.engine.log.event import Edit
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.engine.window.window import Window
-from trimtab.errors import StaleOwner, StoreError
-from trimtab.providers.base import ProviderError
+from trimtab.errors import CannotFit, ProviderError, StaleOwner, StoreError
 from trimtab.session.events import (
     ContextEdited,
     ModelCallFinished,

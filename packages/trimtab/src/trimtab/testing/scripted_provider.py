@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 from trimtab.dialects import get_dialect as dialect_of
 from trimtab.engine.log.event import Usage
 from trimtab.engine.tokens.counter import make_piecewise_counter
-from trimtab.errors import TrimtabError
+from trimtab.errors import ProviderError, ProviderFailureDetails, TrimtabError
 from trimtab.models.catalog import resolve_model_info
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.replies import ReplyMetadata, ScriptedCall, ScriptedReply, SeededIds

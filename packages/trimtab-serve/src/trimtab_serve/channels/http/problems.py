@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.errors import (
+    CannotFit,
     PositionTaken,
     SessionLockedByOtherProcess,
     SessionMoved,

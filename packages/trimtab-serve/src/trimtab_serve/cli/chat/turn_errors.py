@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from trimtab.cli.text_format import shorten_to_line
-from trimtab.engine.policy.guard import CannotFit
-from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreError
+from trimtab.errors import (
+    CannotFit,
+    ProviderError,
+    ProviderFailureDetails,
+    SessionLockedByOtherProcess,
+    StaleOwner,
+    StoreError,
+)
 from trimtab.models.catalog import suggest_model_name
-from trimtab.providers.base import ProviderError, ProviderFailureDetails
 from trimtab.providers.factory import ENDPOINT_BY_PROVIDER, ProviderEndpoint, find_provider_endpoint
 from trimtab_serve.agent.config.spec import ModelSpec
 from trimtab_serve.agent.environment import ENVIRON

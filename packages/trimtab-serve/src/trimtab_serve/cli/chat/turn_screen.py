@@ -25,7 +25,7 @@ from rich.text import Text
 
 from trimtab.cli.text_format import escape_control_characters, shorten_to_line
 from trimtab.engine.log.message import ToolCall
-from trimtab.providers.base import ProviderFailureDetails
+from trimtab.errors import ProviderFailureDetails
 from trimtab.session.events import (
     AssistantReplied,
     ContextEdited,

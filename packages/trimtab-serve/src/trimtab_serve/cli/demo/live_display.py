@@ -17,9 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from trimtab.cli.stderr_messages import print_error_for_exit
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.policy.presets import PolicyName
-from trimtab.providers.base import ProviderError
+from trimtab.errors import CannotFit, ProviderError
 from trimtab_serve.cli.demo.conversation import run_demo_conversation
 from trimtab_serve.cli.demo.screen import DemoScreen
 from trimtab_serve.cli.demo.simulator_process import SimulatorStartError

@@ -16,13 +16,14 @@ from trimtab.cli.text_format import join_names
 from trimtab.context import Context
 from trimtab.dialects import DialectName
 from trimtab.engine.prompt.report import ContextReport
+from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.models.catalog import (
     describe_retirement,
     find_model_info,
     resolve_model_info,
     suggest_model_name,
 )
-from trimtab.providers.base import Provider, ProviderError, ProviderFailureDetails
+from trimtab.providers.base import Provider
 from trimtab.session.tools import Tool
 from trimtab_serve.agent.config.spec import ModelSpec
 from trimtab_serve.cli.doctor.findings import (

@@ -28,6 +28,7 @@ from trimtab.engine.log.message import (
 from trimtab.engine.text.identifiers import replace_recall_offers
 
 TruncateStrategy = Literal["head", "tail", "both"]
+"""The end of a text that stays when it is cut."""
 TRUNCATE_STRATEGIES: tuple[TruncateStrategy, ...] = ("head", "tail", "both")
 
 MIN_INFORMATIVE_CHARS = 6

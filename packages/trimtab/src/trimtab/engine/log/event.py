@@ -24,11 +24,15 @@ DEFAULT_RECALL_HINT = "recall {handle}"
 """The words for the recall tools that Trimtab defines."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
+"""What an edit does to a part or a message."""
 JsonMapping = Mapping[str, Any]
+"""A JSON object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
+    """The size of a text as it is sent."""
+
     bytes: int
     """UTF-8 bytes of every text that is sent: content, call names, ids and arguments. Media count
     four bytes for each of their tokens, whatever the size of their payload."""
@@ -121,6 +125,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAdded:
+    """A message was added to the conversation."""
+
     message: Message
     """The message."""
     sizes: tuple[Size, ...]
@@ -277,6 +283,8 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
+    """A model call has ended."""
+
     call: int
     """The position of the call."""
     status: Literal["ok", "error"] = "ok"
@@ -312,6 +320,8 @@ class TurnProgressRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
+    """Messages were pinned, so that nothing hides them, or a pin was removed."""
+
     first: int
     """Position of the first pinned message."""
     last: int
@@ -322,12 +332,16 @@ class Pin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
+    """The conversation was set back to an earlier position."""
+
     to: int
     """Messages, edits and pins return to the fold at this position. Everything else stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fork:
+    """The log began as a copy of another session."""
+
     parent: str
     """The session that the events up to here were copied from."""
     position: int
@@ -350,6 +364,8 @@ class PayloadErasure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionErasure:
+    """A retention rule destroyed the content of old messages."""
+
     before: int
     """A retention rule destroyed the payloads of messages before this position."""
     why: str = ""
@@ -403,6 +419,7 @@ EventBody = (
     | RetentionErasure
     | SummaryAttempt
 )
+"""What happened: the body of an event."""
 
 _CLASS_BY_KIND: dict[str, type[Any]] = {
     "settings": Settings,

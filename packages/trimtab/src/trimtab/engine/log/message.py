@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 Role = Literal["system", "user", "assistant", "tool"]
+"""The sender of a message, as the APIs call it."""
 MediaKind = Literal["image", "document", "audio", "video", "file"]
+"""What a model perceives in a picture or a file."""
 Extra = Mapping[str, Any] | None
+"""Fields of a provider's message that have no place of their own here."""
 
 MODEL_FAMILY_KEY = "trimtab_family"
 """The key in a message's extras that names the family of the model that wrote its thinking. It is
@@ -107,6 +110,7 @@ class ToolResult:
 
 
 Part = Text | Media | OpaqueBlock | ToolCall | ToolResult
+"""One part of a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

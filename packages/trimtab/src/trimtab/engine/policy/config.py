@@ -13,12 +13,15 @@ from trimtab.engine.summaries.format import DEFAULT_LIST_TOKENS
 from trimtab.engine.summaries.transcript import MAX_MESSAGE_CHARS
 
 Goal = Literal["cost", "balanced", "quality"]
+"""The option `goal`: what a policy saves first."""
 GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
 ResultTruncation = Literal["head", "tail", "both", "summary"]
+"""How a long tool result is cut: the end that stays, or a summary of it."""
 RESULT_TRUNCATIONS: tuple[ResultTruncation, ...] = ("head", "tail", "both", "summary")
 """The end of a result that is kept. With `summary` a model summarises the result; if no model does,
 it is `head`."""
 SummaryMode = Literal["extractive", "manual"]
+"""The option `summaries`: how they are written."""
 SUMMARY_MODES: tuple[SummaryMode, ...] = ("extractive", "manual")
 
 ROLLING_WINDOW_MESSAGES = 15

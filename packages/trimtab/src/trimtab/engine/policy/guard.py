@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import Budget
@@ -24,7 +23,7 @@ from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.tokens.counter import compute_input_upper_bound
 from trimtab.engine.window.structure import Entry, Group
 from trimtab.engine.window.window import Window
-from trimtab.errors import TrimtabError
+from trimtab.errors import MARGIN_PART, OTHER_MESSAGES_PART, CannotFit
 
 OVER_LIMIT_REASON = "guard: over the limit"
 OVER_ROOM_REASON = "guard: larger than the room"
@@ -48,80 +47,6 @@ MAX_GUARD_ATTEMPTS = 3
 """Maximum number of retries after an estimate was too low."""
 MAX_NAMED_MESSAGES = 5
 """Maximum number of messages that an error names."""
-_MARGIN_LABEL = "margin of the estimate"
-_OTHERS_LABEL = "other messages that must stay"
-_USER_SET_LIMITS = ("max_input_tokens", "context_window")
-_ADVICE_BY_PART = {
-    "system prompt and tools": "a shorter system prompt or fewer tools",
-    "requested output": "a smaller max_output_tokens",
-    "volatile tail": "a shorter volatile text",
-}
-"""Advice on how to make each part smaller."""
-LimitUnit = Literal["tokens", "bytes", "pictures"]
-_ADVICE_BY_UNIT: dict[LimitUnit, str] = {
-    "bytes": "limits={'max_request_bytes': …} if the provider accepts more",
-    "pictures": "limits={'max_pictures': …} if the provider accepts more",
-}
-
-
-class CannotFit(TrimtabError, ValueError):
-    """The smallest possible request is larger than the model or the provider accepts."""
-
-    def __init__(
-        self,
-        limit: int,
-        needed: int,
-        parts: dict[str, int],
-        refusal: str | None = None,
-        source: str = "model",
-        *,
-        unit: LimitUnit = "tokens",
-    ) -> None:
-        self.limit = limit
-        """Maximum tokens for input and output together, or the maximum in `unit`."""
-        self.needed = needed
-        """Upper bound of the smallest possible request, in `unit`."""
-        self.parts = parts
-        """Names of the parts that cannot shrink, with their size in `unit`."""
-        self.unit: LimitUnit = unit
-        """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
-        self.refusal = refusal
-        """The provider's message, if it refused a request that should fit by all known limits."""
-        told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
-        if refusal is None:
-            own = f" ({source})" if source in _USER_SET_LIMITS else ""
-            own = " learned from the provider's answers" if source == "learned" else own
-            what = (
-                f"the request needs up to {needed:,} {unit}, but the limit{own} is "
-                f"{limit:,}. These parts"
-            )
-            then = "Use"
-        else:
-            words = f" The provider said: {refusal!r}." if refusal else ""
-            what = (
-                "the provider refused the request for its length. By our count it has at "
-                f"most {needed:,} tokens, including output.{words} The known limit is "
-                f"{limit:,}. These parts"
-            )
-            then = "Set context_window to what the provider really accepts, or use"
-        larger = f"a larger {source}" if refusal is None and source in _USER_SET_LIMITS else ""
-        advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
-        if unit != "tokens":
-            advice = [_ADVICE_BY_UNIT[unit], *_advice(parts, limit, needed)]
-        super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
-
-
-def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
-    """Yield advice that makes the largest parts smaller."""
-    named = [name for name in parts if name not in (_MARGIN_LABEL, _OTHERS_LABEL)]
-    for name in sorted(named, key=lambda part: -parts[part])[:2]:
-        handle = name.split()[-1]
-        if name.startswith("pinned"):
-            yield f"pin({handle!r}, pinned=False)"
-        elif parts[name] * 10 > needed:
-            yield _ADVICE_BY_PART.get(name, f"rewind() to before {handle}")
-    if needed - parts.get(_MARGIN_LABEL, 0) <= limit < needed:
-        yield "your own tokenizer that counts exactly"
 
 
 def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -299,7 +224,7 @@ def _build_too_many_bytes_error(plan: Plan) -> CannotFit:
     parts = {
         "system prompt and tools": plan.budget.head.bytes,
         **largest,
-        _OTHERS_LABEL: needed - plan.budget.head.bytes - sum(largest.values()),
+        OTHER_MESSAGES_PART: needed - plan.budget.head.bytes - sum(largest.values()),
     }
     return CannotFit(plan.budget.request_limits.max_bytes, needed, parts, unit="bytes")
 
@@ -356,6 +281,6 @@ def _unshrinkable_parts(plan: Plan, needed: int) -> dict[str, int]:
         "requested output": plan.budget.max_output,
         "volatile tail": plan.budget.volatile,
         **largest,
-        _OTHERS_LABEL: sum(kept.values()) - sum(largest.values()),
+        OTHER_MESSAGES_PART: sum(kept.values()) - sum(largest.values()),
     }
-    return {**parts, _MARGIN_LABEL: max(0, needed - sum(parts.values()))}
+    return {**parts, MARGIN_PART: max(0, needed - sum(parts.values()))}

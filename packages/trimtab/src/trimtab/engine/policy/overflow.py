@@ -11,7 +11,7 @@ from functools import partial
 
 from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL, Budget
 from trimtab.engine.policy.config import PolicyConfig
-from trimtab.engine.policy.guard import CannotFit, add_edits_to_fit, build_cannot_fit_error
+from trimtab.engine.policy.guard import add_edits_to_fit, build_cannot_fit_error
 from trimtab.engine.policy.hiding import hide_in_order
 from trimtab.engine.policy.media import decide_media_over_limits
 from trimtab.engine.policy.planning.plan import Decision, Plan, Policy, TextCap
@@ -21,6 +21,7 @@ from trimtab.engine.policy.preset_steps import (
 )
 from trimtab.engine.policy.rejections import decide_masks_before_retry
 from trimtab.engine.window.window import Window
+from trimtab.errors import CannotFit
 
 KEPT_RESULTS_AFTER_OVERFLOW = 3
 """Number of newest results that keep more than one line."""

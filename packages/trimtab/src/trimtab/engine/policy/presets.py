@@ -287,6 +287,7 @@ def build_keep_everything_policy(config: PolicyConfig) -> Policy:
 
 
 PolicyName = Literal["full", "layered", "compact", "rolling", "thresholds", "auto"]
+"""The names of the presets, for annotations."""
 POLICY_NAMES: tuple[PolicyName, ...] = (
     "full",
     "layered",

@@ -52,6 +52,8 @@ _SECTION_EXPLANATIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection:
+    """One part of a request and its tokens."""
+
     name: str
     """The name: `system`, `tool definition: read`, `user`, `tool result: bash`, …"""
     kind: str

@@ -40,6 +40,8 @@ window. It stays 1 until the first release."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
+    """The state of a window at a position of its log, so that it opens without the whole log."""
+
     seq: int
     """The last event that the snapshot includes."""
     spans: tuple[tuple[int, int], ...] = ()

@@ -23,6 +23,8 @@ from trimtab.engine.log.message import MODEL_FAMILY_KEY, Message, OpaqueBlock, T
 
 @dataclass(slots=True)
 class Entry:
+    """One message of a window, with its sizes and what of it is hidden."""
+
     seq: int
     """Position of the message's event in the log."""
     message: Message
@@ -117,6 +119,8 @@ class ToolResultView:
 
 @dataclass(slots=True)
 class Round:
+    """The reply of an assistant with the results of its calls, or another message alone."""
+
     group: Group
     """The group with which it is hidden."""
     entries: list[Entry] = field(default_factory=list[Entry])
@@ -144,6 +148,8 @@ class Round:
 
 @dataclass(slots=True)
 class Group:
+    """Rounds that are hidden together."""
+
     index: int
     """Its index among all groups of the session."""
     rounds: list[Round] = field(default_factory=list[Round])

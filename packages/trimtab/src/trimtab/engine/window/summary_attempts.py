@@ -16,6 +16,8 @@ MAX_RETRY_WAIT_MESSAGES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryAttemptStats:
+    """What became of the summaries of a session."""
+
     made: int = 0
     """Summaries that are or were in force, including patched ones."""
     patched: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.providers.base import FailureKind
+from trimtab.errors import FailureKind
 from trimtab.testing.server.responses import build_anthropic_error_body, build_openai_error_body
 
 _MAX_CONTEXT_TEXT = (

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from trimtab.dialects.media import UnsupportedMedia, validate_and_convert_media
+from trimtab.dialects.media import validate_and_convert_media
 from trimtab.engine.log.edits import ERASED_PLACEHOLDER
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Media, Message, Part, Text
 from trimtab.engine.log.redaction import redacted_message
-from trimtab.errors import PositionTaken, StoreError
+from trimtab.errors import PositionTaken, StoreError, UnsupportedMedia
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent, build_redactor

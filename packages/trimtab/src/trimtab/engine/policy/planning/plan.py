@@ -64,6 +64,7 @@ _LONGEST_LINES_NOTE = (
 """About the longest description of what is shown of a long text."""
 
 CapUnit = Literal["tokens", "bytes/4", "bytes", "chars"]
+"""What the size of a text is measured in."""
 ValueT = TypeVar("ValueT")
 
 

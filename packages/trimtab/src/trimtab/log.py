@@ -1,0 +1,55 @@
+"""The events of a log: for a store of your own, and for programs that read logs."""
+
+from __future__ import annotations
+
+from trimtab.engine.log.event import (
+    CallerMark,
+    CallOutcome,
+    Edit,
+    EditKind,
+    Event,
+    EventBody,
+    Fork,
+    JsonMapping,
+    LoggedModelCall,
+    MessageAdded,
+    ModelCall,
+    OmittedUserMessages,
+    PayloadErasure,
+    Pin,
+    RetentionErasure,
+    Rewind,
+    Settings,
+    Size,
+    SummaryAttempt,
+    ToolResultRepair,
+    TurnProgressRecord,
+    UserPartReference,
+)
+from trimtab.engine.window.checkpoint import Snapshot
+
+__all__ = [
+    "CallOutcome",
+    "CallerMark",
+    "Edit",
+    "EditKind",
+    "Event",
+    "EventBody",
+    "Fork",
+    "JsonMapping",
+    "LoggedModelCall",
+    "MessageAdded",
+    "ModelCall",
+    "OmittedUserMessages",
+    "PayloadErasure",
+    "Pin",
+    "RetentionErasure",
+    "Rewind",
+    "Settings",
+    "Size",
+    "Snapshot",
+    "SummaryAttempt",
+    "ToolResultRepair",
+    "TurnProgressRecord",
+    "UserPartReference",
+]

@@ -1,0 +1,48 @@
+"""For a policy of your own: what it reads, and what it returns. Experimental."""
+
+from __future__ import annotations
+
+from trimtab.engine.log.edits import TruncateStrategy
+from trimtab.engine.policy.budget import Budget
+from trimtab.engine.policy.planning.plan import (
+    CapUnit,
+    Decision,
+    MessageSpan,
+    Plan,
+    Policy,
+    TextCap,
+)
+from trimtab.engine.policy.request_limits import RequestLimits
+from trimtab.engine.policy.view import WindowView
+from trimtab.engine.tokens.counter import MediaSize, TokenCounter
+from trimtab.engine.window.structure import (
+    CallResultPair,
+    Entry,
+    Group,
+    ResultKey,
+    Round,
+    ToolResultView,
+    TurnResultKeys,
+)
+
+__all__ = [
+    "Budget",
+    "CallResultPair",
+    "CapUnit",
+    "Decision",
+    "Entry",
+    "Group",
+    "MediaSize",
+    "MessageSpan",
+    "Plan",
+    "Policy",
+    "RequestLimits",
+    "ResultKey",
+    "Round",
+    "TextCap",
+    "TokenCounter",
+    "ToolResultView",
+    "TruncateStrategy",
+    "TurnResultKeys",
+    "WindowView",
+]
