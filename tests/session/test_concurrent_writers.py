@@ -7,7 +7,12 @@ import pytest
 from tests.conversations import user
 from tests.session.failing_stores import Wrapped
 from tests.session.session_user import Worker, bodies, options, text
-from trimtab.engine.log.event import MessageAdded, TurnProgressRecord, dump_canonical_json
+from trimtab.engine.log.event import (
+    CallOutcome,
+    MessageAdded,
+    TurnProgressRecord,
+    dump_canonical_json,
+)
 from trimtab.errors import DuplicateIdempotencyKey, StaleOwner
 from trimtab.session import Session
 
@@ -130,7 +135,7 @@ async def test_a_key_that_is_found_before_the_position_leaves_nobody_behind(stor
     assert int(handle[1:]) in first.window.entries
 
 
-async def test_a_stale_owner_writes_nothing_and_stops(store):
+async def test_a_stale_owner_writes_nothing_but_what_its_call_cost_and_stops(store):
     stale = Worker(await Session.create(store, "s", **options()))
     await stale.say("Hello.")
     assert await stale.session.claim_turn() == 1
@@ -140,6 +145,11 @@ async def test_a_stale_owner_writes_nothing_and_stops(store):
     log = [event async for event in store.events("s")]
     with pytest.raises(StaleOwner, match="epoch 1 of session 's' was taken over by epoch 2"):
         await stale.answer(text("Too late."))
+    *before, outcome = [event async for event in store.events("s")]
+    assert before == log
+    assert isinstance(outcome.body, CallOutcome)
+    assert outcome.body.usage is not None
+    log.append(outcome)
     with pytest.raises(StaleOwner):
         await stale.say("Too late.")
     with pytest.raises(StaleOwner):

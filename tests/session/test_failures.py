@@ -322,8 +322,8 @@ class FarAhead(Wrapped):
 
 
 async def test_a_log_that_is_said_to_be_longer_than_it_is_ends_in_an_error(store):
-    worker, _ = await started(store)
-    await worker.session.request()
+    await started(store)
     session = await Session.open(FarAhead(store), "s")
+    await session.request()
     with pytest.raises(LogDamaged):
         await asyncio.wait_for(session.request(), 5)

@@ -455,6 +455,8 @@ class Context(Generic[DialectT_co]):
         """By position: each message with cache marks of the caller, as it was passed last. None if
         the log must be searched for them."""
         self._streamed_reply: tuple[Message, str] | None = None
+        self._answered_call: int | None = None
+        """The call that the next reply answers. None for the last one."""
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The state that the log adds up to."""
@@ -642,13 +644,25 @@ class Context(Generic[DialectT_co]):
         settings = window.settings
         message, reply = read_message(item, dialect=settings.dialect, model=settings.rules_model)
         reply = self._add_usage(message, reply, usage)
-        # Some servers give every reply the same id: after another call it is another reply.
-        known_id, open_call = window.conversation.last_reply_id, window.accounting.open_call_seq
-        is_new = reply is None or reply.id is None or reply.id != known_id
-        if not is_new and open_call is None:
+        if reply is not None and self._is_known_reply(reply):
             return f"m{window.conversation.last_reply_seq}"
         log_result_of_unknown_call(window, message)
         return self._add_message(message, key=key, reply=reply)
+
+    def _is_known_reply(self, reply: ModelReply) -> bool:
+        """Whether this is the last reply once more."""
+        conversation = self.window.conversation
+        # Some servers give every reply the same id: after another call it is another reply.
+        call = self._find_answered_call() or 0
+        return (
+            reply.id is not None
+            and reply.id == conversation.last_reply_id
+            and call <= conversation.last_reply_seq
+        )
+
+    def _find_answered_call(self) -> int | None:
+        """Return the position of the call that a reply would answer; None if none is open."""
+        return self._answered_call or self.window.accounting.open_call_seq
 
     def _add_usage(
         self, message: Message, reply: ModelReply | None, usage: Usage | None
@@ -953,11 +967,16 @@ class Context(Generic[DialectT_co]):
         return self._render_request()
 
     def _request_steps(
-        self, *, stream: bool = False, volatile: str | None = None
+        self,
+        *,
+        stream: bool = False,
+        volatile: str | None = None,
+        is_own_call: Callable[[int], bool] = lambda _seq: True,
     ) -> Generator[list[Event]]:
         """Yield the events of a request in steps; apply each step before taking the next.
 
-        Yield nothing if the last call is this one.
+        Yield nothing if the last call is this one. `is_own_call` gets its position and returns
+        whether the caller itself was given its request: two who send it are billed for two.
         """
         if not self.window.visible_groups:
             raise ValueError("the conversation has no message yet; add one before request()")
@@ -966,6 +985,7 @@ class Context(Generic[DialectT_co]):
             last is not None
             and last.seq == self.window.seq
             and last.body.hash  # else it was made elsewhere
+            and is_own_call(last.seq)
             and (last.body.stream, last.body.volatile) == (stream, volatile)
             and (
                 self._marked_messages is None  # a loaded log whose caller has passed nothing yet
@@ -1628,7 +1648,7 @@ class Context(Generic[DialectT_co]):
         self._record_redaction()
         window = self.window
         before: list[EventBody] = []
-        if reply is not None and (open_call := window.accounting.open_call_seq) is not None:
+        if reply is not None and (open_call := self._find_answered_call()) is not None:
             before.append(build_reply_outcome(open_call, reply))
         if message.role == "assistant" and not continues_open_assistant_reply(window, message):
             before += build_repairs_for_open_calls(window)
@@ -1638,12 +1658,12 @@ class Context(Generic[DialectT_co]):
         message = redacted_message(message, self.options.redact)
         message = tag_thinking_family(message, window.settings.rules_model)
         sizes = measure_message_parts(message, window.counter)
-        call = window.last_call if message.role == "assistant" else None
+        last_call = window.last_call.seq if window.last_call is not None else None
         added = MessageAdded(
             message=message,
             sizes=sizes,
             counter=window.counter.name,
-            call=call.seq if call is not None else None,
+            call=self._answered_call or last_call if message.role == "assistant" else None,
             reply_id=reply.id if reply is not None else None,
             key=key,
             recalled=is_recalled,

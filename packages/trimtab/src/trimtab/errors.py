@@ -140,7 +140,7 @@ class StaleOwner(StoreError):
         """The newest epoch of the session."""
         super().__init__(
             f"the turn with epoch {epoch} of session {session!r} was taken over by epoch {newest}; "
-            "nothing was written and this turn must stop"
+            "no message was added and this turn must stop"
         )
 
 

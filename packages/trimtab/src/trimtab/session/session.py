@@ -32,7 +32,7 @@ from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.media import AcceptedMedia, find_accepted_media
 from trimtab.dialects.reading import parse_any_tool_call, to_plain_dict
 from trimtab.dialects.recall_result import build_recall_result
-from trimtab.dialects.reply_recording import read_finished_reply_body
+from trimtab.dialects.reply_recording import build_reply_outcome, read_finished_reply_body
 from trimtab.engine.log.call_failure import (
     build_error_outcome,
     build_over_ceiling_outcome,
@@ -41,6 +41,7 @@ from trimtab.engine.log.call_failure import (
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.engine.log.event import (
+    CallOutcome,
     Edit,
     Event,
     EventBody,
@@ -84,6 +85,7 @@ from trimtab.options import (
     require_logged_functions,
 )
 from trimtab.session import history, store_recall
+from trimtab.session.awaited_calls import AwaitedCalls
 from trimtab.session.history import HiddenTotals
 from trimtab.session.loading import (
     exceeds_message_limit,
@@ -106,6 +108,8 @@ log = logging.getLogger("trimtab.session")
 
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
+TAKEN_OVER = "another request took the turn over"
+"""Why a summary is not used that was made for a turn which has another owner by then."""
 _REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
@@ -164,6 +168,7 @@ class Session:
         caller's list before them."""
         self._unexplained_refusals = 0
         self._background: set[asyncio.Task[object]] = set()
+        self._awaited_calls = AwaitedCalls()
 
     @classmethod
     async def create(
@@ -348,11 +353,7 @@ class Session:
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
         try:
-            handle = await self._draft_and_store(
-                lambda: self._context.add(item, key=key, usage=usage),
-                check_epoch=in_turn,
-                text_bytes=estimate_item_bytes(item),
-            )
+            handle = await self._add_item(item, key=key, usage=usage, check_epoch=in_turn)
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
@@ -360,6 +361,53 @@ class Session:
         if in_turn and exceeds_message_limit(self.window):
             await self._hide_messages_over_limit()
         return handle
+
+    async def _add_item(
+        self,
+        item: Any,
+        *,
+        key: str | None = None,
+        usage: Usage | None = None,
+        check_epoch: bool = True,
+        follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
+    ) -> str:
+        """Add a message. A reply answers the newest call of this object, whoever called since."""
+
+        def draft() -> str:
+            call = self._awaited_calls.newest
+            if call is None and self._awaited_calls and self._context.read_new_reply(item, usage):
+                call = self._context.record_external_call(decides=False)
+            with self._context.answering(call):
+                return self._context.add(item, key=key, usage=usage)
+
+        try:
+            return await self._draft_and_store(
+                draft,
+                check_epoch=check_epoch,
+                follow=follow,
+                text_bytes=estimate_item_bytes(item),
+            )
+        except StaleOwner:
+            await self._record_late_usage(item, usage)
+            raise
+
+    async def _record_late_usage(self, item: Any, usage: Usage | None) -> None:
+        """Record what a reply cost although its turn was taken over. It was billed, but its message
+        is not part of the conversation."""
+        call, reply = self._awaited_calls.newest, self._context.read_new_reply(item, usage)
+        if call is None or reply is None:
+            return
+        await self._record_late(build_reply_outcome(call, reply))
+
+    async def _record_late(self, billed: CallOutcome | SummaryAttempt) -> None:
+        try:
+            await self._draft_and_store(lambda: self._context.append(billed), check_epoch=False)
+        except StoreError as error:
+            log.warning(
+                "session %s: a model's reply came after its turn was taken over, and its usage was "
+                "not recorded: %s: %s",
+                *(self.id, billed.usage, error),
+            )
 
     async def sync(
         self,
@@ -428,6 +476,7 @@ class Session:
         self._context, self._unsure = context, False
         if events:
             self._last, self._unexplained_refusals = events[-1], 0
+            self._awaited_calls.remove_ended(events)
             self._context.tell_edits(events)
             if is_checkpoint_due(self.window):
                 await self._checkpoint()
@@ -453,9 +502,7 @@ class Session:
             ended = bool(added) and ends_turn(added[-1])
             return [self._build_turn_end()] if ended else []
 
-        await self._draft_and_store(
-            lambda: self._context.add(reply), follow=follow, text_bytes=estimate_item_bytes(reply)
-        )
+        await self._add_item(reply, follow=follow)
         if ended:
             self.epoch = None
         return ended
@@ -480,7 +527,11 @@ class Session:
             while True:
                 await self._catch_up_if_unsure()
                 new = False
-                steps = self._context.request_steps(stream=stream, volatile=volatile)
+                steps = self._context.request_steps(
+                    stream=stream,
+                    volatile=volatile,
+                    is_own_call=self._awaited_calls.__contains__,
+                )
                 try:
                     while (
                         events := await self._read_window(partial(next, steps, None))
@@ -494,6 +545,7 @@ class Session:
                     if new or await self.store.position(self.id) == self.window.seq:
                         request = await self._read_window(self._context.render_request)
                         self._read_seq = self.window.seq
+                        self._awaited_calls.add(self.window.seq)
                         return request
                     await self._catch_up_after_refusal()
 
@@ -769,7 +821,12 @@ class Session:
                 self._context.add_summary(text, span=span)
             self._context.append(attempt)
 
-        await self._draft_and_store(record, text_bytes=self.window.bytes)
+        try:
+            await self._draft_and_store(record, text_bytes=self.window.bytes)
+        except StaleOwner:
+            unused = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
+            await self._record_late(unused)
+            raise
 
     async def reveal(self, handle: str) -> None:
         """Show hidden content again, until the model has replied.
@@ -1125,6 +1182,7 @@ class Session:
             raise
         await self._fold_stored(events)
         self._unsure = False
+        self._awaited_calls.remove_ended(events)
         self._context.tell_edits(events)
         if is_checkpoint_due(self.window):
             await self._checkpoint()
@@ -1171,6 +1229,7 @@ class Session:
             raise SessionNotFound(self.id)
         self._last = found[0]
         await self._fold_stored(found[1:])
+        self._awaited_calls.remove_ended(found[1:])
         self._unsure = False
         if check_epoch and self.epoch is not None and self.window.accounting.epoch > self.epoch:
             raise StaleOwner(self.id, self.epoch, self.window.accounting.epoch)

@@ -8,8 +8,10 @@ from copy import copy
 from typing import Any, Self
 
 from trimtab.context import Context
+from trimtab.dialects.base import ModelReply
 from trimtab.dialects.known_history import KnownHistory
-from trimtab.engine.log.event import Event
+from trimtab.dialects.reading import read_message
+from trimtab.engine.log.event import Event, Usage
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.request import DialectT_co
 
@@ -32,6 +34,7 @@ class StepwiseContext(Context[DialectT_co]):
     drafting = Context._drafting
     find_rejected_texts = Context._find_rejected_texts
     load_kwargs = Context._load_kwargs
+    record_external_call = Context._record_external_call
     render_request = Context._render_request
     rendering = Context._rendering
     replay = Context._replay
@@ -81,6 +84,24 @@ class StepwiseContext(Context[DialectT_co]):
         """Report the edits among events that are stored and folded."""
         if self._on_edit is not None:
             self._report_edits(events)
+
+    @contextmanager
+    def answering(self, call: int | None) -> Generator[None]:
+        """Take a reply that is added meanwhile as the reply to this call; None is the last call."""
+        self._answered_call = call
+        try:
+            yield
+        finally:
+            self._answered_call = None
+
+    def read_new_reply(self, item: Any, usage: Usage | None) -> ModelReply | None:
+        """Read what a caller adds as a reply with its usage; None if it is not one, or known."""
+        settings = self.window.settings
+        message, reply = read_message(item, dialect=settings.dialect, model=settings.rules_model)
+        reply = self._add_usage(message, reply, usage)
+        if reply is None or reply.usage is None or self._is_known_reply(reply):
+            return None
+        return reply
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -447,6 +447,9 @@ class Accounting:
         if overflow and isinstance(limit, int) and limit > 0:
             self.learned_limit = limit
         if outcome.call != self.open_call_seq:
+            if outcome.usage is not None and outcome.usage.input > 0:
+                # Late: it was billed, but what it would teach is about an older request.
+                self._add_to_totals(outcome.usage, settings)
             return
         self.open_call_seq = None
         if not error:
@@ -667,10 +670,7 @@ class Accounting:
             usage, int(settings.entry.get("cache_minimum", 0)), outcome.cache_diagnosis
         )
         self.last_usage = usage
-        self.total_usage = add_usage(self.total_usage, usage)
-        at = 0.0 if self.last_call is None else self.last_call.at
-        paid, before = compute_cost_usd(usage, settings.entry, at=at), self.total_cost_usd
-        self.total_cost_usd = None if before is None or paid is None else before + paid
+        self._add_to_totals(usage, settings)
         if self.was_silently_truncated(usage.input, settings, counter):
             self.learned_limit = usage.input  # that much certainly fits
         counted = usage.input if outcome.counted is None else outcome.counted
@@ -681,6 +681,12 @@ class Accounting:
             self.reset_calibration()
         known = counted > 0 and not too_high and self._calibrate(counted)
         self.disbelieved_input = 0 if known else usage.input
+
+    def _add_to_totals(self, usage: Usage, settings: Settings) -> None:
+        self.total_usage = add_usage(self.total_usage, usage)
+        at = 0.0 if self.last_call is None else self.last_call.at
+        paid, before = compute_cost_usd(usage, settings.entry, at=at), self.total_cost_usd
+        self.total_cost_usd = None if before is None or paid is None else before + paid
 
     def _calibrate(self, reported_tokens: int) -> bool:
         """Learn from the count of the last call. Return False if the count cannot be true."""
