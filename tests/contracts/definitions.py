@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -132,6 +132,15 @@ def list_function_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Ite
                 pass
 
 
+def is_opened(node: ast.ClassDef) -> bool:
+    """Whether users get its objects from an async class method, and never call `__init__`."""
+    return any(
+        isinstance(member, ast.AsyncFunctionDef)
+        and any(ast.unparse(each) == "classmethod" for each in member.decorator_list)
+        for member in node.body
+    )
+
+
 def list_class_names(node: ast.ClassDef) -> Iterator[str]:
     """Names in the bases, the fields and the methods of a class."""
     for base in node.bases:
@@ -140,6 +149,8 @@ def list_class_names(node: ast.ClassDef) -> Iterator[str]:
         match member:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 is_special = member.name.startswith("__") and member.name.endswith("__")
+                if member.name == "__init__" and is_opened(node):
+                    continue
                 if is_special or not member.name.startswith("_"):
                     yield from list_function_names(member)
             case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
@@ -179,19 +190,21 @@ def is_type_variable(definition: Definition) -> bool:
             return False
 
 
-def find_hidden_types(public: dict[Definition, str]) -> dict[Definition, set[str]]:
-    """Types of ours in public signatures that no public package exports, and who shows them."""
+def find_hidden_types(
+    definitions: dict[Definition, str], public: Container[Definition]
+) -> dict[Definition, set[str]]:
+    """Types of ours in these signatures that are not public, with the names that show them."""
     hidden: dict[Definition, set[str]] = {}
-    for definition, full_name in public.items():
+    for definition, full_name in definitions.items():
         waiting = [definition]
         while waiting:
             shown = waiting.pop()
             for name in list_shown_names(shown):
                 shown_type = find_definition(shown.module, name)
-                if shown_type is None or shown_type in public:
+                if shown_type is None or shown_type in public or shown_type == shown:
                     continue
-                if is_type_variable(shown_type):
-                    waiting.append(shown_type)
+                if is_type_variable(shown_type) or shown_type.name.startswith("_"):
+                    waiting.append(shown_type)  # a reader meets what it stands for
                 else:
                     hidden.setdefault(shown_type, set()).add(full_name)
     return hidden

@@ -12,7 +12,7 @@ import pytest
 
 import trimtab
 from tests.contracts import public_names
-from tests.contracts.definitions import Definition, find_definition
+from tests.contracts.definitions import Definition, find_definition, find_hidden_types
 from tests.contracts.test_docs import FENCE, blocks
 from trimtab.errors import TrimtabError
 
@@ -31,6 +31,11 @@ READ = [
 ACCEPT = (
     "if that is meant, run `python -m tests.contracts.public_names` and say it in the changelog"
 )
+DESCRIBED_BY_A_PAGE = ("trimtab_serve.AgentSpec", "trimtab_serve.ModelSpec")
+"""Classes whose fields are the keys of `agent.yaml`. `docs/agent.md` describes them, and nobody
+builds the classes of their blocks."""
+SERVER_ONLY = {"ErasurePlanner": ["trimtab.Session"]}
+"""Types in parameters that only the server passes."""
 MAX_TOP_NAMES = 50
 """Names in `trimtab` itself; a name for fewer users has a package of its subject."""
 DIALECT = "one function of the Dialect protocol, in each dialect"
@@ -156,6 +161,30 @@ def test_each_public_name_has_one_package():
         package, _, name = full_name.rpartition(".")
         homes[find_definition(package, name)].append(full_name)
     assert [names for names in homes.values() if len(names) > 1] == []
+
+
+def list_public_definitions() -> dict[Definition, str]:
+    """By definition: the public name."""
+    by_definition: dict[Definition, str] = {}
+    for full_name in public_names.exported():
+        package, _, name = full_name.rpartition(".")
+        definition = find_definition(package, name)
+        assert definition, full_name
+        by_definition[definition] = full_name
+    return by_definition
+
+
+def test_every_type_in_a_public_signature_can_be_imported():
+    public = list_public_definitions()
+    read = {each: name for each, name in public.items() if name not in DESCRIBED_BY_A_PAGE}
+    hidden = find_hidden_types(read, public)
+    assert {each.name: sorted(names) for each, names in hidden.items()} == SERVER_ONLY
+
+
+def test_the_search_for_hidden_types_finds_them():
+    store = Definition("trimtab.stores.base", "Store")
+    shown = {each.name for each in find_hidden_types({store: "trimtab.stores.Store"}, {})}
+    assert {"Event", "Snapshot", "PositionSpan", "SessionListEntry"} <= shown
 
 
 def test_a_lazy_name_has_a_home_and_a_type():

@@ -24,6 +24,7 @@ from trimtab.engine.window.structure import (
     ToolResultView,
     TurnResultKeys,
 )
+from trimtab.engine.window.window import Window
 
 __all__ = [
     "Budget",
@@ -44,5 +45,6 @@ __all__ = [
     "ToolResultView",
     "TruncateStrategy",
     "TurnResultKeys",
+    "Window",
     "WindowView",
 ]

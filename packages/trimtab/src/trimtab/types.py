@@ -6,6 +6,7 @@ from trimtab.context import OnEdit
 from trimtab.dialects import DialectName
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.known_history import HistoryCheck
+from trimtab.dialects.media import AcceptedMedia
 from trimtab.dialects.reply_recording import ReplyRecordingStream
 from trimtab.engine.log.message import Extra, MediaKind, OpaqueBlock, Part, Role
 from trimtab.engine.log.redaction import Redact
@@ -45,6 +46,7 @@ from trimtab.session.tools import (
 from trimtab.session.turn import BeforeRequest, ScheduleSummary
 
 __all__ = [
+    "AcceptedMedia",
     "BeforeRequest",
     "CheckPermission",
     "ConfirmRerun",

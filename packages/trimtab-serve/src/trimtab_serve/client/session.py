@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import TrimtabError
 from trimtab_serve.client.sse import StreamEvent
 from trimtab_serve.client.transport import HttpTransport, ReconnectingStream
@@ -24,7 +25,6 @@ from trimtab_serve.client.types import (
     SessionState,
     TurnControlResult,
     UndoResult,
-    VisibilityInfo,
 )
 
 T = TypeVar("T")
@@ -46,12 +46,12 @@ class RemoteTurnFailed(TrimtabError):
 class RemoteSession:
     """One session. `Client.session` and `Client.create_session` return it."""
 
-    def __init__(self, transport: HttpTransport, agent: str, name: str) -> None:
+    def __init__(self, _transport: HttpTransport, agent: str, name: str) -> None:
         self.agent = agent
         """The name of the agent."""
         self.name = name
         """The name of the session."""
-        self._wire = transport
+        self._wire = _transport
         self._path = f"/v1/agents/{quote(agent, safe='')}/sessions/{quote(name, safe='')}"
 
     async def send(
@@ -162,9 +162,9 @@ class RemoteSession:
         """Return how the next call would use its tokens."""
         return await self._ask(ContextUsageInfo, "GET", "/context")
 
-    async def why(self, handle: str) -> VisibilityInfo:
+    async def why(self, handle: str) -> VisibilityReason:
         """Explain why the model sees a message, or a part of it, as it does."""
-        return await self._ask(VisibilityInfo, "GET", f"/why/{quote(handle, safe='')}")
+        return await self._ask(VisibilityReason, "GET", f"/why/{quote(handle, safe='')}")
 
     async def recall(self, handle: str) -> str:
         """Return the exact text of a message or a part, even if it is hidden."""

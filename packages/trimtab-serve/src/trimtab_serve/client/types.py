@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.session.history import HiddenTotals
 
 
@@ -205,6 +204,8 @@ class SearchResultsText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
+    """What a compaction hid."""
+
     before: int
     """Number of tokens that the next call would have had before."""
     after: int
@@ -215,6 +216,8 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult:
+    """What an undo removed."""
+
     to: int
     """The position whose state is restored."""
     messages: int
@@ -377,8 +380,6 @@ class ProblemDetails:
     instance: str | None = None
     """If the server failed: the id of this error in its log."""
 
-
-VisibilityInfo = VisibilityReason
 
 AnyResponse = object
 """Any of the above."""

@@ -25,12 +25,12 @@ class ReplyRecordingStream(Generic[StreamEventT]):
     def __init__(
         self,
         stream: Iterable[StreamEventT] | AsyncIterable[StreamEventT],
-        accumulator: ReplyAccumulator,
+        _accumulator: ReplyAccumulator,
         to_dict: Callable[[Any], WireObject],
         on_reply: Callable[[WireObject], Message],
     ) -> None:
         self._stream = stream
-        self._gathering = accumulator
+        self._gathering = _accumulator
         self._to_wire = to_dict
         self._done = on_reply
         self._message: Message | None = None

@@ -168,7 +168,7 @@ class TrimtabModel(Model):
     async def get_response(  # noqa: PLR0917 - the SDK's interface
         self,
         system_instructions: str | None,
-        input: str | Items,
+        input: str | list[TResponseInputItem],
         model_settings: ModelSettings,
         tools: list[Tool],
         output_schema: AgentOutputSchemaBase | None,
@@ -209,7 +209,7 @@ class TrimtabModel(Model):
     async def stream_response(  # noqa: PLR0917 - the SDK's interface
         self,
         system_instructions: str | None,
-        input: str | Items,
+        input: str | list[TResponseInputItem],
         model_settings: ModelSettings,
         tools: list[Tool],
         output_schema: AgentOutputSchemaBase | None,

@@ -6,16 +6,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.replay.billing import CacheRules as CacheRules
+    from trimtab.replay.billing import InputBill as InputBill
+    from trimtab.replay.billing import ProviderPricing as ProviderPricing
     from trimtab.replay.billing import list_billed_providers as list_billed_providers
     from trimtab.replay.readers import read_recordings as read_recordings
     from trimtab.replay.readers.json_files import UnreadableRecording as UnreadableRecording
+    from trimtab.replay.results import ReplayStudy as ReplayStudy
     from trimtab.replay.results import build_study as build_study
+    from trimtab.replay.runner import ConversationRun as ConversationRun
+    from trimtab.replay.runner import OnReplayProgress as OnReplayProgress
+    from trimtab.replay.runner import ReplayedCall as ReplayedCall
     from trimtab.replay.runner import ReplaySetup as ReplaySetup
     from trimtab.replay.runner import replay_all as replay_all
+    from trimtab.replay.selection import CorpusHalf as CorpusHalf
+    from trimtab.replay.selection import RecordedConversation as RecordedConversation
     from trimtab.replay.selection import select_conversations as select_conversations
+    from trimtab.replay.setup_costs import SetupCostAtProvider as SetupCostAtProvider
+    from trimtab.replay.setup_costs import SetupResult as SetupResult
+    from trimtab.replay.setup_costs import TimesCheaper as TimesCheaper
 
 __all__ = [
+    "CacheRules",
+    "ConversationRun",
+    "CorpusHalf",
+    "InputBill",
+    "OnReplayProgress",
+    "ProviderPricing",
+    "RecordedConversation",
     "ReplaySetup",
+    "ReplayStudy",
+    "ReplayedCall",
+    "SetupCostAtProvider",
+    "SetupResult",
+    "TimesCheaper",
     "UnreadableRecording",
     "build_study",
     "list_billed_providers",
@@ -25,6 +49,18 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CacheRules": "replay.billing",
+    "ProviderPricing": "replay.billing",
+    "InputBill": "replay.billing",
+    "ReplayStudy": "replay.results",
+    "ConversationRun": "replay.runner",
+    "ReplayedCall": "replay.runner",
+    "OnReplayProgress": "replay.runner",
+    "CorpusHalf": "replay.selection",
+    "RecordedConversation": "replay.selection",
+    "SetupResult": "replay.setup_costs",
+    "SetupCostAtProvider": "replay.setup_costs",
+    "TimesCheaper": "replay.setup_costs",
     "ReplaySetup": "replay.runner",
     "UnreadableRecording": "replay.readers.json_files",
     "build_study": "replay.results",

@@ -144,6 +144,8 @@ DEFAULT_OUTPUT_PRICE_RATIO = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPricing:
+    """The prices and the cache rules by which a replay is billed."""
+
     name: str
     """The name in tables."""
     model: str

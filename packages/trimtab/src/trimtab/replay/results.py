@@ -29,6 +29,8 @@ MIN_CONVERSATIONS_AND_CALLS = (3, 30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStudy:
+    """The results of all setups over the same conversations."""
+
     conversations: tuple[RecordedConversation, ...]
     """The conversations that were replayed."""
     setups: tuple[ReplaySetup, ...]

@@ -116,6 +116,8 @@ class ReplaySetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCall:
+    """One model call of a replayed conversation."""
+
     index: int
     """Index of the assistant message that the call produced."""
     at: float
@@ -154,6 +156,8 @@ class ReplayedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationRun:
+    """One conversation under one setup."""
+
     conversation: str
     """The conversation's id."""
     setup: str

@@ -16,6 +16,8 @@ from trimtab.engine.log.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedConversation:
+    """A conversation as it was recorded."""
+
     id: str
     """The id by which reports name it and halves are split."""
     source: str
@@ -43,6 +45,7 @@ class RecordedConversation:
 
 
 CorpusHalf = Literal["all", "even", "odd"]
+"""The conversations that are taken: all of them, or one half by their ids."""
 MIN_UNIQUE_CALL_ID_CHARS = 16
 """Tool-call ids of at least this length count as unique. Shorter ones are counters."""
 

@@ -82,6 +82,8 @@ class TimesCheaper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupResult:
+    """The results of one setup over all conversations."""
+
     setup: str
     """The setup's name."""
     calls: int

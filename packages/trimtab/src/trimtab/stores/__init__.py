@@ -6,18 +6,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimtab.stores.base import PositionSpan as PositionSpan
     from trimtab.stores.base import SessionListEntry as SessionListEntry
     from trimtab.stores.base import Store as Store
+    from trimtab.stores.export import ImportResult as ImportResult
     from trimtab.stores.export import export_session as export_session
     from trimtab.stores.export import import_session as import_session
     from trimtab.stores.factory import open_store as open_store
     from trimtab.stores.files.store import FileStore as FileStore
+    from trimtab.stores.pool_usage import PoolUsage as PoolUsage
     from trimtab.stores.postgres.store import PostgresStore as PostgresStore
+    from trimtab.stores.spending import CallReservation as CallReservation
+    from trimtab.stores.spending import CostCeilings as CostCeilings
+    from trimtab.stores.spending import SpendingLedger as SpendingLedger
 
 __all__ = [
+    "CallReservation",
+    "CostCeilings",
     "FileStore",
+    "ImportResult",
+    "PoolUsage",
+    "PositionSpan",
     "PostgresStore",
     "SessionListEntry",
+    "SpendingLedger",
     "Store",
     "export_session",
     "import_session",
@@ -25,6 +37,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "PositionSpan": "stores.base",
+    "ImportResult": "stores.export",
+    "PoolUsage": "stores.pool_usage",
+    "SpendingLedger": "stores.spending",
+    "CallReservation": "stores.spending",
+    "CostCeilings": "stores.spending",
     "FileStore": "stores.files.store",
     "PostgresStore": "stores.postgres.store",
     "Store": "stores.base",

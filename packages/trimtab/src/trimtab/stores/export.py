@@ -36,6 +36,8 @@ FOOTER_KIND = "end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
+    """What was imported."""
+
     session_id: str
     """The id of the imported session."""
     exported_id: str

@@ -14,32 +14,56 @@ if TYPE_CHECKING:
     from trimtab.testing.replies import ScriptedReply as ScriptedReply
     from trimtab.testing.scripted_provider import BrokenReply as BrokenReply
     from trimtab.testing.scripted_provider import InvalidRequestSent as InvalidRequestSent
+    from trimtab.testing.scripted_provider import ReplyLike as ReplyLike
+    from trimtab.testing.scripted_provider import ReplySource as ReplySource
+    from trimtab.testing.scripted_provider import ScriptedFailure as ScriptedFailure
     from trimtab.testing.scripted_provider import ScriptedProvider as ScriptedProvider
     from trimtab.testing.scripted_provider import ScriptExhausted as ScriptExhausted
+    from trimtab.testing.server.clouds.base import Cloud as Cloud
+    from trimtab.testing.server.clouds.base import CloudRequest as CloudRequest
     from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
     from trimtab.testing.server.local_server import (
         serve_simulated_provider as serve_simulated_provider,
     )
+    from trimtab.testing.server.options import ChatTemplateMode as ChatTemplateMode
     from trimtab.testing.server.options import ProviderSimulatorOptions as ProviderSimulatorOptions
     from trimtab.testing.server.request_log import RecordedRequest as RecordedRequest
+    from trimtab.testing.server.request_log import RequestFate as RequestFate
+    from trimtab.testing.server.responses import SimulatedResponse as SimulatedResponse
     from trimtab.testing.server.simulator import ProviderSimulator as ProviderSimulator
 
 __all__ = [
     "BrokenReply",
+    "ChatTemplateMode",
+    "Cloud",
+    "CloudRequest",
     "InvalidRequestSent",
     "MemoryStore",
     "ProviderSimulator",
     "ProviderSimulatorOptions",
     "RecordedRequest",
+    "ReplyLike",
+    "ReplySource",
+    "RequestFate",
     "ScriptExhausted",
     "ScriptedCall",
+    "ScriptedFailure",
     "ScriptedProvider",
     "ScriptedReply",
     "ServedSimulator",
+    "SimulatedResponse",
     "serve_simulated_provider",
 ]
 
 _HOMES = {
+    "ReplySource": "testing.scripted_provider",
+    "ReplyLike": "testing.scripted_provider",
+    "ScriptedFailure": "testing.scripted_provider",
+    "ChatTemplateMode": "testing.server.options",
+    "RequestFate": "testing.server.request_log",
+    "SimulatedResponse": "testing.server.responses",
+    "Cloud": "testing.server.clouds.base",
+    "CloudRequest": "testing.server.clouds.base",
     "BrokenReply": "testing.scripted_provider",
     "MemoryStore": "stores.memory",
     "ProviderSimulator": "testing.server.simulator",

@@ -33,10 +33,13 @@ class BrokenReply:
 
 
 ScriptedFailure: TypeAlias = "ProviderFailureDetails | BrokenReply | Exception"
+"""A call of the script that fails."""
 ReplyLike: TypeAlias = (
     "str | ScriptedCall | Sequence[ScriptedCall] | ScriptedReply | ScriptedFailure"
 )
+"""One reply of a script, in the shortest form that says it."""
 ReplySource: TypeAlias = "ReplyLike | Callable[[Mapping[str, Any]], ReplyLike]"
+"""A script: replies in order, or a function that writes each."""
 
 
 class InvalidRequestSent(TrimtabError, AssertionError):

@@ -234,6 +234,8 @@ def _off_for_false(value: Any) -> Any:
 
 
 class ModelSpec(ConfigBlock):
+    """The block `model` of an agent's file."""
+
     name: str
     """The model's name at its provider."""
     provider: ProviderName | None = None

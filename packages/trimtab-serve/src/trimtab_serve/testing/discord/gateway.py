@@ -21,7 +21,7 @@ from trimtab_serve.testing.discord.options import (
     INTENT_MESSAGE_CONTENT,
     DiscordSimulatorOptions,
 )
-from trimtab_serve.testing.discord.world import DiscordWorld, Payload
+from trimtab_serve.testing.discord.world import DiscordObject, DiscordWorld
 
 (
     OP_DISPATCH,
@@ -61,7 +61,7 @@ class ResumableGatewaySession:
     """The events that the client wants."""
     sequence: int = 0
     """The number of the last event."""
-    events: deque[Payload] = field(default_factory=deque[Payload])
+    events: deque[DiscordObject] = field(default_factory=deque[DiscordObject])
     """The last events."""
     connection: GatewayConnection | None = None
     """The current connection."""
@@ -82,7 +82,7 @@ class GatewayConnection:
         self.closed_by_server = True
         await self.socket.close(code=code, message=reason.encode())
 
-    async def send_payload(self, payload: Payload) -> None:
+    async def send_payload(self, payload: DiscordObject) -> None:
         """Send one payload in the encoding that the client asked for."""
         await self.send_text(json.dumps(payload))
 
@@ -124,7 +124,7 @@ class SimulatedGateway:
         self.world = world
         self.address = ""
         """The address for clients that resume."""
-        self.received: list[Payload] = []
+        self.received: list[DiscordObject] = []
         """The payloads that clients have sent, except heartbeats."""
         self.close_codes: list[int] = []
         """The codes with which the server closed connections."""
@@ -164,9 +164,9 @@ class SimulatedGateway:
             if session.connection is not None:
                 await session.connection.send_payload(payload)
 
-    async def dispatch_message(self, event: str, message: Payload) -> None:
+    async def dispatch_message(self, event: str, message: DiscordObject) -> None:
         """Send a message event, without the text if a client may not read it."""
-        heard: Payload = self.world.to_gateway_message(message)
+        heard: DiscordObject = self.world.to_gateway_message(message)
         direct = "guild_id" not in heard
         needs = INTENT_DIRECT_MESSAGES if direct else INTENT_GUILD_MESSAGES
         mine = self.world.bot["id"]
@@ -222,7 +222,7 @@ class SimulatedGateway:
         self,
         connection: GatewayConnection,
         session: ResumableGatewaySession | None,
-        payload: Payload,
+        payload: DiscordObject,
     ) -> None:
         last = session.sequence if session is not None else 0
         told = payload.get("d")
@@ -234,7 +234,7 @@ class SimulatedGateway:
         self.received.append({"op": OP_IDENTIFY, "d": data})
         if not isinstance(data, dict) or not isinstance(data.get("properties"), dict):  # pyright: ignore[reportUnknownMemberType]
             raise GatewayClosed(4002, "Decode error")
-        told = cast("Payload", data)
+        told = cast("DiscordObject", data)
         self._check_token(told)
         intents = told.get("intents")
         if not isinstance(intents, int) or intents < 0 or intents >= 1 << 26:
@@ -264,7 +264,7 @@ class SimulatedGateway:
         self, connection: GatewayConnection, data: Any
     ) -> ResumableGatewaySession | None:
         self.received.append({"op": OP_RESUME, "d": data})
-        told = cast("Payload", data) if isinstance(data, dict) else {}
+        told = cast("DiscordObject", data) if isinstance(data, dict) else {}
         self._check_token(told)
         session = self.sessions.get(str(told.get("session_id")))
         sequence = told.get("seq")
@@ -298,7 +298,7 @@ class SimulatedGateway:
         if session.connection is not None:
             await session.connection.send_payload(payload)
 
-    def _check_token(self, data: Payload) -> None:
+    def _check_token(self, data: DiscordObject) -> None:
         if data.get("token") != self.options.token:
             raise GatewayClosed(4004, "Authentication failed")
 
@@ -325,7 +325,7 @@ def _check_query(request: web.Request) -> None:
         raise GatewayClosed(4002, "Decode error")
 
 
-def _parse_payload(data: str | bytes) -> Payload:
+def _parse_payload(data: str | bytes) -> DiscordObject:
     if len(data) > MAX_PAYLOAD_BYTES:
         raise GatewayClosed(4002, "Payload too large")
     try:
@@ -334,4 +334,4 @@ def _parse_payload(data: str | bytes) -> Payload:
         raise GatewayClosed(4002, "Decode error") from None
     if not isinstance(payload, dict) or not isinstance(payload.get("op"), int):  # pyright: ignore[reportUnknownMemberType]
         raise GatewayClosed(4002, "Decode error")
-    return {"d": None, **cast("Payload", payload)}
+    return {"d": None, **cast("DiscordObject", payload)}

@@ -14,7 +14,7 @@ from trimtab_serve.testing.discord.api_errors import (
 )
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions
 from trimtab_serve.testing.discord.requests import validate_message_body
-from trimtab_serve.testing.discord.world import DiscordWorld, Payload
+from trimtab_serve.testing.discord.world import DiscordObject, DiscordWorld
 
 EPHEMERAL_FLAG = 64
 """The flag of a message that only the user of the command sees."""
@@ -34,15 +34,15 @@ class SlashInteraction:
     """The channel."""
     at: float
     """The time in seconds since the epoch."""
-    payload: Payload
+    payload: DiscordObject
     """The payload of the gateway event."""
     acknowledged: int = 0
     """The kind of acknowledgement: `RESPONSE_MESSAGE` or `RESPONSE_DEFERRED`. 0 before it."""
     ephemeral: bool = False
     """Whether only the user of the command sees the answer."""
-    answer: Payload | None = None
+    answer: DiscordObject | None = None
     """The message that answers it."""
-    followups: list[Payload] = field(default_factory=list[Payload])
+    followups: list[DiscordObject] = field(default_factory=list[DiscordObject])
     """Further messages after the answer."""
 
 
@@ -56,13 +56,18 @@ class InteractionRegistry:
         """Interactions by token."""
 
     def start_interaction(
-        self, channel: int, user: Payload, name: str, options: Mapping[str, str], command_id: str
+        self,
+        channel: int,
+        user: DiscordObject,
+        name: str,
+        options: Mapping[str, str],
+        command_id: str,
     ) -> SlashInteraction:
         """Start an interaction: a user uses a command."""
         number, token = self.world.next_snowflake(), secrets.token_urlsafe(32)
         place = self.world.require_channel(channel)
         given = [{"name": key, "type": 3, "value": value} for key, value in options.items()]
-        told: Payload = {
+        told: DiscordObject = {
             "id": str(number),
             "application_id": self.world.bot["id"],
             "type": 2,
@@ -88,7 +93,7 @@ class InteractionRegistry:
         self.all[token] = begun
         return begun
 
-    def acknowledge(self, interaction_id: int, token: str, body: Any) -> Payload:
+    def acknowledge(self, interaction_id: int, token: str, body: Any) -> DiscordObject:
         """Store the first response, which must arrive within three seconds."""
         found = self.all.get(token)
         if found is None or found.id != interaction_id:
@@ -97,13 +102,13 @@ class InteractionRegistry:
             raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         if self.world.clock() - found.at > self.options.acknowledge:
             raise make_unknown_refusal("Interaction")
-        told = cast("Payload", body) if isinstance(body, dict) else {}
+        told = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
         kind = told.get("type")
         if kind not in (RESPONSE_MESSAGE, RESPONSE_DEFERRED):
             raise make_invalid_field_refusal(
                 "type", "BASE_TYPE_CHOICES", "Value must be one of {1, 4, 5, 6, 7}."
             )
-        data = cast("Payload", told.get("data") or {})
+        data = cast("dict[str, Any]", told.get("data") or {})
         if kind == RESPONSE_MESSAGE:
             found.answer = self._build_message(found, data)
         found.acknowledged = int(kind)
@@ -111,13 +116,13 @@ class InteractionRegistry:
         answer = {"id": str(found.id), "type": 2, "response_message_ephemeral": found.ephemeral}
         return {"interaction": {**answer, "response_message_loading": kind == RESPONSE_DEFERRED}}
 
-    def edit_answer(self, token: str, body: Any) -> Payload:
+    def edit_answer(self, token: str, body: Any) -> DiscordObject:
         """Store the deferred message."""
         found = self._require_open(token)
         found.answer = self._build_message(found, body)
         return found.answer
 
-    def add_followup(self, token: str, body: Any) -> Payload:
+    def add_followup(self, token: str, body: Any) -> DiscordObject:
         """Add one more message."""
         found = self._require_open(token)
         message = self._build_message(found, body)
@@ -132,7 +137,7 @@ class InteractionRegistry:
             raise DiscordRefusal(401, 50027, "Invalid Webhook Token")
         return found
 
-    def _build_message(self, found: SlashInteraction, body: Any) -> Payload:
+    def _build_message(self, found: SlashInteraction, body: Any) -> DiscordObject:
         told = validate_message_body(body, self.options.longest)
         flags = EPHEMERAL_FLAG if found.ephemeral else 0
         return {

@@ -29,7 +29,7 @@ from trimtab_serve.testing.discord.requests import (
     read_json_and_files,
     validate_message_body,
 )
-from trimtab_serve.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
+from trimtab_serve.testing.discord.world import CHANNEL_THREAD, DiscordObject, DiscordWorld
 
 Handler = Callable[[web.Request, Any], Awaitable[Any]]
 
@@ -49,11 +49,11 @@ class DiscordRestApi:
         """All requests."""
         self.faults: list[DiscordFault] = []
         """The faults to simulate. The first that matches applies."""
-        self.commands: list[Payload] = []
+        self.commands: list[DiscordObject] = []
         """The registered slash commands."""
         self.address = ""
         """The address of this server: `http://127.0.0.1:1`."""
-        self._nonces: dict[tuple[int, str], tuple[float, Payload]] = {}
+        self._nonces: dict[tuple[int, str], tuple[float, DiscordObject]] = {}
 
     def build_routes(self) -> list[web.RouteDef]:
         """Return the routes for aiohttp."""
@@ -148,7 +148,8 @@ class DiscordRestApi:
         if isinstance(body, dict) and "content" in body:
             called = tuple(
                 list_pinged_targets(
-                    cast("Payload", body), self._find_replied_user(cast("Payload", body))
+                    cast("DiscordObject", body),
+                    self._find_replied_user(cast("DiscordObject", body)),
                 )
             )
         self.requests.append(
@@ -157,8 +158,8 @@ class DiscordRestApi:
             )
         )
 
-    def _find_replied_user(self, body: Payload) -> str | None:
-        reference: Payload = body.get("message_reference") or {}
+    def _find_replied_user(self, body: DiscordObject) -> str | None:
+        reference: DiscordObject = body.get("message_reference") or {}
         for messages in self.world.messages.values():
             found = messages.get(int(reference.get("message_id", 0)))
             if found is not None:
@@ -197,7 +198,7 @@ class DiscordRestApi:
 
     async def _open_direct(self, request: web.Request, body: Any) -> Any:
         del request
-        wanted = str(cast("Payload", body or {}).get("recipient_id"))
+        wanted = str(cast("DiscordObject", body or {}).get("recipient_id"))
         for channel in self.world.channels.values():
             if channel.get("recipients", [{"id": None}])[0]["id"] == wanted:
                 return channel
@@ -213,8 +214,8 @@ class DiscordRestApi:
             raise make_invalid_field_refusal(
                 "_", "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType"
             )
-        made: list[Payload] = []
-        for one in cast("list[Payload]", body):
+        made: list[DiscordObject] = []
+        for one in cast("list[DiscordObject]", body):
             if not re.fullmatch(r"[-_\w]{1,32}", str(one.get("name", ""))):
                 raise make_invalid_field_refusal(
                     "name", "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid"
@@ -263,7 +264,7 @@ class DiscordRestApi:
         known = self._nonces.get((number, nonce))
         if nonce and told.get("enforce_nonce") and known and now - known[0] < self.options.nonces:
             return known[1]
-        more: Payload = {"nonce": nonce} if nonce else {}
+        more: DiscordObject = {"nonce": nonce} if nonce else {}
         message = self.world.add_message(
             number, self.world.bot, told.get("content") or "", reply_to=reply_to, **more
         )
@@ -272,7 +273,7 @@ class DiscordRestApi:
         await self.gateway.dispatch_message("MESSAGE_CREATE", message)
         return message
 
-    def _resolve_reference(self, channel: int, body: Payload) -> int | None:
+    def _resolve_reference(self, channel: int, body: DiscordObject) -> int | None:
         reference = body.get("message_reference")
         if reference is None:
             return None
@@ -309,7 +310,7 @@ class DiscordRestApi:
             raise make_unknown_refusal("Message")
         if message in self.world.channels:
             raise DiscordRefusal(400, 160004, "A thread has already been created for this message")
-        name = cast("Payload", body or {}).get("name")
+        name = cast("DiscordObject", body or {}).get("name")
         if not isinstance(name, str) or not 0 < len(name) <= 100:
             why = "Must be between 1 and 100 in length."
             raise make_invalid_field_refusal("name", "BASE_TYPE_BAD_LENGTH", why)
@@ -339,7 +340,7 @@ class DiscordRestApi:
             return web.Response(status=404)
         return web.Response(body=data, headers={"Content-Type": kind})
 
-    def _require_visible_channel(self, request: web.Request) -> tuple[int, Payload]:
+    def _require_visible_channel(self, request: web.Request) -> tuple[int, DiscordObject]:
         number = int(request.match_info["channel"])
         place = self.world.require_channel(number)
         if "view" in self.world.forbidden.get(number, ()):

@@ -24,7 +24,7 @@ from trimtab_serve.testing.discord.interactions import SlashInteraction
 from trimtab_serve.testing.discord.options import DiscordSimulatorOptions
 from trimtab_serve.testing.discord.requests import DiscordFault, RecordedDiscordRequest
 from trimtab_serve.testing.discord.rest_api import DiscordRestApi
-from trimtab_serve.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
+from trimtab_serve.testing.discord.world import CHANNEL_THREAD, DiscordObject, DiscordWorld
 
 
 class DiscordSimulator:
@@ -51,7 +51,7 @@ class DiscordSimulator:
         self._ahead += seconds
 
     @property
-    def bot(self) -> Payload:
+    def bot(self) -> DiscordObject:
         """The bot's user."""
         return self.world.bot
 
@@ -60,7 +60,7 @@ class DiscordSimulator:
         """All REST requests."""
         return self.rest.requests
 
-    def add_user(self, name: str, *, bot: bool = False) -> Payload:
+    def add_user(self, name: str, *, bot: bool = False) -> DiscordObject:
         """Add a user."""
         return self.world.make_user(name, bot=bot)
 
@@ -72,17 +72,17 @@ class DiscordSimulator:
         """Add a channel to a server. Call it before a bot connects."""
         return self.world.add_channel(guild, name)
 
-    def open_direct_channel(self, user: Payload) -> int:
+    def open_direct_channel(self, user: DiscordObject) -> int:
         """Return the direct channel between the bot and a user."""
         return self.world.open_direct_channel(user)
 
-    def add_thread(self, parent: int, name: str, owner: Payload) -> int:
+    def add_thread(self, parent: int, name: str, owner: DiscordObject) -> int:
         """Add a thread of a user. Call it before a bot connects."""
         return int(self.world.add_thread(parent, name, owner)["id"])
 
     def add_attachment(
         self, name: str, data: bytes, media_type: str, *, size: int | None = None
-    ) -> Payload:
+    ) -> DiscordObject:
         """Add a file that can be attached to a message. `size` makes it report a wrong size."""
         number = self.world.next_snowflake()
         path = f"{number}/{name}"
@@ -94,12 +94,12 @@ class DiscordSimulator:
     async def post_user_message(
         self,
         channel: int,
-        user: Payload,
+        user: DiscordObject,
         text: str,
         *,
         mention: bool = False,
         reply_to: int | None = None,
-        attachments: Sequence[Payload] = (),
+        attachments: Sequence[DiscordObject] = (),
         **more: Any,
     ) -> int:
         """Post a message of a user and return its id. `mention` puts a mention of the bot first."""
@@ -128,7 +128,7 @@ class DiscordSimulator:
         await self.gateway.dispatch_message("MESSAGE_CREATE", self.world.messages[channel][message])
 
     async def use_slash_command(
-        self, channel: int, user: Payload, name: str, **options: str
+        self, channel: int, user: DiscordObject, name: str, **options: str
     ) -> SlashInteraction:
         """Use a slash command as a user."""
         known = [one for one in self.rest.commands if one["name"] == name]

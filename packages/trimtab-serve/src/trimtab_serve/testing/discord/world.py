@@ -16,7 +16,8 @@ CHANNEL_TEXT, CHANNEL_DIRECT, CHANNEL_THREAD = 0, 1, 11
 """Kinds of channels."""
 MESSAGE_DEFAULT, MESSAGE_REPLY = 0, 19
 """Kinds of messages."""
-Payload = dict[str, Any]
+DiscordObject = dict[str, Any]
+"""A JSON object of the API of Discord."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,13 +26,15 @@ class DiscordWorld:
 
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
-    bot: Payload = field(init=False)
+    bot: DiscordObject = field(init=False)
     """The bot's own user."""
-    guilds: dict[int, Payload] = field(default_factory=dict[int, Payload])
+    guilds: dict[int, DiscordObject] = field(default_factory=dict[int, DiscordObject])
     """Servers by id."""
-    channels: dict[int, Payload] = field(default_factory=dict[int, Payload])
+    channels: dict[int, DiscordObject] = field(default_factory=dict[int, DiscordObject])
     """Channels of servers, threads and direct channels, by id."""
-    messages: dict[int, dict[int, Payload]] = field(default_factory=dict[int, dict[int, Payload]])
+    messages: dict[int, dict[int, DiscordObject]] = field(
+        default_factory=dict[int, dict[int, DiscordObject]]
+    )
     """Messages by channel and id, in the order in which they were posted."""
     forbidden: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     """What the bot may not do in a channel: `view`, `send`, `threads`, `history`."""
@@ -48,7 +51,7 @@ class DiscordWorld:
         milliseconds = int((self.clock() - DISCORD_EPOCH_S) * 1_000)
         return (milliseconds << 22) + self._made
 
-    def make_user(self, name: str, *, bot: bool = False) -> Payload:
+    def make_user(self, name: str, *, bot: bool = False) -> DiscordObject:
         """Create a user."""
         told = {"id": str(self.next_snowflake()), "username": name, "discriminator": "0"}
         return {**told, "global_name": None, "avatar": None, "bot": bot}
@@ -73,11 +76,11 @@ class DiscordWorld:
         }
         return number
 
-    def make_member(self, user: Payload) -> Payload:
+    def make_member(self, user: DiscordObject) -> DiscordObject:
         """Return a user as a member of a server."""
         return {"user": user, **self.make_membership()}
 
-    def make_membership(self) -> Payload:
+    def make_membership(self) -> DiscordObject:
         """Return what a message contains about its author as a member."""
         return {
             "roles": [],
@@ -104,7 +107,7 @@ class DiscordWorld:
         self.messages[number] = {}
         return number
 
-    def open_direct_channel(self, user: Payload) -> int:
+    def open_direct_channel(self, user: DiscordObject) -> int:
         """Return the direct channel between the bot and a user."""
         for known in self.channels.values():
             if known["type"] == CHANNEL_DIRECT and known["recipients"][0]["id"] == user["id"]:
@@ -121,8 +124,8 @@ class DiscordWorld:
         return number
 
     def add_thread(
-        self, parent: int, name: str, owner: Payload, number: int | None = None
-    ) -> Payload:
+        self, parent: int, name: str, owner: DiscordObject, number: int | None = None
+    ) -> DiscordObject:
         """Add a thread. A thread that begins at a message has the id of the message."""
         number = number or self.next_snowflake()
         now = self.format_now()
@@ -145,17 +148,17 @@ class DiscordWorld:
     def add_message(
         self,
         channel: int,
-        author: Payload,
+        author: DiscordObject,
         text: str,
         *,
-        mentions: Sequence[Payload] = (),
+        mentions: Sequence[DiscordObject] = (),
         reply_to: int | None = None,
-        attachments: Sequence[Payload] = (),
+        attachments: Sequence[DiscordObject] = (),
         **more: Any,
-    ) -> Payload:
+    ) -> DiscordObject:
         """Add a message and return it as a client gets it."""
         number, place = self.next_snowflake(), self.require_channel(channel)
-        told: Payload = {
+        told: DiscordObject = {
             "id": str(number),
             "channel_id": str(channel),
             "author": author,
@@ -180,25 +183,25 @@ class DiscordWorld:
         place["last_message_id"] = str(number)
         return told
 
-    def to_gateway_message(self, message: Payload) -> Payload:
+    def to_gateway_message(self, message: DiscordObject) -> DiscordObject:
         """Return a message as the gateway sends it, with its server."""
         guild = self.require_channel(int(message["channel_id"])).get("guild_id")
         told = message if guild is None else {**message, "guild_id": guild}
         return told if guild is None else {**told, "member": self.make_membership()}
 
-    def require_channel(self, channel: int) -> Payload:
+    def require_channel(self, channel: int) -> DiscordObject:
         """Return a channel. Raises a refusal if it does not exist or the bot cannot see it."""
         found = self.channels.get(channel)
         if found is None:
             raise make_unknown_refusal("Channel")
         return found
 
-    def build_guild_payload(self, guild: int) -> Payload:
+    def build_guild_payload(self, guild: int) -> DiscordObject:
         """Return a server as the gateway sends it, with its channels and threads."""
         mine = [one for one in self.channels.values() if one.get("guild_id") == str(guild)]
         threads = [one for one in mine if one["type"] == CHANNEL_THREAD]
         channels = [one for one in mine if one["type"] != CHANNEL_THREAD]
-        rest: Payload = {"voice_states": [], "presences": [], "unavailable": False}
+        rest: DiscordObject = {"voice_states": [], "presences": [], "unavailable": False}
         return {**self.guilds[guild], "channels": channels, "threads": threads, **rest}
 
     def format_now(self) -> str:

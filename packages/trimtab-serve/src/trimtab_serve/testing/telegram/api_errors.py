@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trimtab.errors import TrimtabError
 
-class TelegramRefusal(Exception):
+
+class TelegramRefusal(TrimtabError):
     """An answer that is not ok."""
 
     def __init__(

@@ -72,6 +72,7 @@ from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.files.subject_search import may_have_subject
+from trimtab.stores.spending import SpendingLedger
 
 T = TypeVar("T")
 
@@ -123,7 +124,7 @@ class FileStore:
         """The folder of all sessions."""
         return self._root
 
-    def spending_ledger(self) -> SqliteSpendingLedger:
+    def spending_ledger(self) -> SpendingLedger:
         """Return the ledger of the costs of model calls."""
         return self._spending
 

@@ -52,6 +52,7 @@ from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index
 from trimtab.stores.postgres.moves import CLOSED_EPOCH, find_move_refusal
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
+from trimtab.stores.spending import SpendingLedger
 
 MAX_APPEND_ATTEMPTS = 5
 """Maximum attempts of an append that was refused for a reason that no longer exists."""
@@ -103,7 +104,7 @@ class PostgresStore:
         """Return the current state of its connections."""
         return self._connections.usage()
 
-    def spending_ledger(self) -> PostgresSpendingLedger:
+    def spending_ledger(self) -> SpendingLedger:
         """Return the ledger of the costs of model calls."""
         return PostgresSpendingLedger(self._connections)
 

@@ -10,6 +10,7 @@ from trimtab.engine.tokens.counter import make_piecewise_counter
 from trimtab.models.catalog import ModelInfo, find_model_info, resolve_model_info
 
 ChatTemplateMode = Literal["open", "strict"]
+"""How strict the chat template of a simulated server is."""
 TOKENIZERS = ("o200k_base", "cl100k_base", "estimate")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 RequestFate = Literal["answered", "violation", "overflow", "auth", "fault"]
+"""What became of a request."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.event import Event, MessageAdded, ToolResultRepair
 from trimtab.engine.log.rewind import is_event_in_force
+from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.session.session import Session
 from trimtab.session.store_recall import MAX_RECALL_POSITIONS
 from trimtab.stores.base import Store
@@ -35,7 +36,6 @@ from trimtab_serve.client.types import (
     MessageInfo,
     RecalledText,
     SearchResultsText,
-    VisibilityInfo,
 )
 from trimtab_serve.service.message_size import count_message_chars
 
@@ -105,7 +105,7 @@ async def read_context(
 @router.get(f"{SESSION_PATH}/why/{{handle}}", openapi_extra=requires("read"))
 async def explain_visibility(
     request: ApiRequest, agent: AgentName, session: SessionName, handle: MessageHandle
-) -> VisibilityInfo:
+) -> VisibilityReason:
     """Explain why the model sees a message, or a part of it, as it does."""
     session_id = await request.require_session_id(agent, session)
     _check_handle(handle)
