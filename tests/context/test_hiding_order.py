@@ -82,6 +82,29 @@ def test_after_a_refusal_without_numbers_auto_asks_for_less_output_first():
     assert bare(after) == bare(before)
 
 
+def test_auto_hides_at_once_if_the_window_is_far_smaller_than_believed():
+    context = talking(200_000)
+    turns(context, rules(12), size=900, answer=300)
+    context.add(person(QUESTION))
+    before = context.request()
+    assert context.fail("overflow", message="The context window of this model is too small.")
+    after = context.request()
+    assert len(told(after)) < 0.7 * len(told(before))
+    assert QUESTION in told(after)
+    assert after["max_tokens"] > before["max_tokens"] // 2
+
+
+def test_auto_asks_for_less_output_if_the_window_may_be_a_little_smaller_than_believed():
+    context = talking(12_000)
+    turns(context, rules(12), size=900, answer=300)
+    context.add(person(QUESTION))
+    before = context.request()
+    assert context.fail("overflow", message="The context window of this model is too small.")
+    after = context.request()
+    assert after["max_tokens"] < before["max_tokens"]
+    assert bare(after) == bare(before)
+
+
 @pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
 def test_refusals_without_numbers_leave_the_newest_message_whole_and_come_to_an_end(policy):
     sizes = []

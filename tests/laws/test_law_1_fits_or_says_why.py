@@ -88,8 +88,11 @@ def outputs(life: Life) -> tuple[int, int]:
     most = min(reply + thinks, now.entry["max_output"])
     if refused := was_refused(life.events):
         least = min(own or most, 256 + thinks)
-        # The documents' presets hide at once, and ask for less where that changed nothing.
-        hides = now.policy in PRESETS_HIDING_ON_REFUSAL
+        # The documents' presets hide at once, and ask for less where that changed nothing. So does
+        # any other if the window is not half of what was believed.
+        believed = now.limits.get("max_input_tokens") or now.limits["context_window"]
+        learned = life.context.window.accounting.learned_limit or believed
+        hides = now.policy in PRESETS_HIDING_ON_REFUSAL or learned < believed // 2
         return least, least if refused == "unsaid" and not hides else own or most
     return (own, own) if own else (min(most, 256 + thinks), most)
 

@@ -310,6 +310,25 @@ def test_a_short_request_that_is_refused_for_its_length_teaches_nothing():
     assert context.budget().limit == 120_000
 
 
+@pytest.mark.parametrize(
+    ("message", "source"),
+    [
+        ("Your input exceeds the context window of this model.", "learned"),
+        ("context_length_exceeded", "learned"),
+        ("Input is too long for requested model.", "model"),
+    ],
+)
+def test_one_refusal_far_below_the_window_teaches_if_it_names_the_window(message, source):
+    context = Context(model="gpt-4o")
+    context.add(said(0, 400))
+    size = called(context).tokens
+    context.fail("overflow", message=message)
+    assert context.budget().source == source
+    again = Context.load(context.dump())
+    assert again.budget().limit == context.budget().limit
+    assert source == "model" or size < context.budget().limit < 2 * size + 8_192
+
+
 def test_one_refusal_far_below_the_window_may_be_an_error():
     context = Context(model="gpt-4o")
     context.add(said(0, 400))

@@ -16,7 +16,7 @@ from functools import partial
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.engine.log.event import Edit, Size
-from trimtab.engine.policy.budget import MIN_OUTPUT_TOKENS, PRESETS_HIDING_ON_REFUSAL, Budget
+from trimtab.engine.policy.budget import MIN_OUTPUT_TOKENS, Budget, hides_on_refusal
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.guard import build_cannot_fit_error
 from trimtab.engine.policy.media import decide_media_over_limits
@@ -216,10 +216,7 @@ def _may_less_output_fit(session: Session, failure: ProviderFailureDetails) -> b
     last = window.last_call
     if last is None:
         return False
-    if (
-        window.accounting.overflow_without_numbers
-        and window.settings.policy not in PRESETS_HIDING_ON_REFUSAL
-    ):
+    if window.accounting.overflow_without_numbers and not hides_on_refusal(window):
         return session.budget().max_output < last.body.max_output
     if limit is None or counted is None or not window.accounting.overflow_was_counted:
         return False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.engine.log.event import CallOutcome
-from trimtab.engine.log.size_refusals import parse_size_refusal
+from trimtab.engine.log.size_refusals import names_context_window, parse_size_refusal
 from trimtab.engine.text.arguments import check_token_count, describe_wrong_value
 from trimtab.engine.text.utf8 import replace_lone_surrogates
 
@@ -48,7 +48,8 @@ def build_error_outcome(
 ) -> CallOutcome:
     """Return the outcome of a call that ended in an error, with the token counts that it names.
 
-    The provider's message is kept if it is about the content of the request or its bytes.
+    The provider's message is kept if something is learned from it: if it is about the content of
+    the request or its bytes, or if it names the context window and no tokens.
     """
     _validate_failure_report(kind, message, **token_counts)
     if open_call_seq is None:
@@ -56,8 +57,10 @@ def build_error_outcome(
     known: dict[str, Any] = {
         name: value for name, value in token_counts.items() if value is not None
     }
-    tells = kind == "rejected" or (kind == "overflow" and parse_size_refusal(message) is not None)
-    if tells and message:
+    is_size = parse_size_refusal(message) is not None
+    is_window = not known and names_context_window(message)
+    teaches = kind == "rejected" or (kind == "overflow" and (is_size or is_window))
+    if teaches and message:
         kept = message if redact is None else redact(message)
         known["message"] = replace_lone_surrogates(kept[:MAX_REJECTION_CHARS])
     return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **known})

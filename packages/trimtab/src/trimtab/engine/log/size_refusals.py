@@ -1,4 +1,5 @@
-"""Parse the messages with which providers refuse requests of too many bytes, pictures or pixels."""
+"""Parse the messages with which providers refuse requests for their size: bytes, pictures, pixels,
+or the context window."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from typing import Literal
 
 SizeRefusalCause = Literal["bytes", "pictures", "picture_bytes", "pixels"]
 BYTES_PER_MB = 1_000_000
+
+_CONTEXT_WINDOW = re.compile(r"\bcontext[ _-]?(?:window|length|limit|size)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +68,8 @@ def parse_size_refusal(provider_message: str) -> SizeRefusal | None:
             return SizeRefusal(cause=cause, limit=int(float(named["mb"]) * BYTES_PER_MB))
         return SizeRefusal(cause=cause)
     return None
+
+
+def names_context_window(provider_message: str) -> bool:
+    """Whether a provider's message says that the model's context window is too small."""
+    return _CONTEXT_WINDOW.search(provider_message) is not None

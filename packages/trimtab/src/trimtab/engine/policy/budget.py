@@ -26,7 +26,7 @@ DEFAULT_OUTPUT_TOKENS = 8_192
 
 PRESETS_HIDING_ON_REFUSAL = ("layered", "compact", "rolling", "thresholds", "full")
 """Presets whose documents say what to hide at once if the provider refuses a request for its
-length. All other presets request less output before they hide anything."""
+length."""
 
 DEFAULT_ACTOR_MESSAGE_LIMIT = 1_000
 """Messages that a live session keeps in memory if its limit is unknown."""
@@ -155,6 +155,18 @@ def read_thinking_budget(params: Mapping[str, Any]) -> int:
     return tokens if isinstance(tokens, int) else 0
 
 
+def hides_on_refusal(window: Window) -> bool:
+    """Whether a refusal for length without numbers hides content at once.
+
+    If not, less output is requested before anything is hidden. That is not enough for a window of
+    less than half of what was believed.
+    """
+    believed, _ = resolve_token_limit_and_source(window.settings, None)
+    learned = window.accounting.learned_limit
+    is_far_smaller = learned is not None and learned < believed // 2
+    return is_far_smaller or window.settings.policy in PRESETS_HIDING_ON_REFUSAL
+
+
 def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> Budget:
     """Compute the budget of a window's next call."""
     budget = build_budget(
@@ -169,9 +181,7 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
         learned_request_limits=window.accounting.learned_request_limits,
     )
     unchanged = window.accounting.version_at_last_call == window.accounting.prefix_version
-    if window.accounting.overflow_without_numbers and (
-        unchanged or window.settings.policy not in PRESETS_HIDING_ON_REFUSAL
-    ):
+    if window.accounting.overflow_without_numbers and (unchanged or not hides_on_refusal(window)):
         # Nobody knows how long it may be: a shorter reply is what is easiest to do without.
         budget = replace(budget, max_output=budget.least_output)
     newest = {

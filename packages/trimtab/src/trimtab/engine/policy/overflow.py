@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trimtab.engine.policy.budget import PRESETS_HIDING_ON_REFUSAL, Budget
+from trimtab.engine.policy.budget import Budget, hides_on_refusal
 from trimtab.engine.policy.config import PolicyConfig
 from trimtab.engine.policy.guard import add_edits_to_fit, build_cannot_fit_error
 from trimtab.engine.policy.hiding import hide_in_order
@@ -76,10 +76,7 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
         not window.accounting.overflow_without_numbers
     ):  # else the limit is only guessed from what was refused
         output = min(output, budget.limit - plan.bound())
-    if (
-        window.accounting.overflow_without_numbers
-        and window.settings.policy in PRESETS_HIDING_ON_REFUSAL
-    ):
+    if window.accounting.overflow_without_numbers and hides_on_refusal(window):
         decision = decide_aggressive_hiding(window, budget, config=config)
         if decision.edits:
             return decision

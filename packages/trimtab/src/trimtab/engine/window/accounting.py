@@ -25,7 +25,11 @@ from trimtab.engine.log.event import (
     Usage,
     add_usage,
 )
-from trimtab.engine.log.size_refusals import SizeRefusal, parse_size_refusal
+from trimtab.engine.log.size_refusals import (
+    SizeRefusal,
+    names_context_window,
+    parse_size_refusal,
+)
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.engine.tokens.counter import (
     MAX_LEARNED_RATIO,
@@ -472,7 +476,7 @@ class Accounting:
                 overflow and counted is None and not isinstance(limit, int)
             )
             if self.overflow_without_numbers:
-                self._learn_limit_from_refusal(settings)
+                self._learn_limit_from_refusal(settings, str(error.get("message", "")))
         if usage is not None and usage.input > 0:
             self._record_usage(usage, outcome, settings, counter)
         elif isinstance(counted, int) and known:
@@ -786,18 +790,19 @@ class Accounting:
         )
         return True
 
-    def _learn_limit_from_refusal(self, settings: Settings) -> None:
+    def _learn_limit_from_refusal(self, settings: Settings, provider_message: str) -> None:
         """Learn from a refusal without numbers: the limit is below the size of the refused request.
 
-        The first refusal is not believed if less than half of the known window was in use, because
-        it may have another reason.
+        If less than half of the known window was in use, the first refusal is believed only if it
+        names the context window. Any other may have another reason.
         """
         size, last, before = self._likely_request_tokens(), self.last_call, self.refusal_is_doubted
         if last is None or size < MIN_REFUSED_TOKENS:
             return
         learned, known = size + last.body.max_output, self.learned_limit
         limit, _ = resolve_token_limit_and_source(settings, known)
-        self.refusal_is_doubted = not before and learned < limit // 2
+        is_certain = before or names_context_window(provider_message)
+        self.refusal_is_doubted = not is_certain and learned < limit // 2
         if not self.refusal_is_doubted:
             self.learned_limit = min(learned, known or learned)
 
