@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trimtab.dialects.json_values import dict_or_none, list_or_none
+from trimtab.engine.prompt.render import Prompt, PromptBlock, SentBlocks
 
 _GPT_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?(?![\d.])")
 _BREAKPOINT_KEY = "prompt_cache_breakpoint"
@@ -14,6 +16,7 @@ _BREAKPOINT: Mapping[str, Any] = {"mode": "explicit"}
 _CHAT_PARTS = ("text", "image_url", "input_audio", "file")
 _ITEM_PARTS = ("input_text", "input_image", "input_file")
 _Bodies = list[Mapping[str, Any]]
+_AddToBodies = Callable[[Sequence[Mapping[str, Any]], int, Sequence[int]], _Bodies]
 _AddBreakpoint = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
@@ -41,6 +44,23 @@ def add_cache_breakpoints_to_items(
     The first `system_count` are the system prompt.
     """
     return _add_breakpoints(items, system_count, block_indexes, _item_with_breakpoint)
+
+
+def render_blocks_with_breakpoints(
+    prompt: Prompt, add_breakpoints: _AddToBodies, volatile: PromptBlock | None
+) -> SentBlocks:
+    """Return how the blocks of a prompt are sent, if the model accepts breakpoints with them."""
+    changed: dict[int, PromptBlock] = {}
+    if accepts_cache_breakpoints(prompt.rules_model):
+        marked = add_breakpoints([block.body for block in prompt.blocks], 0, prompt.marks)
+        changed = {
+            index: replace(block, body=body)
+            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
+            if body is not block.body
+        }
+    return SentBlocks(
+        changed=changed, marked={index: index for index in changed}, volatile=volatile
+    )
 
 
 def _add_breakpoints(

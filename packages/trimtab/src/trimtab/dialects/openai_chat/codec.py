@@ -18,6 +18,7 @@ from trimtab.dialects.json_values import (
 from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
     add_cache_breakpoints_to_messages,
+    render_blocks_with_breakpoints,
 )
 from trimtab.dialects.openai_chat.blocks import (
     CALL_ID_PATTERN,
@@ -448,19 +449,8 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
 
 
 def render_sent_blocks(prompt: Prompt) -> SentBlocks:
-    changed: dict[int, PromptBlock] = {}
-    if accepts_cache_breakpoints(prompt.rules_model):
-        bodies = [block.body for block in prompt.blocks]
-        marked = add_cache_breakpoints_to_messages(bodies, 0, prompt.marks)
-        changed = {
-            index: replace(block, body=body)
-            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
-            if body is not block.body
-        }
     volatile = _render_volatile(prompt.volatile) if prompt.volatile else None
-    return SentBlocks(
-        changed=changed, marked={index: index for index in changed}, volatile=volatile
-    )
+    return render_blocks_with_breakpoints(prompt, add_cache_breakpoints_to_messages, volatile)
 
 
 def _render_volatile(text: str) -> PromptBlock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from trimtab.dialects.json_values import (
 from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
     add_cache_breakpoints_to_items,
+    render_blocks_with_breakpoints,
 )
 from trimtab.dialects.openai_responses.items import (
     find_item_role,
@@ -298,19 +298,8 @@ def _render_volatile(text: str) -> PromptBlock:
 
 
 def render_sent_blocks(prompt: Prompt) -> SentBlocks:
-    changed: dict[int, PromptBlock] = {}
-    if accepts_cache_breakpoints(prompt.rules_model):
-        items = [block.body for block in prompt.blocks]
-        marked = add_cache_breakpoints_to_items(items, 0, prompt.marks)
-        changed = {
-            index: replace(block, body=body)
-            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
-            if body is not block.body
-        }
     volatile = _render_volatile(prompt.volatile) if prompt.volatile else None
-    return SentBlocks(
-        changed=changed, marked={index: index for index in changed}, volatile=volatile
-    )
+    return render_blocks_with_breakpoints(prompt, add_cache_breakpoints_to_items, volatile)
 
 
 def must_join(first: PromptBlock, second: PromptBlock, model: str) -> bool:  # noqa: ARG001 - the interface
