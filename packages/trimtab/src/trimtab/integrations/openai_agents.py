@@ -10,11 +10,12 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import takewhile
 from threading import Lock
 from typing import Any, TypeVar, Unpack, cast
@@ -56,6 +57,7 @@ from trimtab.integrations.conversations import (
     Conversations,
     limit_output,
 )
+from trimtab.integrations.refusal import find_full_window
 from trimtab.integrations.unnamed_conversations import UnnamedConversations
 from trimtab.stores.base import Store
 
@@ -71,8 +73,16 @@ MAX_CACHE_POINTS = 3
 """Cache marks of messages. Claude takes four, and one is for the instructions."""
 MAX_OPEN_CALLS = 1_000
 """Calls of recall tools that wait for an answer. Those of an interrupted run wait forever."""
-_EVENTS_BEFORE_OUTPUT = ("response.created", "response.queued", "response.in_progress")
-_FAILURE_EVENTS = ("response.failed", "response.error", "error")
+_EVENTS_BEFORE_TEXT = (
+    "response.created",
+    "response.queued",
+    "response.in_progress",
+    "response.output_item.added",
+    "response.content_part.added",
+)
+_FAILURE_EVENTS = ("response.failed", "response.incomplete", "response.error", "error")
+_INCOMPLETE = re.compile(r"incomplete_details=\w+\(reason='(\w+)'")
+"""Why a reply is incomplete, in the text of the SDK's error."""
 
 Items = list[TResponseInputItem]
 T = TypeVar("T")
@@ -165,40 +175,14 @@ class TrimtabModel(Model):
         with self._find(session_id) as conversation_id:
             return await self._named.why(conversation_id, handle)
 
-    async def get_response(  # noqa: PLR0917 - the SDK's interface
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: Any | None,
-    ) -> ModelResponse:
+    async def get_response(self, *arguments: Any, **named: Any) -> ModelResponse:
         """Send what fits, and return the model's response."""
-        call = self._begin_call(
-            _Request(
-                system_instructions=system_instructions,
-                input=input,
-                settings=model_settings,
-                tools=tools,
-                output_schema=output_schema,
-                handoffs=handoffs,
-                tracing=tracing,
-                previous_response_id=previous_response_id,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
-        )
+        call = self._begin_call(_Request(*arguments, **named))
         with self._keep_if_failed(call):
             while True:
                 request = await self._fit(call)
                 try:
-                    response = await request.send(call.model)
+                    response = await request.pass_to(call.model.get_response)
                 except Exception as error:
                     if not await self._should_retry(call, error):
                         raise
@@ -206,35 +190,11 @@ class TrimtabModel(Model):
                     await self._add_reply(call, response.output, response.usage)
                     return response
 
-    async def stream_response(  # noqa: PLR0917 - the SDK's interface
-        self,
-        system_instructions: str | None,
-        input: str | list[TResponseInputItem],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        *,
-        previous_response_id: str | None,
-        conversation_id: str | None,
-        prompt: Any | None,
+    async def stream_response(
+        self, *arguments: Any, **named: Any
     ) -> AsyncGenerator[TResponseStreamEvent]:
         """Send what fits, and yield the events of the model's response."""
-        call = self._begin_call(
-            _Request(
-                system_instructions=system_instructions,
-                input=input,
-                settings=model_settings,
-                tools=tools,
-                output_schema=output_schema,
-                handoffs=handoffs,
-                tracing=tracing,
-                previous_response_id=previous_response_id,
-                conversation_id=conversation_id,
-                prompt=prompt,
-            )
-        )
+        call = self._begin_call(_Request(*arguments, **named))
         with self._keep_if_failed(call):
             async with _closing(self._stream(call)) as events:
                 async for event in events:
@@ -249,14 +209,14 @@ class TrimtabModel(Model):
             is_refused = False
             held.clear()
             request = await self._fit(call)
-            async with _closing(request.stream(call.model)) as events:
+            async with _closing(request.pass_to(call.model.stream_response)) as events:
                 try:
                     async for event in events:
-                        if event.type in _EVENTS_BEFORE_OUTPUT and not has_yielded:
+                        if event.type in _EVENTS_BEFORE_TEXT and not has_yielded:
                             held.append(event)  # until it is known that the request is accepted
                             continue
                         if event.type in _FAILURE_EVENTS:
-                            is_refused = await self._should_retry(call, _StreamFailure(event))
+                            is_refused = await self._should_retry(call, _read_failure(event))
                             if is_refused and not has_yielded:
                                 break
                         has_yielded = True
@@ -311,8 +271,8 @@ class TrimtabModel(Model):
     def _begin_call(self, request: _Request) -> _Call:
         model = self._resolve_model()
         items = _list_items(request.input)
-        settings, key = self._split_settings(request.settings, model)
-        request = replace(request, settings=settings)
+        settings, key = self._split_settings(request.model_settings, model)
+        request = replace(request, model_settings=settings)
         call = _Call(model=model, request=request, items=items, conversations=self._named)
         if request.previous_response_id or request.conversation_id:
             self._warn_once(
@@ -366,7 +326,7 @@ class TrimtabModel(Model):
         self._check_tools(request.tools)
         name = _get_model_name(call.model)
         dialect = self._choose_dialect(call.model, name)
-        reserved = limit_output(name, request.settings.max_tokens)
+        reserved = limit_output(name, request.model_settings.max_tokens)
         try:
             view = await call.conversations.fit(
                 call.id,
@@ -381,7 +341,7 @@ class TrimtabModel(Model):
             # The runner stores the user's message before a call.
             text = f"{error}; every run fails until it is removed, with session.pop_item()"
             raise UnsupportedMedia(text, media_field=error.media_field) from None
-        settings = request.settings
+        settings = request.model_settings
         is_ours = settings.max_tokens is None and self._limits_output
         if call.is_refused or is_ours or view.max_output_tokens < (reserved or 0):
             settings = replace(settings, max_tokens=view.max_output_tokens)
@@ -395,7 +355,7 @@ class TrimtabModel(Model):
         elif marked:
             given = cast("list[Mapping[str, Any]]", items)
             items = cast("Items", add_cache_breakpoints_to_items(given, 0, marked))
-        return replace(request, input=items, settings=settings)
+        return replace(request, input=items, model_settings=settings)
 
     def _choose_dialect(self, model: Model, name: str) -> DialectName:
         """Return the dialect whose rules the sent items must follow."""
@@ -426,7 +386,9 @@ class TrimtabModel(Model):
             )
 
     async def _should_retry(self, call: _Call, error: Exception) -> bool:
-        """Whether the request was refused for its length, and a smaller one can be sent."""
+        """Whether the request was too long for a whole reply, and a smaller one can be sent."""
+        if incomplete := _INCOMPLETE.search(str(error)):
+            error = find_full_window(incomplete[1]) or error
         if call.id is None or not await call.conversations.retry(call.id, error):
             return False
         call.is_refused = True
@@ -492,40 +454,28 @@ class TrimtabModel(Model):
             _logger.warning(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Request:
-    """The arguments of a model call."""
+    """The arguments of a model call, in the order of the SDK's interface."""
 
     system_instructions: str | None
     input: str | Items
-    settings: ModelSettings
+    model_settings: ModelSettings
     tools: list[Tool]
     output_schema: AgentOutputSchemaBase | None
     handoffs: list[Handoff[Any, Any]]
     tracing: ModelTracing
+    _: KW_ONLY
     previous_response_id: str | None
     conversation_id: str | None
     prompt: Any | None
 
-    async def send(self, model: Model) -> ModelResponse:
-        return await model.get_response(
+    def pass_to(self, method: Callable[..., T]) -> T:
+        """Call a method of a model."""
+        return method(
             self.system_instructions,
             self.input,
-            self.settings,
-            self.tools,
-            self.output_schema,
-            self.handoffs,
-            self.tracing,
-            previous_response_id=self.previous_response_id,
-            conversation_id=self.conversation_id,
-            prompt=self.prompt,
-        )
-
-    def stream(self, model: Model) -> AsyncIterator[TResponseStreamEvent]:
-        return model.stream_response(
-            self.system_instructions,
-            self.input,
-            self.settings,
+            self.model_settings,
             self.tools,
             self.output_schema,
             self.handoffs,
@@ -595,12 +545,21 @@ _OpenCall = tuple[Any, Conversations, str]
 class _StreamFailure(Exception):
     """A failure that is an event of a stream."""
 
-    def __init__(self, event: Any) -> None:
-        response = getattr(event, "response", None)
-        error = event if response is None else response.error
-        code, message = getattr(error, "code", None), getattr(error, "message", None)
+    def __init__(self, code: Any, message: Any) -> None:
         self.body = {"error": {"code": code, "message": message}}
         super().__init__(message)
+
+
+def _read_failure(event: Any) -> Exception:
+    """Return the failure that an event of a stream tells."""
+    response = getattr(event, "response", None)
+    details = getattr(response, "incomplete_details", None)
+    if details is not None:
+        usage = _read_usage(response.usage) or Usage(input=0)
+        cut = find_full_window(details.reason, input=usage.input, output=usage.output)
+        return cut or _StreamFailure(details.reason, None)
+    error = event if response is None else response.error
+    return _StreamFailure(getattr(error, "code", None), getattr(error, "message", None))
 
 
 @asynccontextmanager

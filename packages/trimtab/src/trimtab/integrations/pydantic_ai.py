@@ -61,10 +61,12 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
+from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.integrations.conversations import ConversationOptions, Conversations, limit_output
+from trimtab.integrations.refusal import find_full_window
 from trimtab.models.catalog import find_model_info
 from trimtab.stores.base import Store
 
@@ -223,6 +225,9 @@ class TrimtabCapability(AbstractCapability[object]):
     ) -> ModelResponse:
         if _is_kept_by_provider(_read_settings(request_context)):
             return response
+        is_too_long = await self._is_too_long_for_a_reply(ctx, response)
+        if is_too_long and not request_context.streaming:
+            raise RetryModelRequest
         model = _ModelFacts.of(request_context.model)
         [reply] = self._translations.find(response, model.dialect).pieces
         usage = None if model.is_simulated else _read_usage(response)
@@ -236,6 +241,22 @@ class TrimtabCapability(AbstractCapability[object]):
         if is_ours and await self.conversations.retry(_find_key(ctx), error):
             raise RetryModelRequest from error
         raise error
+
+    async def _is_too_long_for_a_reply(
+        self, ctx: RunContext[object], response: ModelResponse
+    ) -> bool:
+        """Whether the window was full before the reply was complete. The next request is then
+        smaller."""
+        usage = response.usage
+        cut = find_full_window(
+            (response.provider_details or {}).get("finish_reason"),
+            input=usage.input_tokens,
+            output=usage.output_tokens,
+        )
+        try:
+            return cut is not None and await self.conversations.retry(_find_key(ctx), cut)
+        except CannotFit:
+            return False  # a part of a reply is better than none
 
     def _make_toolset(self) -> FunctionToolset[object] | None:
         definitions = self.conversations.recall_tools
