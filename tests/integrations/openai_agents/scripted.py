@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents import Model, ModelResponse, Usage
+from agents.models._response_terminal import response_terminal_failure_error
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -14,10 +15,12 @@ from openai.types.responses import (
     ResponseErrorEvent,
     ResponseFailedEvent,
     ResponseFunctionToolCall,
+    ResponseIncompleteEvent,
     ResponseOutputItemDoneEvent,
     ResponseOutputMessage,
     ResponseOutputText,
 )
+from openai.types.responses.response import IncompleteDetails
 from openai.types.responses.response_error import ResponseError
 
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input."
@@ -48,7 +51,7 @@ def call_tool(name: str, arguments: str, call_id: str) -> ResponseFunctionToolCa
 
 @dataclass
 class ScriptedModel(Model):
-    """Each step is a list of items, an exception, or the name of an event that fails a stream."""
+    """Each step is a list of items, an exception, or the name of an event that ends a stream."""
 
     steps: list[Any] = field(default_factory=list)
     model: str = "gpt-4o"
@@ -66,6 +69,8 @@ class ScriptedModel(Model):
 
     async def get_response(self, *values: Any, **more: Any) -> ModelResponse:
         step = self._take(ARGUMENTS, values, more)
+        if step == "incomplete":
+            raise response_terminal_failure_error("response.incomplete", build_cut_response())
         return ModelResponse(output=step, usage=Usage(), response_id=None)
 
     async def stream_response(self, *values: Any, **more: Any) -> AsyncIterator[Any]:
@@ -81,6 +86,11 @@ class ScriptedModel(Model):
         if step == "error":
             yield ResponseErrorEvent(
                 type="error", sequence_number=1, code="context_length_exceeded", message=TOO_LONG
+            )
+            return
+        if step == "incomplete":
+            yield ResponseIncompleteEvent(
+                type="response.incomplete", sequence_number=1, response=build_cut_response()
             )
             return
         for index, item in enumerate(step):
@@ -117,3 +127,10 @@ def build_response(output: list[Any]) -> Response:
         tools=[],
         status="completed",
     )
+
+
+def build_cut_response() -> Response:
+    """A reply that ended because the window was full, as LM Studio tells it."""
+    details = IncompleteDetails.model_construct(reason="context_length_exceeded")
+    update = {"status": "incomplete", "incomplete_details": details}
+    return build_response([]).model_copy(update=update)

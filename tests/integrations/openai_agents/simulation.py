@@ -1,7 +1,4 @@
-"""Agents of the OpenAI Agents SDK against the simulated provider, and what the provider saw.
-
-What a request looks like is judged here by rules of this file, not by those of Trimtab.
-"""
+"""Agents of the OpenAI Agents SDK against the simulated provider, and what the provider saw."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from agents import (
@@ -27,6 +23,15 @@ from agents import (
 )
 from openai import AsyncOpenAI
 
+from tests.integrations.life import (
+    count_prefix_breaks,
+    is_paired,
+    list_messages,
+    list_refusals,
+    read_cache_ratio,
+    script_turn,
+    write_report,
+)
 from trimtab.integrations.openai_agents import TrimtabModel
 from trimtab.testing import RecordedRequest, ServedSimulator, serve_simulated_provider
 
@@ -35,30 +40,15 @@ set_tracing_disabled(disabled=True)
 HANDLE = re.compile(r"recall (m\d+\.\d+)")
 
 
-def write_report(number: int) -> str:
-    lines = (f"line_{number}_{line} value={line * number % 977}" for line in range(120))
-    return f"report {number}: " + " ".join(lines)
-
-
 @function_tool
 def read_report(number: int) -> str:
     """Read a report."""
     return write_report(number)
 
 
-def call(number: int) -> dict[str, Any]:
-    return {"name": "read_report", "arguments": {"number": number}}
-
-
 def list_outputs(items: list[Any]) -> list[Any]:
     """Return what the tools have returned, in order."""
     return [item["output"] for item in items if item.get("type") == "function_call_output"]
-
-
-def turn_script(turn: int) -> list[dict[str, Any]]:
-    """Two parallel calls, one call, an answer."""
-    first = 3 * turn
-    return [{"calls": [call(first), call(first + 1)]}, {"calls": [call(first + 2)]}, {"text": 30}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +73,16 @@ class Simulation:
         return list_messages(self.requests[-1].body)
 
     def count_refused(self) -> int:
-        return sum(request.fate != "answered" for request in self.requests)
+        return len(list_refusals(self.served))
 
     def count_unpaired(self) -> int:
         return sum(not is_paired(request.body) for request in self.requests)
 
     def count_prefix_breaks(self) -> int:
-        """Count the answered requests that do not begin with the one before."""
-        lists = [list_messages(each.body) for each in self.requests if each.fate == "answered"]
-        return sum(now[: len(before)] != before for before, now in pairwise(lists))
+        return count_prefix_breaks(self.served)
 
     def compute_cache_read_ratio(self) -> float:
-        usages = [_read_usage(each.reply or {}) for each in self.requests]
-        return sum(read for _, read in usages) / sum(total for total, _ in usages)
+        return read_cache_ratio(self.served)
 
     def find_handle(self) -> str:
         """Return a handle that the last request names."""
@@ -105,7 +92,7 @@ class Simulation:
         self, agent: Agent, session: Any, turns: range, *, stream: bool = False, **config: Any
     ) -> None:
         for turn in turns:
-            self.script(*turn_script(turn))
+            self.script(*script_turn(turn))
             await run_once(agent, f"Turn {turn}: rule-{turn}-keep.", session, stream, **config)
 
 
@@ -138,35 +125,3 @@ async def run_once(
 
 def make_session(name: str = "chat-7", path: Any = ":memory:") -> SQLiteSession:
     return SQLiteSession(name, path)
-
-
-def list_messages(body: Any) -> list[dict[str, Any]]:
-    return body["input"] if "input" in body else body["messages"]
-
-
-def is_paired(body: Any) -> bool:
-    """Whether every call has one result after it, and every result a call before it."""
-    open_calls: set[str] = set()
-    for item in list_messages(body):
-        for made in item.get("tool_calls") or ():
-            open_calls.add(made["id"])
-        if item.get("type") == "function_call":
-            open_calls.add(item["call_id"])
-        result = item.get("tool_call_id") if item.get("role") == "tool" else None
-        if item.get("type") == "function_call_output":
-            result = item["call_id"]
-        if result is not None:
-            if result not in open_calls:
-                return False
-            open_calls.remove(result)
-    return not open_calls
-
-
-def _read_usage(reply: Any) -> tuple[int, int]:
-    """Return the input tokens of a reply, and those of them that were read from the cache."""
-    usage = reply.get("usage") or {}
-    if "prompt_tokens" in usage:
-        details = usage.get("prompt_tokens_details") or {}
-        return usage["prompt_tokens"], details.get("cached_tokens") or 0
-    details = usage.get("input_tokens_details") or {}
-    return usage.get("input_tokens", 0), details.get("cached_tokens") or 0

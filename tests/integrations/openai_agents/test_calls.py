@@ -12,19 +12,25 @@ import pytest
 if find_spec("agents") is None:
     pytest.skip("the OpenAI Agents SDK is not installed here", allow_module_level=True)
 
-from agents import ModelSettings, ModelTracing, Runner, function_tool
+from agents import ModelBehaviorError, ModelSettings, ModelTracing, Runner, function_tool
+from agents.models._response_terminal import response_terminal_failure_error
 from openai.types.responses import ResponseReasoningItem
 from pydantic import BaseModel
 
-from tests.integrations.openai_agents.scripted import ScriptedModel, TooLong, call_tool, say
+from tests.integrations.life import call_for, write_report
+from tests.integrations.openai_agents.scripted import (
+    ScriptedModel,
+    TooLong,
+    build_cut_response,
+    call_tool,
+    say,
+)
 from tests.integrations.openai_agents.simulation import (
-    call,
     list_outputs,
     make_agent,
     make_session,
     run_once,
     simulate,
-    write_report,
 )
 from trimtab.errors import CannotFit, UnsupportedMedia
 from trimtab.integrations.openai_agents import TrimtabModel
@@ -194,7 +200,7 @@ def test_a_refusal_for_length_is_answered_by_a_smaller_request(stream):
     asyncio.run(live())
 
 
-@pytest.mark.parametrize("step", ["failed", "error", [TooLong()]])
+@pytest.mark.parametrize("step", ["failed", "error", "incomplete", [TooLong()]])
 def test_a_refusal_inside_a_stream_is_retried_as_long_as_nothing_was_shown(step):
     async def live():
         inner = ScriptedModel([step])
@@ -204,9 +210,30 @@ def test_a_refusal_inside_a_stream_is_retried_as_long_as_nothing_was_shown(step)
         assert len(inner.requests) == 2
         kinds = [event.type for event in events]
         assert kinds.count("response.created") == 1
-        assert "response.failed" not in kinds
-        assert "error" not in kinds
+        assert not {"response.failed", "response.incomplete", "error"}.intersection(kinds)
         assert kinds[-1] == "response.completed"
+
+    asyncio.run(live())
+
+
+def test_a_reply_that_a_full_window_cut_is_requested_again():
+    async def live():
+        inner = ScriptedModel(["incomplete"])
+        await send(TrimtabModel(inner), [user(LONG), answer("So."), user("Go.")])
+        first, second = (len(json.dumps(each)) for each in inner.inputs)
+        assert second < first
+
+    asyncio.run(live())
+
+
+def test_a_reply_that_is_incomplete_for_another_reason_is_not():
+    async def live():
+        cut = build_cut_response()
+        cut.incomplete_details.reason = "max_output_tokens"
+        inner = ScriptedModel([response_terminal_failure_error("response.incomplete", cut)])
+        with pytest.raises(ModelBehaviorError):
+            await send(TrimtabModel(inner), [user("Go.")])
+        assert len(inner.requests) == 1
 
     asyncio.run(live())
 
@@ -287,7 +314,7 @@ def test_structured_output_is_parsed(api, stream):
             session = make_session()
             for turn in range(5):
                 reply = json.dumps({"city": "Oslo", "degrees": turn})
-                simulation.script({"calls": [call(turn), call(turn + 1)]}, {"text": reply})
+                simulation.script({"calls": [call_for(turn), call_for(turn + 1)]}, {"text": reply})
                 result = await run_once(agent, f"Turn {turn}.", session, stream)
                 assert result.final_output == Weather(city="Oslo", degrees=turn)
             assert simulation.count_refused() == 0

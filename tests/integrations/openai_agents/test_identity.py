@@ -12,10 +12,9 @@ if find_spec("agents") is None:
 
 from agents import Agent, RunConfig, Runner
 
+from tests.integrations.life import call_for, list_messages
 from tests.integrations.openai_agents.scripted import ScriptedModel, call_tool, say
 from tests.integrations.openai_agents.simulation import (
-    call,
-    list_messages,
     list_outputs,
     make_agent,
     make_session,
@@ -114,7 +113,7 @@ def test_a_list_that_the_caller_keeps_is_known_again_in_the_next_run(api):
             model = TrimtabModel(simulation.make_model(api), context_window=16_000)
             agent, items = make_agent(model), []
             for turn in range(10):
-                simulation.script({"calls": [call(turn)]})
+                simulation.script({"calls": [call_for(turn)]})
                 items.append({"role": "user", "content": f"Turn {turn}."})
                 items = (await run_once(agent, items)).to_input_list()
             assert len(list_conversations(model)) == 1
@@ -208,7 +207,7 @@ def test_a_handoff_continues_the_conversation_with_another_agent_and_model():
             session = make_session()
             for turn in range(10):
                 transfer = {"name": "transfer_to_billing", "arguments": {}}
-                steps = ({"calls": [each]} for each in (call(turn), transfer, call(turn)))
+                steps = ({"calls": [each]} for each in (call_for(turn), transfer, call_for(turn)))
                 simulation.script(*steps, {"text": 20})
                 await run_once(triage, f"Turn {turn}: rule-{turn}-keep.", session)
             assert simulation.count_refused() == 0
@@ -232,7 +231,7 @@ def test_a_handoff_with_a_rewritten_history_is_valid(nested):
             session = make_session()
             for turn in range(6):
                 transfer = {"name": "transfer_to_billing", "arguments": {}}
-                steps = ({"calls": [each]} for each in (call(turn), transfer, call(turn)))
+                steps = ({"calls": [each]} for each in (call_for(turn), transfer, call_for(turn)))
                 simulation.script(*steps, {"text": 20})
                 await run_once(triage, f"Turn {turn}.", session, nest_handoff_history=nested)
             assert simulation.count_refused() == 0

@@ -11,14 +11,13 @@ import pytest
 if find_spec("agents") is None:
     pytest.skip("the OpenAI Agents SDK is not installed here", allow_module_level=True)
 
+from tests.integrations.life import list_messages, write_report
 from tests.integrations.openai_agents.simulation import (
-    list_messages,
     list_outputs,
     make_agent,
     make_session,
     run_once,
     simulate,
-    write_report,
 )
 from trimtab.integrations.openai_agents import TrimtabModel
 

@@ -1,10 +1,8 @@
-"""An agent of Pydantic AI that reads long reports, and what a strict provider saw of it."""
+"""An agent of Pydantic AI that reads long reports from a strict provider."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 from pydantic_ai import Agent
@@ -16,7 +14,9 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
-from trimtab.testing import RecordedRequest, ServedSimulator
+from tests.integrations import life
+from tests.integrations.life import write_report
+from trimtab.testing import ServedSimulator
 
 WINDOW = 16_000
 MAX_TOKENS = 1_000
@@ -36,9 +36,8 @@ def make_model(served: ServedSimulator, dialect: str = "openai_chat", name: str 
     return kind(name or "gpt-4o", provider=provider, settings=_SETTINGS)
 
 
-def make_report(number: int, lines: int = 90) -> str:
-    words = " ".join(f"line_{number}_{line} value={line * number % 977}" for line in range(lines))
-    return f"report {number}: {words}"
+def make_report(number: int) -> str:
+    return write_report(number, lines=90)
 
 
 def make_agent(model: Model, *capabilities: Any, **options: Any) -> Agent[object, Any]:
@@ -56,17 +55,7 @@ def make_agent(model: Model, *capabilities: Any, **options: Any) -> Agent[object
 
 
 def script_turn(served: ServedSimulator, turn: int) -> None:
-    """Two parallel calls, one call, an answer."""
-
-    def call(number: int) -> dict[str, Any]:
-        return {"name": "read_report", "arguments": {"number": number}}
-
-    script(
-        served,
-        {"calls": [call(3 * turn), call(3 * turn + 1)]},
-        {"calls": [call(3 * turn + 2)]},
-        {"text": 30},
-    )
+    script(served, *life.script_turn(turn))
 
 
 def script(served: ServedSimulator, *steps: Any) -> None:
@@ -79,82 +68,6 @@ def ask(turn: int) -> str:
 
 def dump(history: list[ModelMessage]) -> bytes:
     return ModelMessagesTypeAdapter.dump_json(history)
-
-
-def list_records(served: ServedSimulator) -> list[RecordedRequest]:
-    return list(served.simulator.records.requests)
-
-
-def list_answered(served: ServedSimulator) -> list[RecordedRequest]:
-    return [record for record in list_records(served) if record.fate == "answered"]
-
-
-def list_wires(body: Any) -> list[dict[str, Any]]:
-    return body.get("messages", body.get("input"))
-
-
-def list_pairs(body: Any) -> tuple[list[str], list[str]]:
-    """The ids of all calls and of all results, by rules of this file."""
-    calls: list[str] = []
-    results: list[str] = []
-    for wire in list_wires(body):
-        calls += [call["id"] for call in wire.get("tool_calls") or ()]
-        if wire.get("role") == "tool":
-            results.append(wire["tool_call_id"])
-        if wire.get("type") == "function_call":
-            calls.append(wire["call_id"])
-        if wire.get("type") == "function_call_output":
-            results.append(wire["call_id"])
-        content = wire.get("content")
-        for block in content if isinstance(content, list) else ():
-            if block.get("type") == "tool_use":
-                calls.append(block["id"])
-            if block.get("type") == "tool_result":
-                results.append(block["tool_use_id"])
-    return sorted(calls), sorted(results)
-
-
-def count_refused(served: ServedSimulator) -> int:
-    return sum(record.fate != "answered" for record in list_records(served))
-
-
-def count_prefix_breaks(served: ServedSimulator) -> int:
-    """Calls whose messages do not begin with those of the call before."""
-    answered = list_answered(served)
-    return sum(not extends(one.body, other.body) for one, other in pairwise(answered))
-
-
-def extends(before: Any, after: Any) -> bool:
-    """Whether a body begins with all messages of another one, cache marks aside."""
-    one, other = (
-        [json.dumps(_without_marks(wire)) for wire in list_wires(body)] for body in (before, after)
-    )
-    return other[: len(one)] == one
-
-
-def _without_marks(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_marks(v) for k, v in value.items() if k != "cache_control"}
-    return [_without_marks(each) for each in value] if isinstance(value, list) else value
-
-
-def read_cache_ratio(served: ServedSimulator) -> float:
-    """The share of all input tokens that were read from the provider's cache."""
-    usages = [record.reply["usage"] for record in list_answered(served)]
-    sizes = [_read_input(usage) for usage in usages]
-    return sum(read for _, read in sizes) / sum(total for total, _ in sizes)
-
-
-def _read_input(usage: Any) -> tuple[int, int]:
-    if "prompt_tokens" in usage:
-        details = usage.get("prompt_tokens_details") or {}
-        return usage["prompt_tokens"], details.get("cached_tokens") or 0
-    if "cache_read_input_tokens" in usage:
-        read = usage["cache_read_input_tokens"] or 0
-        written = usage.get("cache_creation_input_tokens") or 0
-        return usage["input_tokens"] + read + written, read
-    details = usage.get("input_tokens_details") or {}
-    return usage["input_tokens"], details.get("cached_tokens") or 0
 
 
 def iterate_texts(value: Any) -> Iterator[str]:

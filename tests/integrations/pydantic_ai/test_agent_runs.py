@@ -31,23 +31,26 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from tests import pictures
+from tests.integrations.life import (
+    count_cut,
+    count_prefix_breaks,
+    extends,
+    is_paired,
+    list_answered,
+    list_messages,
+    list_records,
+    list_refusals,
+    read_cache_ratio,
+)
 from tests.integrations.pydantic_ai.lives import (
     DIALECTS,
     WINDOW,
     ask,
-    count_prefix_breaks,
-    count_refused,
     dump,
-    extends,
     iterate_texts,
-    list_answered,
-    list_pairs,
-    list_records,
-    list_wires,
     make_agent,
     make_model,
     make_report,
-    read_cache_ratio,
     script,
     script_turn,
 )
@@ -80,9 +83,7 @@ async def live(
 
 
 def check_requests(served: ServedSimulator) -> None:
-    for record in list_answered(served):
-        calls, results = list_pairs(record.body)
-        assert calls == results
+    assert all(is_paired(record.body) for record in list_answered(served))
 
 
 def check_history(history: list[ModelMessage], turns: int) -> None:
@@ -100,7 +101,7 @@ def check_history(history: list[ModelMessage], turns: int) -> None:
 async def test_a_long_life_is_never_refused_and_its_history_stays_whole(served, dialect):
     agent = make_agent(make_model(served, dialect), make_capability())
     history = await live(agent, served, range(12), [])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     assert len(list_answered(served)) == 36
     check_requests(served)
     check_history(history, 12)
@@ -125,7 +126,7 @@ async def test_a_streamed_life_is_never_refused(served, dialect):
             texts = [text async for text in result.stream_text()]
         assert texts
         history = result.all_messages()
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
     check_history(history, 10)
 
@@ -144,7 +145,7 @@ async def test_events_and_steps_can_be_iterated(served):
                 pass
         assert run.result is not None
         history = run.result.all_messages()
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
     check_history(history, 10)
 
@@ -157,7 +158,7 @@ def test_a_synchronous_run_works_in_a_thread_without_a_loop(served):
         script_turn(served, turn)
         result = agent.run_sync(ask(turn), message_history=history)
         history = result.all_messages()
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_history(history, 8)
     report = asyncio.run(capability.report(result.conversation_id))
     assert report.used < WINDOW
@@ -176,7 +177,7 @@ async def test_many_conversations_at_once_do_not_mix(served):
             history = (await agent.run(prompt, message_history=history)).all_messages()
 
     await asyncio.gather(*(talk(user) for user in range(12)))
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     for record in list_answered(served):
         text = str(record.body)
         assert sum(f"{secret} " in text for secret in secrets) == 1
@@ -211,7 +212,7 @@ async def test_recall_gives_the_hidden_text_back(served):
     assert recalled in {make_report(number) for number in range(30)}
     reason = await capability.why(handle, result.conversation_id)
     assert str(reason)
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
 
 
 async def test_history_can_be_searched(served):
@@ -257,7 +258,7 @@ async def test_a_window_smaller_than_believed_costs_one_refusal(dialect, streame
             else:
                 result = await agent.run(ask(turn), message_history=history)
             history = result.all_messages()
-        assert count_refused(served) == 1
+        assert len(list_refusals(served)) == 1
         check_requests(served)
         check_history(history, 8)
 
@@ -280,6 +281,26 @@ async def test_a_refusal_inside_a_stream_is_answered_before_anything_was_said(
     assert (refused.fate, answered.fate) == ("fault", "answered")
     assert answered.tokens < min(refused.tokens, 9_000)
     assert "And now?" in str(answered.body)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_reply_that_a_full_window_cut_is_requested_again(served, is_streamed):
+    capability = TrimtabCapability(context_window=32_000)
+    agent = make_agent(make_model(served, "anthropic"), capability)
+    served.simulator.script.set_replies([], otherwise={"text": 900})
+    history: list[ModelMessage] = []
+    for turn in range(20):
+        if is_streamed:
+            async with agent.run_stream(f"Question {turn}", message_history=history) as result:
+                await result.get_output()
+        else:
+            result = await agent.run(f"Question {turn}", message_history=history)
+        history = result.all_messages()
+    assert count_cut(served) == 1
+    reasons = [each.finish_reason for each in history if isinstance(each, ModelResponse)]
+    assert len(reasons) == 20
+    # What was streamed cannot be taken back. The request after it is smaller.
+    assert reasons.count("length") == is_streamed
 
 
 async def test_an_error_that_is_no_refusal_for_length_reaches_the_caller(served):
@@ -364,7 +385,7 @@ async def test_structured_output_in_a_long_conversation(served, kind):
     assert result.output == Weather(degrees=12)
     script_turn(served, 8)
     await agent.run(ask(8), message_history=result.all_messages())
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
 
 
@@ -383,7 +404,7 @@ async def test_output_is_validated_again(served):
     script(served, {"text": 5}, answer(90), answer(20))
     result = await agent.run("How warm?")
     assert result.output.degrees == 20
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
 
 
@@ -407,7 +428,7 @@ async def test_tools_that_are_deferred_are_answered_in_the_next_run(served):
         deferred_tool_results=DeferredToolResults(approvals=approvals),
     )
     assert "deleted 1" in str(done.new_messages())
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
 
 
@@ -451,10 +472,10 @@ async def test_an_agent_that_is_a_tool_has_a_conversation_of_its_own(served, dia
         )
         result = await outer.run(ask(turn), message_history=history, conversation_id="chat-7")
         history = result.all_messages()
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     for record in list_answered(served):
         body = record.body
-        texts = [text for wire in list_wires(body) for text in iterate_texts(wire)]
+        texts = [text for wire in list_messages(body) for text in iterate_texts(wire)]
         is_inner = not any("Turn " in text for text in texts)
         if is_inner:
             assert sum("inner task" in text for text in texts) == 1
@@ -490,7 +511,7 @@ async def test_a_restart_in_the_middle_keeps_the_prefix(served, tmp_path, dialec
     after = list_answered(served)[-1].body
     assert extends(before, after)
     await live(make_agent(model, second), served, range(11, 16), result.all_messages())
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     assert (await count_events(second, "c7"))["rewind"] == 0
     await second.close()
 
@@ -499,7 +520,7 @@ async def test_a_conversation_that_lost_its_log_is_rebuilt_from_the_history(serv
     model = make_model(served)
     history = await live(make_agent(model, make_capability()), served, range(8), [])
     history = await live(make_agent(model, make_capability()), served, range(8, 16), history)
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_history(history, 16)
 
 
@@ -508,7 +529,7 @@ async def test_a_history_that_the_caller_cut_or_edited_is_followed(served):
     history = await live(agent, served, range(6), [])
     history = await live(agent, served, range(4, 8), history[:24])
     history = await live(agent, served, range(8, 12), history[12:])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_requests(served)
 
 
@@ -531,7 +552,7 @@ async def test_thinking_is_sent_back_as_it_came(served, dialect):
         make_model(served, dialect, name), make_capability(), model_settings=settings
     )
     history = await live(agent, served, range(8), [])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_history(history, 8)
 
 
@@ -540,7 +561,7 @@ async def test_a_fallback_model_uses_the_smallest_window(served):
     small = make_model(served, "openai_chat", "gpt-4o-mini")
     agent = make_agent(FallbackModel(big, small), make_capability())
     history = await live(agent, served, range(10), [])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_history(history, 10)
 
 
@@ -550,7 +571,7 @@ async def test_the_window_of_a_profile_is_used_for_an_unknown_model(served):
     capability = TrimtabCapability()
     agent = make_agent(model, capability)
     history = await live(agent, served, range(10), [])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     check_history(history, 10)
 
 
@@ -605,9 +626,9 @@ async def test_a_system_prompt_in_the_history_is_sent_once(served):
         return make_report(number)
 
     history = await live(agent, served, range(10), [])
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
     for record in list_answered(served):
-        assert [w for w in list_wires(record.body) if w["role"] == "system"] == [
+        assert [w for w in list_messages(record.body) if w["role"] == "system"] == [
             {"role": "system", "content": "Old style."}
         ]
     assert isinstance(history[0], ModelRequest)

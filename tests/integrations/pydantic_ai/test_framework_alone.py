@@ -13,17 +13,19 @@ from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 
+from tests.integrations.life import (
+    count_prefix_breaks,
+    list_answered,
+    list_refusals,
+    read_cache_ratio,
+)
 from tests.integrations.pydantic_ai.lives import (
     WINDOW,
     ask,
-    count_prefix_breaks,
-    count_refused,
     iterate_texts,
-    list_answered,
     make_agent,
     make_model,
     make_report,
-    read_cache_ratio,
     script_turn,
 )
 from trimtab.integrations.pydantic_ai import TrimtabCapability
@@ -126,4 +128,4 @@ async def test_the_users_rules_stay_with_the_capability_and_go_with_a_processor(
     served.simulator.reset()
     await live(served, TrimtabCapability(context_window=WINDOW))
     assert shows_first_rule()
-    assert count_refused(served) == 0
+    assert len(list_refusals(served)) == 0
