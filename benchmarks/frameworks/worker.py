@@ -2,9 +2,9 @@
 
     python -m benchmarks.frameworks.worker ADAPTER
 
-Lines of JSON on standard input: first the fields of `life.Setup`, then commands. Each is answered
-by a line of JSON on standard output:
+Lines of JSON on standard input, each answered by a line of JSON on standard output:
 
+{"setup": {…}}               {}: makes the agent; the fields are those of `life.Setup`
 {"turns": [first, last]}     {"cpu_ms", "all_cpu_ms"}: CPU of our module by model call, and of the
                              whole process a model call
 {"preload": [said, …]}       {}: the history that the agent begins with
@@ -93,23 +93,31 @@ class Numbers:
 
 
 class Work:
-    def __init__(self, agent: Agent, setup: Setup, meter: Meter) -> None:
-        self._agent, self._setup, self._meter = agent, setup, meter
+    def __init__(self, adapter: str) -> None:
+        self._make_agent = importlib.import_module(
+            f"benchmarks.frameworks.adapters.{adapter}"
+        ).Agent
         self._loop = asyncio.new_event_loop()
+        self._meter = Meter()
+        self._agent: Agent
+        self._setup: Setup
 
     def answer(self, command: dict[str, Any]) -> dict[str, Any]:
-        agent, run = self._agent, self._loop.run_until_complete
+        run = self._loop.run_until_complete
         match command:
+            case {"setup": values}:
+                self._setup = Setup(**values)
+                self._agent = self._make_agent(self._setup, self._meter)
             case {"turns": [first, last]}:
                 return self._turns(first, last)
             case {"preload": history}:
-                run(agent.preload(history))
+                run(self._agent.preload(history))
             case {"say": text}:
                 self._say(text)
             case {"history": _}:
-                return {"history": run(agent.history())}
+                return {"history": run(self._agent.history())}
             case {"usage": _}:
-                return {"usage": run(agent.usage())}
+                return {"usage": run(self._agent.usage())}
             case _:
                 raise ValueError(f"unknown command: {command}")
         return {}
@@ -134,13 +142,10 @@ def main() -> None:
     # What libraries print would break the protocol; it goes to standard error.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    setup, meter = Setup(**json.loads(sys.stdin.readline())), Meter()
     work: Work | None = None
     for line in sys.stdin:
         try:
-            if work is None:
-                adapter = importlib.import_module(f"benchmarks.frameworks.adapters.{sys.argv[1]}")
-                work = Work(adapter.Agent(setup, meter), setup, meter)
+            work = work or Work(sys.argv[1])
             answer = work.answer(json.loads(line))
         except Exception as error:  # noqa: BLE001 - told to the parent
             traceback.print_exc()

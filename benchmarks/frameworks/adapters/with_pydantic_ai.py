@@ -94,14 +94,13 @@ class Agent:
 def _module(setup: Setup, meter: Meter) -> Any:
     from trimtab.integrations.pydantic_ai import TrimtabCapability
 
-    for name in HOOKS:
-        setattr(TrimtabCapability, name, _timed(getattr(TrimtabCapability, name), meter))
+    timed = {name: _timed(getattr(TrimtabCapability, name), meter) for name in HOOKS}
     options: dict[str, Any] = {}
     if setup.context_window:
         options["context_window"] = setup.context_window
     if setup.folder:
         options["store"] = f"{setup.folder}/logs"
-    return TrimtabCapability(**options)
+    return type("TimedCapability", (TrimtabCapability,), timed)(**options)
 
 
 def _timed(hook: Any, meter: Meter) -> Any:
