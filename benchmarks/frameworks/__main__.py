@@ -36,7 +36,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -154,7 +154,7 @@ class Stage:
 
 
 @contextmanager
-def set_stage(framework: Framework, python: str) -> Iterator[Stage]:
+def set_stage(framework: Framework, python: str) -> Generator[Stage]:
     adapter = f"with_{framework.name.replace('-', '_')}"
     with spawn_simulated_provider() as simulator, Worker(python, adapter) as worker:
         yield Stage(framework, worker, simulator)
