@@ -61,6 +61,40 @@ def test_a_history_that_grows_is_matched_with_what_is_known():
     assert not context.window.base.rewinds
 
 
+def change_text(messages):
+    messages[1].content = "Look at b.py."
+
+
+def change_argument(messages):
+    messages[2].tool_calls[0]["args"]["path"] = "b.py"
+
+
+def change_result_block(messages):
+    messages[3].content[0]["text"] = "print('b.py')"
+
+
+@pytest.mark.parametrize("change", [change_text, change_argument, change_result_block])
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_message_that_was_changed_in_place_is_sent_as_it_is_now(change, with_ids):
+    def make():
+        messages = conversation()
+        messages[2] = core.AIMessage("", tool_calls=[{**CALL, "args": {"path": "a.py"}}])
+        messages[3] = core.ToolMessage([{"type": "text", "text": "print(1)"}], tool_call_id="c1")
+        return messages
+
+    messages, expected = make(), make()
+    ids = [f"id-{index}" for index in range(len(messages))] if with_ids else None
+    context = Context(model="gpt-4o", tools=TOOLS)
+    context.sync(messages, ids=ids)
+    before = context.request()["messages"]
+    change(messages)
+    change(expected)
+    context.sync(messages, ids=ids)
+    fresh = Context(model="gpt-4o", tools=TOOLS)
+    fresh.sync(expected)
+    assert context.request()["messages"] == fresh.request()["messages"] != before
+
+
 def test_usage_of_a_reply_is_heard():
     context = Context(model="gpt-4o")
     context.add(core.HumanMessage("Hello"))

@@ -11,9 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Literal, cast
 
 from trimtab.dialects.caller_marks import MARK_KEYS
+from trimtab.dialects.langchain import is_langchain_message, list_read_fields
 from trimtab.dialects.reading import to_plain_dict
 from trimtab.engine.log.message import Message, message_to_json
 from trimtab.engine.text.arguments import describe_wrong_value
@@ -27,13 +29,34 @@ _CHUNK_ITEMS = 512
 """Items that are compared at once. A difference is searched only in its chunk."""
 
 
+class _FrozenItem:
+    """The content of an item as it was when it was read."""
+
+    __slots__ = ("_content", "_kind", "_langchain_fields")
+
+    def __init__(self, item: Any) -> None:
+        # A `Message` cannot be changed.
+        self._content = item if isinstance(item, Message) else to_plain_dict(item)
+        self._kind: type[Any] = type(item)
+        is_langchain = is_langchain_message(item)
+        self._langchain_fields = deepcopy(list_read_fields(item)) if is_langchain else None
+
+    def is_like(self, item: Any) -> bool:
+        """Whether a provider would read an item like this one."""
+        if self._langchain_fields is not None and type(item) is self._kind:
+            with suppress(TypeError, ValueError):  # of objects that compare in ways of their own
+                if self._langchain_fields == list_read_fields(item):
+                    return True
+        return is_same_item(self._content, item)
+
+
 class KnownHistory:
     """A caller's list as it was last read, and the positions of its messages in the log."""
 
     def __init__(self) -> None:
         self._items: list[Any] = []
         self._ids: list[str] | None = None
-        self._newest: list[dict[str, Any] | Message] = []
+        self._newest: list[_FrozenItem] = []
         self._starts: list[int] = []
         self._seqs: list[int] = []
         self._id_set: set[str] = set()
@@ -123,7 +146,7 @@ class KnownHistory:
         first = starts[0] if messages_before and starts else 0
         compared_from = max(0, len(self._items) - len(self._newest))
         kept = self._newest[: max(0, first - compared_from)]
-        fresh = [_freeze(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]]
+        fresh = [_FrozenItem(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]]
         self._newest = [*kept, *fresh][-MAX_COMPARED_ITEMS:]
         self._items[first:] = items[first:]
         self._ids = None if ids is None else [*ids]
@@ -152,7 +175,7 @@ class KnownHistory:
             known = _count_equal(self._items, items, is_same_item)
         first = len(self._items) - len(self._newest)
         for index in range(first, known):
-            if not is_same_item(self._newest[index - first], items[index]):
+            if not self._newest[index - first].is_like(items[index]):
                 return index
         return known
 
@@ -165,11 +188,6 @@ def is_same_item(known: Any, item: Any) -> bool:
         return _comparable(_to_dict(known)) == _comparable(_to_dict(item))
     except (TypeError, ValueError):
         return False
-
-
-def _freeze(item: Any) -> dict[str, Any] | Message:
-    """Return the content of an item as it is now. A `Message` cannot be changed."""
-    return item if isinstance(item, Message) else to_plain_dict(item)
 
 
 def _to_dict(item: Any) -> dict[str, Any]:
