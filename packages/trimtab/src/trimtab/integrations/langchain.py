@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from typing import Any, Unpack, cast
+from weakref import ref
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.structured_output import ToolStrategy
@@ -45,7 +46,7 @@ from trimtab.engine.log.message import (
     ToolResult,
 )
 from trimtab.engine.prompt.report import ContextReport
-from trimtab.engine.prompt.shown_messages import ShownMessage, View
+from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit, ProviderError
 from trimtab.integrations.conversations import ConversationOptions, Conversations
@@ -183,7 +184,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
                     if not run(self._retry(call, error)):
                         raise
                 else:
-                    if not run(self._retry_if_cut(call, response)):
+                    cut = find_cut_reply(response)
+                    if cut is None or not run(self._retry_cut(call, cut)):
                         break
         except BaseException:
             self._give_up(call)
@@ -209,7 +211,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
                     if not await self._retry(call, error):
                         raise
                 else:
-                    if not await self._retry_if_cut(call, response):
+                    cut = find_cut_reply(response)
+                    if cut is None or not await self._retry_cut(call, cut):
                         break
         except BaseException:
             self._give_up(call)
@@ -410,12 +413,10 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
                 error = ProviderError(replace(failure, kind="overflow"))
         return await call.conversations.retry(call.conversation_id, error)
 
-    async def _retry_if_cut(self, call: _Call, response: ModelResponse[Any]) -> bool:
+    async def _retry_cut(self, call: _Call, cut: ProviderError) -> bool:
         """Say whether to send again because the window was full before the reply was complete."""
-        reply = find_reply(response)
-        error = None if reply is None else find_cut_reply(reply)
         try:
-            return error is not None and await self._retry(call, error)
+            return await self._retry(call, cut)
         except CannotFit:
             return False  # a part of a reply is better than none
 
@@ -470,8 +471,11 @@ def find_reply(response: ModelResponse[Any]) -> AIMessage | None:
     return next((each for each in response.result if isinstance(each, AIMessage)), None)
 
 
-def find_cut_reply(reply: AIMessage) -> ProviderError | None:
-    """Return as an error that a full window cut a reply; None if it ended in another way."""
+def find_cut_reply(response: ModelResponse[Any]) -> ProviderError | None:
+    """Return as an error that a full window cut the reply; None if it ended in another way."""
+    reply = find_reply(response)
+    if reply is None:
+        return None
     said = reply.response_metadata
     keys = ("stop_reason", "finish_reason", "stopReason")
     usage: Any = reply.usage_metadata or {}
@@ -634,7 +638,7 @@ def build_messages(
     written = [shown for shown in view if shown.has_cache_mark and not shown.positions]
     for shown in view:
         listed = [own[position] for position in shown.positions]
-        built = listed if shown.is_callers_own else _build_edited(shown, listed)
+        built = listed if shown.is_callers_own else _EDITED_COPIES.build(shown.message, listed)
         if mark is not None and written and shown is written[-1]:
             block = {"type": "text", "text": built[-1].text, "cache_control": mark}
             built = [*built[:-1], built[-1].model_copy(update={"content": [block]})]
@@ -642,11 +646,33 @@ def build_messages(
     return messages
 
 
-def _build_edited(shown: ShownMessage, own: Sequence[BaseMessage]) -> list[BaseMessage]:
+class _EditedCopies:
+    """Edited copies of callers' messages. Each is built once, because in a long history there are
+    hundreds, and is forgotten with the caller's message."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, tuple[ref[BaseMessage], Message, list[BaseMessage]]] = {}
+
+    def build(self, message: Message, own: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """Return an edited message; `own` are the caller's messages that it is made of."""
+        if len(own) != 1:
+            return _build_edited(message, own)
+        key = id(own[0])
+        known = self._by_id.get(key)
+        if known is None or known[0]() is not own[0] or known[1] is not message:
+            alive = ref(own[0], lambda _: self._by_id.pop(key, None))
+            known = self._by_id[key] = (alive, message, _build_edited(message, own))
+        return known[2]
+
+
+_EDITED_COPIES = _EditedCopies()
+
+
+def _build_edited(message: Message, own: Sequence[BaseMessage]) -> list[BaseMessage]:
     """Build a message that is edited. What the edit leaves is taken from the caller's message."""
-    message = shown.message
-    if message.results:
-        return [_build_result(result, own) for result in message.results]
+    results = message.results
+    if results:
+        return [_build_result(result, own) for result in results]
     content = _build_content(message.parts, own)
     if message.role == "assistant":
         return [_copy(AIMessage, own, {"content": content, **_build_calls(message, own)})]
