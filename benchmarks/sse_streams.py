@@ -93,7 +93,7 @@ class Reader:
             self._places.add(str(event.id))
             self._pieces += event.data["text"]
             return
-        if event.kind in ("turn.started", "model_call.failed"):
+        if event.kind == "turn.started" or event.data.get("outcome", "ok") != "ok":
             self._pieces = ""
         if event.kind == "message" and event.data["role"] == "assistant":
             self.replies.append((self._pieces, event.data["text"]))

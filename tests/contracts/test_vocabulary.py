@@ -5,7 +5,7 @@ Metrics, the HTTP API, the lines of `chat --json`, the keys of `agent.yaml` and 
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -94,8 +94,8 @@ def http_names() -> Iterator[str]:
 
 
 def chat_event_names() -> Iterator[str]:
-    yield from events._JSON_TYPES.values()
-    for kind in events._JSON_TYPES:
+    for kind in get_args(events.TurnEvent):
+        yield kind.type
         yield from kind.__dataclass_fields__
 
 

@@ -45,7 +45,13 @@ async def test_an_agent_is_served_and_ends_when_its_turns_have(tmp_path, simulat
                     pieces += event.data["text"]
                 else:
                     kinds.append(event.kind)
-        assert kinds == ["message", "turn.started", "usage", "message", "turn.finished"]
+        assert kinds == [
+            "message",
+            "turn.started",
+            "model_call.finished",
+            "message",
+            "turn.finished",
+        ]
         assert len(pieces.split()) == 60
         assert server.process.wait(60) == 0
         assert server.until("stopped")["handed_over"] == 0

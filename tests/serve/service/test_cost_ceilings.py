@@ -143,7 +143,9 @@ async def test_http_tells_the_reason_in_the_event_and_the_client_raises_it():
         assert events[-1].kind == "turn.finished"
         assert events[-1].data["reason"] == "cost_ceiling"
         assert events[-1].data["detail"] == describe_reached_ceiling("day")
-        assert [e.kind for e in events if e.kind in ("model_call.failed", "turn.failed")] == []
+        assert events[-1].data["cost_ceiling"] == "day"
+        assert [e.data["outcome"] for e in events if "outcome" in e.data] == ["cost_ceiling"]
+        assert "turn.failed" not in [event.kind for event in events]
         with pytest.raises(RemoteTurnFailed, match="cost_ceiling: I stopped here"):
             await session.ask("And now?")
         assert house.provider.requests == []

@@ -216,7 +216,7 @@ async def test_happenings_are_plain_values_to_those_who_stream_them_on(memory):
     ]
     assert [each["type"] for each in told if each["type"] != "message.delta"] == [
         *("turn.started", "model_call.started", "model_call.finished", "message"),
-        *("tool.started", "tool.result"),
+        *("tool.started", "tool.finished"),
         *("model_call.started", "model_call.finished", "message", "turn.finished"),
     ]
-    assert told[-1] == {"type": "turn.finished", "reason": "done", "calls": 2}
+    assert told[-1].items() >= {"type": "turn.finished", "reason": "done", "calls": 2}.items()

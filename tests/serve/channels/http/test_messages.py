@@ -10,6 +10,7 @@ from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.serve.channels.http.running_apps import MESSAGES, Held, house, problem, until
 from tests.serve.queue.queues import give_up, inbound, reply
 from trimtab.errors import ProviderFailureDetails
+from trimtab.session.events import turn_event_to_json
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import ScriptedCall
 from trimtab_serve.client import ApiError, RemoteTurnFailed
@@ -73,21 +74,18 @@ async def test_a_turn_with_tools_is_seen_as_it_happens():
     script = [ScriptedCall(name="look", arguments={}), "It rains, they say."]
     async with house(*script, tools=[LOOK]) as served:
         events = [event async for event in served.session().stream("How is the weather?")]
-        kinds = [event.kind for event in events if event.kind not in ("usage", "message.delta")]
+        kinds = [event.kind for event in events if event.kind != "message.delta"]
         assert kinds == [
-            "message",
-            "turn.started",
-            "message",
-            "tool.started",
-            "tool.result",
-            "message",
-            "turn.finished",
+            *("message", "turn.started", "model_call.finished", "message"),
+            *("tool.started", "message", "model_call.finished", "message", "turn.finished"),
         ]
-        tool, result = (
-            next(e.data for e in events if e.kind == kind)
-            for kind in ("tool.started", "tool.result")
-        )
-        assert tool["name"] == "look"
+        tool = next(e.data for e in events if e.kind == "tool.started")
+        assert (tool["name"], tool["arguments"]) == ("look", "{}")
+        call = next(e.data for e in events if e.kind == "model_call.finished")
+        assert (call["outcome"], call["limit"]) == ("ok", None)
+        assert call["usage"]["output"] > 0
+        result = next(e.data for e in events if e.data.get("tool_results"))
+        assert result["role"] == "tool"
         assert result["tool_results"] == [
             {"call_id": tool["call_id"], "text": "It rains.", "is_error": False}
         ]
@@ -377,3 +375,22 @@ async def test_a_reply_is_stopped_at_once_and_what_was_said_is_kept():
         assert "One two three four five six seven eight nine ten.".startswith(kept)
         await served.turns.wait_until_idle()
         assert (await session.state()).waiting == 0
+
+
+async def test_what_a_turn_emits_has_the_same_names_and_values_over_http():
+    """`on_event` and `--json` see a turn in memory, and HTTP sees it in the log."""
+    script = [ScriptedCall(name="look", arguments={}), "It rains, they say."]
+    async with house(*script, tools=[LOOK]) as served:
+        with served.service.event_bus.subscribe(SESSION) as queue:
+            events = [event async for event in served.session().stream("How is the weather?")]
+            emitted = [queue.get_nowait() for _ in range(queue.qsize())]
+        compared = {"message": 2, "tool.started": 1, "model_call.finished": 2}
+        for event in emitted:
+            values = turn_event_to_json(event)
+            if (kind := values.pop("type")) in compared:
+                for name in ("model", "seconds", "cost"):  # the log does not have them
+                    values.pop(name, None)
+                same = [e for e in events if e.kind == kind and values.items() <= e.data.items()]
+                assert same, (kind, values)
+                compared[kind] -= 1
+        assert set(compared.values()) == {0}

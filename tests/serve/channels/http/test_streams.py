@@ -22,7 +22,12 @@ from trimtab.session import Session
 from trimtab.testing import ScriptedCall
 from trimtab_serve.channels.http import sse as following_module
 from trimtab_serve.channels.http.message_keys import to_stored_key
-from trimtab_serve.channels.http.sse import StreamPosition, encode_sse_frame, parse_event_id
+from trimtab_serve.channels.http.sse import (
+    SESSION_DELETED,
+    StreamPosition,
+    encode_sse_frame,
+    parse_event_id,
+)
 from trimtab_serve.client import ApiError, RemoteTurnFailed, ServerUnreachable
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +35,7 @@ pytestmark = pytest.mark.anyio
 LONG = "It rains in the morning, and in the afternoon the sun comes out for an hour or two."
 STREAM = {"Accept": "text/event-stream"}
 SESSION = "default/helper/one"
-DELETED = 'event: turn.failed\ndata: {"reason":"the session was deleted"}'
+DELETED = 'event: turn.failed\ndata: {"reason":"deleted","detail":"the session was deleted"}'
 
 
 def told(event):
@@ -221,7 +226,7 @@ async def test_a_stream_ends_when_another_process_deletes_its_session_or_begins_
             async with asyncio.timeout(PATIENCE):
                 after = [told(event) async for event in events]
         assert before[-1].kind == "turn.finished"
-        assert after == [("turn.failed", None, {"reason": "the session was deleted"})]
+        assert after == [("turn.failed", None, SESSION_DELETED)]
 
 
 async def test_a_session_that_is_begun_anew_is_seen_being_written():

@@ -89,9 +89,9 @@ def test_json_is_a_line_for_everything_that_happens(sim, folder):
     told = happenings(done)
     kinds = [one["type"] for one in told if one["type"] != "message.delta"]
     asked = ["model_call.started", "model_call.finished", "message"]
-    first = ["turn.started", *asked, "tool.started", "tool.result", *asked, "turn.finished"]
+    first = ["turn.started", *asked, "tool.started", "tool.finished", *asked, "turn.finished"]
     assert kinds == ["session", *first, "turn.started", *asked, "turn.finished"]
-    result = next(one for one in told if one["type"] == "tool.result")
+    result = next(one for one in told if one["type"] == "tool.finished")
     assert (result["name"], result["text"].strip(), result["is_error"]) == ("shell", "free", False)
     assert '"one\\ntwo"' in json.dumps(sim.said())
 

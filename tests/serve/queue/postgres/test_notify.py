@@ -98,7 +98,7 @@ async def test_what_nobody_watches_is_not_sent(conninfo):
             assert await heard(queue) == [END]
         async for note in spy.notifies(timeout=PATIENCE):
             assert "unheard" not in note.payload
-            if '"end"' in note.payload:
+            if '"turn.finished"' in note.payload:
                 break
 
 
@@ -172,7 +172,7 @@ async def test_a_note_that_cannot_be_read_is_passed_over(conninfo):
         with here.subscribe(ONE) as queue:
             await reaches(there, queue)
             async with await AsyncConnection.connect(conninfo, autocommit=True) as other:
-                for note in ("{", "[]", '{"from": "x", "told": [["later release", 1]]}'):
+                for note in ("{", "[]", '{"from": "x", "events": [{"type": "later release"}]}'):
                     await other.execute("SELECT pg_notify(%s, %s)", [NOTIFY_CHANNEL, note])
             there.publish(ONE, END)
             assert (await heard(queue))[-1] == END

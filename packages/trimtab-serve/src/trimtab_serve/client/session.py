@@ -115,7 +115,7 @@ class RemoteSession:
         async with aclosing(self.stream(message, key=key, user=user)) as events:
             async for event in events:
                 if event.kind == "turn.failed":
-                    raise RemoteTurnFailed(event.data["reason"])
+                    raise RemoteTurnFailed(event.data["detail"])
                 if event.kind == "turn.finished" and event.data["reason"] in (
                     "rejected",
                     "cost_ceiling",

@@ -13,7 +13,7 @@ class StreamEvent:
     """An event of a session."""
 
     kind: str
-    """`message`, `message.delta`, `tool.started`, `tool.result`, `context.edited`, `usage`,
+    """`message`, `message.delta`, `tool.started`, `context.edited`, `model_call.finished`,
     `turn.started`, `turn.finished`, …"""
     data: Mapping[str, Any]
     """The content. The OpenAPI document describes each kind."""

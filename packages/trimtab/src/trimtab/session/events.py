@@ -1,13 +1,12 @@
-"""The events of a turn, for `on_event`."""
+"""The events of a turn, and their form as JSON. `type` is the name of an event in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from trimtab.engine.log.event import SummaryAttempt, Usage
-from trimtab.engine.log.message import Message, ToolCall
+from trimtab.engine.log.message import Message, Text, ToolCall
 
 COMPACTED_NOTICE = "Context was compacted and truncated to fit token limits."
 """What the user reads after a recovery."""
@@ -21,6 +20,7 @@ CONTENT_LEFT_OUT_NOTICE = (
 class TurnStarted:
     """A turn is about to be claimed. `TurnFinished` or `TurnFailed` follows."""
 
+    type: ClassVar = "turn.started"
     session: str
     """The session's id."""
     model: str
@@ -33,6 +33,7 @@ class TurnStarted:
 class ContextEdited:
     """Something is hidden or cut from now on. The edit is in the store."""
 
+    type: ClassVar = "context.edited"
     op: str
     """The kind of edit: `truncate`, `mask`, `summarise` or `drop`."""
     count: int
@@ -47,6 +48,7 @@ class ContextEdited:
 class ModelCallStarted:
     """A model call begins; it is in the store. `ModelCallFinished` or `TurnFailed` follows."""
 
+    type: ClassVar = "model_call.started"
     model: str
     """The model's name, as the provider knows it."""
     dialect: str
@@ -76,6 +78,7 @@ class ModelCallStarted:
 class ModelCallFinished:
     """The model has answered and the reply is in the store, or the call has failed."""
 
+    type: ClassVar = "model_call.finished"
     model: str
     """The model that was called."""
     outcome: str
@@ -92,6 +95,7 @@ class ModelCallFinished:
 class TextDelta:
     """A piece of the reply, as it streams in."""
 
+    type: ClassVar = "message.delta"
     kind: str
     """`text` or `thinking`."""
     text: str
@@ -102,6 +106,7 @@ class TextDelta:
 class ModelCallRetried:
     """The call is made again. Discard the pieces of the reply so far."""
 
+    type: ClassVar = "model_call.retried"
     reason: str
     """The provider's error text."""
     limit: int | None = None
@@ -112,6 +117,7 @@ class ModelCallRetried:
 class AssistantReplied:
     """The model's whole reply. It is in the store."""
 
+    type: ClassVar = "message"
     message: Message
     """The reply as a message."""
     usage: Usage | None
@@ -122,6 +128,7 @@ class AssistantReplied:
 class ToolStarted:
     """A tool was started. The start is in the store."""
 
+    type: ClassVar = "tool.started"
     call: ToolCall
     """The model's call."""
 
@@ -130,6 +137,7 @@ class ToolStarted:
 class ToolFinished:
     """A tool has finished. Its result is in the store."""
 
+    type: ClassVar = "tool.finished"
     call: ToolCall
     """The model's call."""
     text: str
@@ -142,6 +150,7 @@ class ToolFinished:
 class UserNotice:
     """Something that the user should know."""
 
+    type: ClassVar = "notice"
     text: str
     """The text, for the user."""
 
@@ -153,6 +162,7 @@ class SummaryFinished:
     The request, and the summary if it is used, are in the store.
     """
 
+    type: ClassVar = "summary.finished"
     attempt: SummaryAttempt
     """The outcome, with its sizes."""
     messages: int
@@ -169,6 +179,7 @@ class SummaryFinished:
 class TurnFinished:
     """The turn is over."""
 
+    type: ClassVar = "turn.finished"
     reason: Literal["done", "iterations", "stopped", "rejected", "cost_ceiling"]
     """`done`: the model has finished. `iterations`: it called tools more often than allowed.
     `stopped`: the turn was stopped before the model had finished. `rejected`: the provider rejected
@@ -186,6 +197,7 @@ class TurnFinished:
 class TurnFailed:
     """An error ended the turn, and it is raised. Stored events stay."""
 
+    type: ClassVar = "turn.failed"
     reason: str
     """`cancelled`, `cannot_fit`, `stale`, `store`, the kind of a provider's failure, or `error`."""
     error: str
@@ -209,49 +221,34 @@ TurnEvent = (
 )
 """Any of the values that `on_event` hears."""
 
-_JSON_TYPES: Mapping[type, str] = {
-    TurnStarted: "turn.started",
-    ContextEdited: "context.edited",
-    ModelCallStarted: "model_call.started",
-    ModelCallFinished: "model_call.finished",
-}
-"""The `type` of events that are written with all their fields."""
-
 
 def turn_event_to_json(event: TurnEvent) -> dict[str, Any]:
-    """Convert an event to plain JSON values, named as in the streams of the HTTP API."""
+    """Convert an event to plain JSON values.
+
+    `trimtab chat --json`, the streams of the HTTP API and the processes of a fleet all use it.
+    """
     match event:
-        case TextDelta():
-            return {"type": "message.delta", "kind": event.kind, "text": event.text}
-        case ModelCallRetried():
-            return {"type": "model_call.retried", "reason": event.reason, "limit": event.limit}
-        case AssistantReplied():
-            texts = "".join(getattr(part, "text", "") for part in event.message.parts)
-            return {"type": "message", "text": texts}
-        case ToolStarted():
-            call = event.call
+        case AssistantReplied(message=message):
+            calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.calls]
+            data = {"role": message.role, "text": join_text_parts(message), "tool_calls": calls}
+        case ToolStarted(call=call):
             data = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-            return {"type": "tool.started", **data}
-        case ToolFinished():
-            call = event.call
-            data = {"call_id": call.id, "name": call.name, "text": event.text}
-            return {"type": "tool.result", **data, "is_error": event.is_error}
-        case UserNotice():
-            return {"type": "notice", "text": event.text}
+        case ToolFinished(call=call):
+            result = {"text": event.text, "is_error": event.is_error}
+            data = {"call_id": call.id, "name": call.name, **result}
         case SummaryFinished():
-            tried = event.attempt
-            sizes = {"tokens": tried.tokens, "replaced": tried.replaced, "patched": tried.patched}
-            return {
-                "type": "summary.finished",
-                "outcome": tried.outcome,
-                "reason": tried.why,
-                **sizes,
-            }
-        case TurnFinished():
-            ended = {"type": "turn.finished", "reason": event.reason, "calls": event.calls}
-            reached = {"ceiling": event.cost_ceiling} if event.cost_ceiling is not None else {}
-            return {**ended, **reached}
-        case TurnFailed():
-            return {"type": "turn.failed", "reason": event.reason, "error": event.error}
-        case TurnStarted() | ContextEdited() | ModelCallStarted() | ModelCallFinished():
-            return {"type": _JSON_TYPES[type(event)], **asdict(event)}
+            data = {**summary_attempt_to_json(event.attempt), "seconds": event.seconds}
+        case _:
+            data = asdict(event)
+    return {"type": event.type, **data}
+
+
+def summary_attempt_to_json(attempt: SummaryAttempt) -> dict[str, Any]:
+    """Return what readers of events learn about a summary."""
+    sizes = {"tokens": attempt.tokens, "replaced": attempt.replaced, "patched": attempt.patched}
+    return {"outcome": attempt.outcome, "reason": attempt.why, **sizes}
+
+
+def join_text_parts(message: Message) -> str:
+    """Return all text of a message, joined like its pieces while it was written."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text))

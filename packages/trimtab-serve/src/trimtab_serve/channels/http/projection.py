@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.engine.log.call_failure import OVER_CEILING_KIND, STOPPED_CALL_KIND
+from trimtab.engine.log import call_failure
 from trimtab.engine.log.event import (
     CallOutcome,
     Edit,
@@ -23,8 +23,22 @@ from trimtab.engine.log.event import (
     ToolResultRepair,
     TurnProgressRecord,
 )
-from trimtab.engine.log.message import Media, Message, Text, ToolCall
-from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.engine.log.message import Media, ToolCall
+from trimtab.session.events import (
+    COMPACTED_NOTICE,
+    AssistantReplied,
+    ContextEdited,
+    ModelCallFinished,
+    SummaryFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFinished,
+    TurnStarted,
+    UserNotice,
+    join_text_parts,
+    summary_attempt_to_json,
+    turn_event_to_json,
+)
 from trimtab.session.spending import describe_reached_ceiling
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
@@ -36,18 +50,19 @@ FIRST_LOOKBACK_EVENTS = 16
 MAX_PAGE_CHARS = 2_000_000
 """Maximum number of characters of messages in one response. Also of one message in a stream."""
 STREAM_EVENT_KINDS: Mapping[str, str] = {
-    "message": "A user or the model added a message. It replaces the deltas before it.",
+    "message": "A user, the model or a tool added a message, with its `handle`, `role`, `text`, "
+    "`tool_calls` and `tool_results`. It replaces the deltas before it.",
     "message.delta": "The next part of the reply while it is written: `kind` (`text` or "
     "`thinking`), `text`.",
-    "tool.started": "A tool was started: `call_id`, `name` and the `handle` of the call.",
-    "tool.result": "The result of a tool: a message with `tool_results`.",
+    "tool.started": "A tool was started: `call_id`, `name`, `arguments`, and the `handle` of the "
+    "call.",
     "context.edited": "Something is hidden from the model, or shown again: `op`, `handle`, "
     "`reason`, `replacement`.",
     "summary.finished": "A model was asked for a summary: `outcome`, `reason`, `tokens`, "
-    "`replaced`.",
-    "usage": "Tokens of a call: `input`, `output`, `cache_read`, `cache_write`.",
-    "model_call.failed": "A model call failed: discard the deltas since the last message. "
-    "`reason`, `limit`.",
+    "`replaced`, `patched`.",
+    "model_call.finished": "A model call has ended. `outcome` is `ok`, or the kind of failure: "
+    "discard the deltas since the last message. `usage` has the tokens: `input`, `output`, "
+    "`cache_read`, `cache_write`. `limit` has the tokens that the provider accepts, if it said so.",
     "notice": "Something that the user should know: `text`.",
     "messages.undone": "The messages after the position `to` were undone.",
     "messages.erased": "A text was erased: `handle`, `reason`.",
@@ -56,9 +71,9 @@ STREAM_EVENT_KINDS: Mapping[str, str] = {
     "final answer. It is `rejected` if the provider rejected the content: `detail` is its message, "
     "and the next request leaves out that content. It is `cost_ceiling` if the next call could "
     "cost more than allowed: `detail` is a text for the user.",
-    "turn.failed": "The turn failed, and `reason` says why. The server does not retry it, but you "
-    "can retry it with `resume`. If the session was deleted, `reason` says so, and the stream "
-    "ends.",
+    "turn.failed": "The turn failed, and `detail` says why. `reason` is `dead_letter` if the "
+    "server does not retry it: you can retry it with `resume`. It is `deleted` if the session was "
+    "deleted: the stream ends.",
     "stream.reset": "The id that you sent, `unknown_id`, is after the end of the log. It belongs "
     "to another session, or a backup was restored. Read the history again. Events continue after "
     "this one.",
@@ -126,18 +141,13 @@ class LogToStreamProjector:
                     "reason": body.why,
                     "replacement": body.text,
                 }
-                return ProjectedStreamEvent(kind="context.edited", data=data)
+                return ProjectedStreamEvent(kind=ContextEdited.type, data=data)
             case Rewind():
                 self.open_call_position, self._has_final_answer = 0, True
                 return ProjectedStreamEvent(kind="messages.undone", data={"to": body.to})
             case SummaryAttempt():
-                data = {
-                    "outcome": body.outcome,
-                    "reason": body.why,
-                    "tokens": body.tokens,
-                    "replaced": body.replaced,
-                }
-                return ProjectedStreamEvent(kind="summary.finished", data=data)
+                data = summary_attempt_to_json(body)
+                return ProjectedStreamEvent(kind=SummaryFinished.type, data=data)
             case PayloadErasure():
                 part = "" if body.part is None else f".{body.part}"
                 data = {"handle": f"m{body.message}{part}", "reason": body.why}
@@ -162,38 +172,35 @@ class LogToStreamProjector:
                 if isinstance(call, ToolCall)
             }
         self._has_final_answer = message.role == "assistant" and not message.calls
-        kind = "tool.result" if message.results else "message"
-        return ProjectedStreamEvent(kind=kind, data=asdict(build_message_info(event)))
+        data = asdict(build_message_info(event))
+        return ProjectedStreamEvent(kind=AssistantReplied.type, data=data)
 
     def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
         self.open_call_position = event.seq
         self._rejection = self._cost_ceiling = None
         compacted = self._had_overflow and self._was_edited_after_overflow
         self._had_overflow = self._was_edited_after_overflow = False
-        return (
-            ProjectedStreamEvent(kind="notice", data={"text": COMPACTED_NOTICE})
-            if compacted
-            else None
-        )
+        return project_turn_event(UserNotice(text=COMPACTED_NOTICE)) if compacted else None
 
-    def _project_outcome(self, body: CallOutcome) -> ProjectedStreamEvent | None:
+    def _project_outcome(self, body: CallOutcome) -> ProjectedStreamEvent:
+        error = body.error or {}
         if body.status == "error":
             self.open_call_position = 0
-            error = body.error or {}
-            if error.get("kind") == STOPPED_CALL_KIND:
-                self._was_stopped = True
-                return None
-            if error.get("kind") == OVER_CEILING_KIND:
-                self._cost_ceiling = str(error.get("ceiling", ""))
-                return None
-            self._had_overflow = error.get("kind") == "overflow"
-            if error.get("kind") == "rejected":
-                self._rejection = str(error.get("message", ""))
-            data = {"reason": error.get("kind"), "limit": error.get("limit")}
-            return ProjectedStreamEvent(kind="model_call.failed", data=data)
-        if body.usage is None:
-            return None
-        return ProjectedStreamEvent(kind="usage", data=asdict(body.usage))
+            match error.get("kind"):
+                case call_failure.STOPPED_CALL_KIND:
+                    self._was_stopped = True
+                case call_failure.OVER_CEILING_KIND:
+                    self._cost_ceiling = str(error.get("ceiling", ""))
+                case "rejected":
+                    self._rejection = str(error.get("message", ""))
+                case kind:
+                    self._had_overflow = kind == "overflow"
+        data = {
+            "outcome": error.get("kind", "ok"),
+            "usage": None if body.usage is None else asdict(body.usage),
+            "limit": error.get("limit"),
+        }
+        return ProjectedStreamEvent(kind=ModelCallFinished.type, data=data)
 
     async def _project_turn(self, body: TurnProgressRecord) -> ProjectedStreamEvent | None:
         match body.state:
@@ -201,37 +208,43 @@ class LogToStreamProjector:
                 self.open_call_position = 0
                 self._was_stopped = False
                 self._cost_ceiling = None
-                return ProjectedStreamEvent(kind="turn.started", data={"epoch": body.epoch})
+                return ProjectedStreamEvent(kind=TurnStarted.type, data={})
             case "ended":
                 self.open_call_position = 0
-                if self._rejection is not None:
-                    data = {"reason": "rejected", "detail": self._rejection, "epoch": body.epoch}
-                    return ProjectedStreamEvent(kind="turn.finished", data=data)
-                if self._cost_ceiling is not None:
-                    detail = describe_reached_ceiling(self._cost_ceiling)
-                    data = {"reason": "cost_ceiling", "detail": detail, "epoch": body.epoch}
-                    return ProjectedStreamEvent(kind="turn.finished", data=data)
-                done = self._has_final_answer and not self._was_stopped
-                reason = "done" if done else "stopped"
-                data = {"reason": reason, "epoch": body.epoch}
-                return ProjectedStreamEvent(kind="turn.finished", data=data)
+                return ProjectedStreamEvent(kind=TurnFinished.type, data=self._describe_turn_end())
             case "tool_started":
-                found = parse_call_position_from_key(body.key or "")
-                if found is None:
+                position = parse_call_position_from_key(body.key or "")
+                if position is None:
                     return None
-                seq, part, call = found
-                name = await self._find_tool_name(seq, part)
-                data = {"call_id": call, "name": name, "handle": f"m{seq}.{part}"}
-                return ProjectedStreamEvent(kind="tool.started", data=data)
+                call = await self._find_tool_call(*position)
+                handle = f"m{position[0]}.{position[1]}"
+                return project_turn_event(ToolStarted(call=call), handle=handle)
 
-    async def _find_tool_name(self, seq: int, part: int) -> str:
+    def _describe_turn_end(self) -> dict[str, Any]:
+        if self._rejection is not None:
+            return {"reason": "rejected", "detail": self._rejection}
+        if self._cost_ceiling is not None:
+            detail = describe_reached_ceiling(self._cost_ceiling)
+            return {"reason": "cost_ceiling", "detail": detail, "cost_ceiling": self._cost_ceiling}
+        done = self._has_final_answer and not self._was_stopped
+        return {"reason": "done" if done else "stopped"}
+
+    async def _find_tool_call(self, seq: int, part: int, call_id: str) -> ToolCall:
         known = self._newest_tool_calls.get((seq, part))
         if known is not None:
-            return known.name
+            return known
         async for event in self._store.events(self._session_id, [(seq, seq)]):
-            if isinstance(event.body, MessageAdded) and part < len(event.body.message.parts):
-                return getattr(event.body.message.parts[part], "name", "")
-        return ""
+            if isinstance(event.body, MessageAdded):
+                for call in event.body.message.parts[part : part + 1]:
+                    if isinstance(call, ToolCall):
+                        return call
+        return ToolCall(id=call_id, name="", arguments="")  # it was erased
+
+
+def project_turn_event(event: TurnEvent, **position: str) -> ProjectedStreamEvent:
+    """Return a stream event with the fields of an event of a turn, and its position."""
+    data = {**turn_event_to_json(event), **position}
+    return ProjectedStreamEvent(kind=data.pop("type"), data=data)
 
 
 def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
@@ -287,11 +300,6 @@ class TextShortener:
             return text
         rest = len(text) - len(shown)
         return f"{shown}\n[{rest:,} more characters; recall {self.handle} to read them]"
-
-
-def join_text_parts(message: Message) -> str:
-    """Return all text of a message, joined like its pieces while it was written."""
-    return "".join(part.text for part in message.parts if isinstance(part, Text))
 
 
 def _contains_body(events: list[Event], kind: type[Any]) -> bool:

@@ -22,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 
 from trimtab.engine.log.event import Event, MessageAdded
 from trimtab.errors import SessionNotFound, StoreError
+from trimtab.session.events import TextDelta, TurnFailed, TurnFinished, join_text_parts
 from trimtab.stores.base import Store
 from trimtab_serve.channels.http.hub import SessionHub
-from trimtab_serve.channels.http.projection import LogToStreamProjector, join_text_parts
+from trimtab_serve.channels.http.projection import LogToStreamProjector, project_turn_event
 from trimtab_serve.client.types import encode_json_bytes
 from trimtab_serve.metrics.recording import track_open_stream
 
@@ -38,8 +39,8 @@ TURN_LOG_POLL_INTERVAL_S = 1.0
 """The same for a caller that waits for an answer."""
 CALLER_CHECK_INTERVAL_S = 1.0
 """Seconds for which a stream trusts its last check of the caller's key."""
-SESSION_DELETED_REASON = "the session was deleted"
-"""Reason of `turn.failed` if the session was deleted, even if it was created again."""
+SESSION_DELETED = {"reason": "deleted", "detail": "the session was deleted"}
+"""Data of `turn.failed` if the session was deleted, even if it was created again."""
 
 _EVENT_ID_PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?")
 
@@ -164,7 +165,7 @@ class SessionEventStream:
                         await self._check_caller()
                         yield frame
         except SessionNotFound:
-            yield encode_sse_frame(None, "turn.failed", {"reason": SESSION_DELETED_REASON})
+            yield encode_sse_frame(None, TurnFailed.type, SESSION_DELETED)
         except (StoreError, CallerNoLongerValid):
             # A reader that reconnects gets the rest when the store is available, or a 401.
             yield encode_sse_frame(None, "reconnect", {})
@@ -235,8 +236,7 @@ class SessionEventStream:
             # A caller that waits for an answer gets all of it as pieces, however fast it came.
             rest = join_text_parts(body.message) if self._is_message_in_log else ""
         self._position = replace(place, text_chars=place.text_chars + len(rest))
-        data = {"kind": "text", "text": rest}
-        return encode_sse_frame(self._position, "message.delta", data) if rest else b""
+        return self._delta_frame("text", rest) if rest else b""
 
     def _frames_from_partial_reply(self) -> list[bytes]:
         draft, frames = self._hub.partial_reply, list[bytes]()
@@ -251,10 +251,12 @@ class SessionEventStream:
             else:
                 self._position = replace(place, text_chars=place.text_chars + len(text))
             self._quiet_s = 0.0
-            frames.append(
-                encode_sse_frame(self._position, "message.delta", {"kind": kind, "text": text})
-            )
+            frames.append(self._delta_frame(kind, text))
         return frames
+
+    def _delta_frame(self, kind: str, text: str) -> bytes:
+        delta = project_turn_event(TextDelta(kind=kind, text=text))
+        return encode_sse_frame(self._position, delta.kind, delta.data)
 
     def _note_turn_end(self, event: Event, kind: str) -> None:
         key, body = self._options.until_answered_key, event.body
@@ -262,7 +264,7 @@ class SessionEventStream:
             return
         if isinstance(body, MessageAdded) and body.key == key:
             self._is_message_in_log = True
-        elif kind == "turn.finished" and self._is_message_in_log:
+        elif kind == TurnFinished.type and self._is_message_in_log:
             self._is_finished = True
 
     async def _wait_for_news(self, version: int, log_version_read: int) -> tuple[bytes, int]:
@@ -284,7 +286,8 @@ class SessionEventStream:
             and (reason := await self._options.find_failure_reason()) is not None
         ):
             self._is_finished = True
-            return encode_sse_frame(None, "turn.failed", {"reason": reason}), log_version_read
+            data = {"reason": "dead_letter", "detail": reason}
+            return encode_sse_frame(None, TurnFailed.type, data), log_version_read
         if (
             self._is_message_in_log
             and self._options.is_message_answered is not None
@@ -293,7 +296,7 @@ class SessionEventStream:
             # Events that were written during the check come first.
             self._is_finished = not await self._has_news()
             return (
-                (encode_sse_frame(None, "turn.finished", {"reason": "done"}), log_version_read)
+                (encode_sse_frame(None, TurnFinished.type, {"reason": "done"}), log_version_read)
                 if self._is_finished
                 else (b"", -1)
             )

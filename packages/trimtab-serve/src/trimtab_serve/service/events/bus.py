@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trimtab.session.events import TurnEvent
 
@@ -21,6 +21,8 @@ MAX_QUEUED_EVENTS = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventsMissed:
     """An event was missed. Read the log."""
+
+    type: ClassVar = "events.missed"
 
 
 ReceivedEvent = TurnEvent | EventsMissed

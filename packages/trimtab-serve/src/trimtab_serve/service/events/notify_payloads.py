@@ -1,13 +1,14 @@
 """Encode events of running sessions as short texts for PostgreSQL's NOTIFY.
 
-Parts of a reply are sent as they are, and consecutive parts are joined. Logged events are not sent.
-The receiver only learns that there are new ones, and reads them from the log.
+They have the JSON form of all events. Consecutive parts of a reply are joined. Events that are in
+the log are not sent: the receiver gets `EventsMissed`, and reads them there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trimtab.session.events import (
@@ -20,76 +21,67 @@ from trimtab.session.events import (
     TurnFinished,
     TurnStarted,
     UserNotice,
+    turn_event_to_json,
 )
 from trimtab_serve.service.events.bus import EventsMissed, ReceivedEvent
 
 MAX_NOTIFY_BYTES = 7_000
 """Maximum size of one notification in bytes. PostgreSQL allows 7,999."""
 
-EncodedEvent = list[Any]
-"""An encoded event: a word for its kind, then its values."""
+JsonEvent = dict[str, Any]
 
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode
 
+MISSED: JsonEvent = {"type": EventsMissed.type}
+MAX_SENT_CHARS = 500
+"""Maximum number of characters of a text that the log has as well."""
 
-def encode_turn_event_as_tagged_list(event: TurnEvent) -> EncodedEvent | None:
+_SENT = (TextDelta, ModelCallRetried, UserNotice, TurnStarted, TurnFinished, TurnFailed)
+_SENT_TYPES: Mapping[str, type[ReceivedEvent]] = {
+    kind.type: kind for kind in (*_SENT, EventsMissed)
+}
+
+
+def encode_event(event: TurnEvent) -> JsonEvent | None:
     """Encode an event for another process. Return None if no subscriber there needs it."""
     match event:
-        case TextDelta():
-            return ["piece", event.kind, event.text]
-        case ModelCallRetried():
-            return ["restarted", event.reason[:500], event.limit]
-        case UserNotice():
-            return ["notice", event.text[:500]]
-        case TurnStarted():
-            return ["turn", event.session, event.model, event.dialect]
-        case TurnFinished():
-            return ["end", event.reason, event.calls]
-        case TurnFailed():
-            return ["broke_off", event.reason, event.error]
         case ModelCallStarted() | ModelCallFinished():
             return None
+        case TurnFinished():  # its other fields are for the caller of the turn
+            return {"type": event.type, "reason": event.reason, "calls": event.calls}
+        case ModelCallRetried():
+            return turn_event_to_json(replace(event, reason=event.reason[:MAX_SENT_CHARS]))
+        case UserNotice():
+            return turn_event_to_json(replace(event, text=event.text[:MAX_SENT_CHARS]))
+        case TextDelta() | TurnStarted() | TurnFailed():
+            return turn_event_to_json(event)
         case _:
-            return ["moved"]
+            return MISSED
 
 
-def decode_turn_event(encoded: EncodedEvent) -> ReceivedEvent | None:
+def decode_event(encoded: JsonEvent) -> ReceivedEvent | None:
     """Decode an event. Return None if a newer version of trimtab sent an unknown kind."""
-    match encoded:
-        case ["piece", kind, text]:
-            return TextDelta(kind=kind, text=text)
-        case ["restarted", why, limit]:
-            return ModelCallRetried(reason=why, limit=limit)
-        case ["notice", text]:
-            return UserNotice(text=text)
-        case ["turn", session, model, dialect]:
-            return TurnStarted(session=session, model=model, dialect=dialect)
-        case ["end", why, calls]:
-            return TurnFinished(reason=why, calls=calls)
-        case ["broke_off", why, error]:
-            return TurnFailed(reason=why, error=error)
-        case ["moved"]:
-            return EventsMissed()
-        case _:
-            return None
+    values = {**encoded}
+    kind = _SENT_TYPES.get(values.pop("type"))
+    return None if kind is None else kind(**values)
 
 
-def append_coalesced(pending: list[EncodedEvent], encoded: EncodedEvent) -> None:
+def append_coalesced(pending: list[JsonEvent], encoded: JsonEvent) -> None:
     """Add an event to those that wait to be sent. Consecutive parts are joined."""
-    if pending and encoded[0] == "moved" == pending[-1][0]:
+    last = pending[-1] if pending else {}
+    if encoded == last == MISSED:
         return
-    if pending and encoded[0] == "piece" and pending[-1][:2] == encoded[:2]:
-        pending[-1] = [*encoded[:2], pending[-1][2] + encoded[2]]
+    if encoded["type"] == TextDelta.type and last == {**encoded, "text": last.get("text")}:
+        pending[-1] = {**last, "text": last["text"] + encoded["text"]}
     else:
         pending.append(encoded)
 
 
-def build_event_payloads(
-    sender: str, session: str, events: Sequence[EncodedEvent]
-) -> Iterator[str]:
+def build_event_payloads(sender: str, session: str, events: Sequence[JsonEvent]) -> Iterator[str]:
     """Yield the events of a session in notifications that are short enough."""
     head: dict[str, Any] = {"from": sender, "session": session}
-    yield from _paginate(head, "told", [part for each in events for part in _split_long_text(each)])
+    parts = [part for event in events for part in _split_long_text(event)]
+    yield from _paginate(head, "events", parts)
 
 
 def build_session_list_payloads(
@@ -115,11 +107,12 @@ def _paginate(head: dict[str, Any], list_key: str, items: Sequence[Any]) -> Iter
         yield _encode_json({**head, "part": number, list_key: page})
 
 
-def _split_long_text(encoded: EncodedEvent) -> Iterator[EncodedEvent]:
+def _split_long_text(encoded: JsonEvent) -> Iterator[JsonEvent]:
     """Split a long part into several."""
-    if encoded[0] == "piece" and len(_encode_json(encoded[2])) > MAX_NOTIFY_BYTES // 2:
-        half = len(encoded[2]) // 2
-        for text in (encoded[2][:half], encoded[2][half:]):
-            yield from _split_long_text([*encoded[:2], text])
+    text = encoded["text"] if encoded["type"] == TextDelta.type else ""
+    if len(_encode_json(text)) > MAX_NOTIFY_BYTES // 2:
+        half = len(text) // 2
+        for part in (text[:half], text[half:]):
+            yield from _split_long_text({**encoded, "text": part})
     else:
         yield encoded

@@ -26,12 +26,13 @@ from trimtab.session.events import TurnEvent
 from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab_serve.service.events.bus import EventsMissed, LocalEventBus, ReceivedEvent
 from trimtab_serve.service.events.notify_payloads import (
-    EncodedEvent,
+    MISSED,
+    JsonEvent,
     append_coalesced,
     build_event_payloads,
     build_session_list_payloads,
-    decode_turn_event,
-    encode_turn_event_as_tagged_list,
+    decode_event,
+    encode_event,
 )
 
 NOTIFY_CHANNEL = "trimtab_live"
@@ -74,22 +75,19 @@ class PostgresEventBus:
         self._local = LocalEventBus()
         self._watched = Counter[str]()
         self._remote_watchers: dict[str, dict[str, float]] = {}
-        self._pending_events: dict[str, list[EncodedEvent]] = {}
+        self._pending_events: dict[str, list[JsonEvent]] = {}
         self._payloads: list[str] = []
         self._wake = asyncio.Event()
 
     def publish(self, session: str, event: TurnEvent) -> None:
         """Send an event to all subscribers. It never waits."""
         self._local.publish(session, event)
-        if (
-            session not in self._remote_watchers
-            or (told := encode_turn_event_as_tagged_list(event)) is None
-        ):
+        if session not in self._remote_watchers or (encoded := encode_event(event)) is None:
             return
         waiting = self._pending_events.setdefault(session, [])
         if len(waiting) >= MAX_PENDING_EVENTS:
-            waiting[:] = [["moved"]]
-        append_coalesced(waiting, told)
+            waiting[:] = [MISSED]
+        append_coalesced(waiting, encoded)
         self._wake.set()
 
     @contextmanager
@@ -157,10 +155,10 @@ class PostgresEventBus:
         sender = str(payload["from"])
         if sender == self._sender_id:
             return
-        for told in payload.get("told", ()):
-            heard = decode_turn_event(told)
-            if heard is not None and payload["session"] in self._watched:
-                self._publish_locally(payload["session"], heard)
+        for encoded in payload.get("events", ()):
+            event = decode_event(encoded)
+            if event is not None and payload["session"] in self._watched:
+                self._publish_locally(payload["session"], event)
         for session in payload.get("watch", ()):
             self._remote_watchers.setdefault(session, {})[sender] = (
                 time.monotonic() + 3 * self._announce_interval_s
@@ -207,8 +205,8 @@ class PostgresEventBus:
             await self._wake.wait()
             self._wake.clear()
             notes, self._payloads = self._payloads, []
-            told, self._pending_events = self._pending_events, {}
-            for session, waiting in told.items():
+            pending_events, self._pending_events = self._pending_events, {}
+            for session, waiting in pending_events.items():
                 notes.extend(build_event_payloads(self._sender_id, session, waiting))
             if notes:
                 # All in one statement, and without waiting for the disk, because nothing is
