@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = "Trimtab"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
 html_extra_path = ["llms.txt"]
 html_domain_indices = False
 html_use_index = False

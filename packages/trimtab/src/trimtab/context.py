@@ -779,7 +779,7 @@ class Context(Generic[DialectT_co]):
 
         Args:
             messages: The whole history: dicts in the form of any supported dialect, an SDK's
-                messages, LangChain's messages or `Message`s.
+                messages, LangChain's messages or instances of `Message`.
             ids: Your id of each message. Without ids, a message is known as the same object or by
                 its content.
             check: `newest` compares the newest 64 messages that are known as objects or by their
