@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from json import JSONDecodeError
 from types import ModuleType
@@ -83,22 +84,18 @@ class SdkRequestSender:
         return wire
 
     def _is_connection_error(self, error: Exception) -> bool:
-        import httpx2
-
-        return isinstance(error, httpx2.HTTPError | self._sdk.APIConnectionError)
+        return isinstance(error, (self._sdk.APIConnectionError, *_http_errors("HTTPError")))
 
     def _classify_sdk_error(
         self, error: Exception, *, began: bool
     ) -> ProviderFailureDetails | None:
         """Classify an error of the SDK; return None for one that is already classified or is our
         own bug."""
-        import httpx2
-
         sdk, words = self._sdk, str(error) or type(error).__name__
         told: Any = error
-        if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
+        if isinstance(error, (sdk.APITimeoutError, *_http_errors("TimeoutException"))):
             return ProviderFailureDetails(kind="timeout", message=words)
-        if isinstance(error, sdk.APIConnectionError | httpx2.HTTPError):
+        if self._is_connection_error(error):
             cause = f" {error.__cause__}" if error.__cause__ else ""
             return ProviderFailureDetails(
                 kind="server" if began else "network", message=words + cause
@@ -112,6 +109,16 @@ class SdkRequestSender:
         if isinstance(error, sdk.APIError):
             return parse_error_response(None, told.body or words)
         return None
+
+
+def _http_errors(name: str) -> tuple[type[Exception], ...]:
+    """Return the exceptions of this name in the HTTP libraries that are loaded.
+
+    The SDKs let an error within a stream pass. Before openai 3 and anthropic 1 it is one of httpx,
+    since then one of httpx2. Only the library that is loaded can have raised it.
+    """
+    libraries = (sys.modules.get(library) for library in ("httpx", "httpx2"))
+    return tuple(getattr(library, name) for library in libraries if library is not None)
 
 
 def _raise_if_error(wire: dict[str, Any]) -> dict[str, Any]:
