@@ -552,8 +552,8 @@ class _StreamFailure(Exception):
 
 def _read_failure(event: Any) -> Exception:
     """Return the failure that an event of a stream tells."""
-    response = getattr(event, "response", None)
-    details = getattr(response, "incomplete_details", None)
+    response: Any = getattr(event, "response", None)
+    details: Any = getattr(response, "incomplete_details", None)
     if details is not None:
         usage = _read_usage(response.usage) or Usage(input=0)
         cut = find_full_window(details.reason, input=usage.input, output=usage.output)
@@ -574,7 +574,7 @@ async def _closing(
             await events.aclose()
 
 
-def _check_model(model: str | Model | None) -> str | Model | None:
+def _check_model(model: object) -> str | Model | None:
     if model is None or isinstance(model, str | Model):
         return model
     raise TypeError(
