@@ -31,6 +31,7 @@ from benchmarks.harness import Report, run
 from benchmarks.store_places import Postgres, no_server, place
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.escaping import compute_session_uuid, compute_subject_hash
 from trimtab.stores.postgres.migrations import apply_pending_migrations
@@ -130,7 +131,7 @@ async def measure_hot_share(store: PostgresStore, connection: psycopg.AsyncConne
     """Claim turns of a session, and return how many of the updates were within one page."""
     session = await Session.create(store, "seeds/helper/turns", model="gpt-4o")
     for _ in range(CLAIMS):
-        await session.claim_turn()
+        await SessionRecorder(session).claim()
     await session.close()
     await asyncio.sleep(2)  # until the statistics are there
     row = await (await connection.execute(HOT)).fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 from trimtab.engine.log.event import Event
@@ -70,6 +71,9 @@ class Wrapped:
 
     async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
         return await self.inner.sessions_about(scope, subjects)
+
+    def hold_turn(self, session: str, *, wait: float) -> AbstractAsyncContextManager[None]:
+        return self.inner.hold_turn(session, wait=wait)
 
     async def release(self, session: str) -> None:
         await self.inner.release(session)

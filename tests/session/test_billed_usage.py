@@ -12,6 +12,7 @@ from tests.session.session_user import bodies
 from trimtab.engine.log.event import CallOutcome, ModelCall
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
@@ -100,17 +101,17 @@ async def test_a_reply_whose_turn_was_taken_over_is_counted_and_not_added(place,
     clicks = Clicks(place, address)
     clicks.together = asyncio.Barrier(1)
     stale, owner = await clicks.open(2)
-    await stale.claim_turn()
+    await SessionRecorder(stale).claim()
     await stale.add(user("Hello."))
     reply = await clicks.client.messages.create(**await stale.request())
     clicks.billed.append((reply.usage.input_tokens, reply.usage.output_tokens))
-    await owner.claim_turn()
+    await SessionRecorder(owner).claim()
     await clicks.answer(owner, 1)
     with pytest.raises(StaleOwner):
         await stale.add(reply)
     with suppress(StaleOwner):  # once more changes nothing
         await stale.add(reply)
-    stale.epoch = None
+    SessionRecorder(stale).disown()
     await clicks.check([stale, owner])
     said = [entry.message.role for entry in owner.window.entries.values()]
     assert said == ["user", "user", "assistant"]

@@ -10,6 +10,7 @@ from trimtab.engine.log.event import Edit, PayloadErasure, dump_canonical_json
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.errors import ErasedError, SessionNotFound, StaleOwner
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -226,7 +227,7 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
     """What that one has in memory, it can write no more."""
     working = await Session.create(store, "s", **options())
     handle = await working.add(user("My secret."))
-    await working.claim_turn()
+    await SessionRecorder(working).claim()
     other = await Session.open(store, "s")
     await other.erase(handle, fence_open_turn=True)
     with pytest.raises(StaleOwner):
@@ -240,7 +241,7 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
 async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(store):
     session = await Session.create(store, "s", **options())
     handle = await session.add(user("My secret."))
-    async with session.hold_turn():
+    async with session.claim_turn(wait=None):
         pass
     await session.erase(handle, fence_open_turn=True)
     assert session.window.accounting.epoch == 1

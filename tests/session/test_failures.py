@@ -33,6 +33,7 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
@@ -107,11 +108,11 @@ async def test_a_request_that_was_cut_off_at_any_step_is_asked_for_again(store, 
 @pytest.mark.parametrize("when", WHEN)
 async def test_a_claim_that_was_cut_off_can_be_made_again(store, when):
     worker, failing = await started(store)
-    assert await worker.session.claim_turn() == 1
+    assert await SessionRecorder(worker.session).claim() == 1
     failing.fail("append", when)
     with pytest.raises(StoreUnavailable):
-        await worker.session.claim_turn()
-    epoch = await worker.session.claim_turn()
+        await SessionRecorder(worker.session).claim()
+    epoch = await SessionRecorder(worker.session).claim()
     assert epoch == (3 if when == "after" else 2)
     await worker.say("Still here.")
     turns = [
@@ -255,7 +256,7 @@ async def test_whoever_writes_to_a_log_that_was_deleted_and_begun_anew_is_told(s
     other = await Session.create(store, "s", **options(clock=time.time))
     for number in range(length - 1):
         await other.add(user(f"New {number}."))
-    for verb in (session.claim_turn, session.refresh, session.request):
+    for verb in (SessionRecorder(session).claim, session.refresh, session.request):
         with pytest.raises(SessionNotFound):
             async with asyncio.timeout(20):
                 await verb()

@@ -21,6 +21,7 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult, make_text_message
 from trimtab.engine.log.message import Text as Words
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab_serve.forgetting import stored_sessions
 from trimtab_serve.queue.messages import OutboundMessage
@@ -44,13 +45,13 @@ async def furnish(root: Path) -> None:
     store = FileStore(root, fsync=False)
     queue = await SqliteMessageQueue.open(store, fsync=False)
     session = await Session.create(store, S, model="gpt-4o")
-    epoch = await session.claim_turn()
+    epoch = await SessionRecorder(session).claim()
     await session.add(make_text_message("user", f"{WORD} " * 10_000), key="a")
     handle = await session.add(
         Message(role="assistant", parts=(ToolCall(id=CALL, name="t", arguments=f'"{WORD}"'),))
     )
     key = f"{S}/{epoch}/{handle}.0/{CALL}"
-    await session.record_tool_start(key)
+    await SessionRecorder(session).record_tool_start(key)
     await session.add(
         Message(role="tool", parts=(ToolResult(call_id=CALL, content=(Words(text=WORD),)),))
     )

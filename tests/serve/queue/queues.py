@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
@@ -107,5 +108,5 @@ async def claimed(store: Store, session: str = S, *, times: int = 1) -> int:
     """A session with so many turns claimed; the newest epoch."""
     opened = await Session.create(store, session, model="gpt-4o")
     for _ in range(times):
-        await opened.claim_turn()
+        await SessionRecorder(opened).claim()
     return opened.window.accounting.epoch

@@ -10,6 +10,7 @@ import pytest
 from tests.serve.service.served_agents import SESSION, Gated, inbound, served, until
 from trimtab.engine.log.event import MessageAdded, TurnProgressRecord
 from trimtab.errors import ProviderFailureDetails, SessionNotFound, StoreUnavailable
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
@@ -338,7 +339,7 @@ async def test_a_turn_of_another_process_leaves_no_reply_of_a_session_that_is_de
     house = served()
     house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - the other answers
     other = await house.service.agents["helper"].open_session(SESSION)
-    epoch = await other.claim_turn()
+    epoch = await SessionRecorder(other).claim()
     await house.say("Forget this.", key="a")
     claimed: list[int] = []
 

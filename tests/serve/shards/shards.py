@@ -12,6 +12,7 @@ from tests.serve.schedules.places import schedule
 from trimtab.engine.log.message import make_text_message
 from trimtab.errors import SessionMoved
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.escaping import compute_session_uuid
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
@@ -30,7 +31,7 @@ class Shard:
     async def fill(self, session: str = ONE) -> None:
         """A session with rows in every table."""
         opened = await Session.create(self.store, session, model="gpt-4o")
-        await opened.claim_turn()
+        await SessionRecorder(opened).claim()
         await opened.add(make_text_message("user", "long " + "x" * 30_000), key="first")
         await opened.checkpoint()
         await opened.add(make_text_message("user", "after the checkpoint"))

@@ -15,6 +15,7 @@ from trimtab.engine.log.message import make_text_message
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import SessionMoved, SessionNotFound
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres.moves import compute_move_lock_key
 from trimtab_serve.channels.http.problems import convert_error_to_problem
 from trimtab_serve.schedules.protocol import ScheduleNotPosted
@@ -93,7 +94,7 @@ async def test_a_moved_session_continues_where_it_is_and_is_refused_where_it_was
         with pytest.raises(SessionMoved, match="'b'"):
             await late()
     opened = await Session.open(target.store, ONE)
-    await opened.claim_turn()
+    await SessionRecorder(opened).claim()
     assert opened.window.accounting.epoch == 2
 
 

@@ -27,6 +27,7 @@ from trimtab.engine.log.event import ModelCall as CallEvent
 from trimtab.errors import StaleOwner
 from trimtab.session import loading
 from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider
@@ -308,7 +309,7 @@ async def test_a_worker_that_was_overtaken_in_a_tool_stops_and_its_result_is_not
     turn = asyncio.create_task(act(first, provider, [hand], key="k"))
     async with asyncio.timeout(WAIT):
         await running.wait()
-        await act(second, provider, [hand], key="k")
+        await act(second, provider, [hand], key="k", wait=None)
         go_on.set()
         with pytest.raises(StaleOwner):
             await turn
@@ -328,7 +329,7 @@ async def test_a_worker_that_was_overtaken_in_a_reply_records_none_and_starts_no
         async def send(self, request):
             async for event in super().send(request):
                 yield event
-            await second.claim_turn()
+            await SessionRecorder(second).claim()
 
     provider = Slow("anthropic", [replies])
     with pytest.raises(StaleOwner):
@@ -343,7 +344,7 @@ async def test_no_tool_is_started_by_a_worker_that_was_overtaken(memory):
     first, second = await create(memory), await reopened(memory)
 
     async def overtaken(_):
-        await second.claim_turn()
+        await SessionRecorder(second).claim()
         return "too late"
 
     hands = [Hand(name="a", gives=overtaken), Hand(name="b")]

@@ -144,6 +144,18 @@ class StaleOwner(StoreError):
         )
 
 
+class SessionBusy(StoreError):
+    """Another request has the turn of this session."""
+
+    def __init__(self, session: str, waited_s: float) -> None:
+        self.waited_s = waited_s
+        """Seconds that were waited for the turn."""
+        super().__init__(
+            f"another request has the turn of session {session!r}, and it did not end within "
+            f"{waited_s:g} seconds; answer 409, or wait longer with `wait=`"
+        )
+
+
 class SessionMoved(StoreError):
     """The session is, or soon will be, in another database."""
 

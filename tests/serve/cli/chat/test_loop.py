@@ -7,6 +7,7 @@ from tests.serve.cli.chat.scripted_chat import SPEC, console, script, talking, t
 from tests.serve.cli.chat.test_display import hiding, ledger
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.files import FileStore
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.cli.chat.approval import ApprovalPrompt
@@ -147,8 +148,8 @@ def test_a_tool_that_was_running_may_still_run():
         assert describe_interrupted_turn(talk.session.window) == (
             "The last turn was interrupted before read could run."
         )
-        await talk.session.claim_turn()
-        await talk.session.record_tool_start("k")
+        await SessionRecorder(talk.session).claim()
+        await SessionRecorder(talk.session).record_tool_start("k")
         assert describe_interrupted_turn(talk.session.window) == (
             "The last turn was interrupted while read was running; processes that it started "
             "may still run outside the chat."

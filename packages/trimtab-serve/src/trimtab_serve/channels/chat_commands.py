@@ -12,6 +12,7 @@ from trimtab.engine.log.message import make_text_message
 from trimtab.engine.recall.visibility import STATE_DESCRIPTIONS
 from trimtab.options import CONFIGURABLE_OPTIONS
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab_serve.channels.context_image import draw_context_png
 from trimtab_serve.service.service import AgentService
 
@@ -162,7 +163,7 @@ async def _change_once(
         if await service.store.find_key(session_id, idempotency_key) is not None:
             yield None
             return
-        async with opened.hold_turn():
+        async with opened.claim_turn(wait=None):
             await _append_pending_messages(service, opened)
             yield opened
 
@@ -224,12 +225,13 @@ async def _explain_handle(service: AgentService, session_id: str, argument: str)
 async def _hold_turn_lock(service: AgentService, session_id: str) -> AsyncGenerator[Session]:
     """Yield the session while no turn of this process runs in it."""
     async with service.open_session(session_id) as opened:
+        turn_lock = SessionRecorder(opened).turn_lock
         try:
             async with asyncio.timeout(RUNNING_TURN_WAIT_S):
-                await opened.turn_lock.acquire()
+                await turn_lock.acquire()
         except TimeoutError:
             raise _TurnStillRunning from None
         try:
             yield opened
         finally:
-            opened.turn_lock.release()
+            turn_lock.release()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import open_session_to_erase
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address
@@ -108,7 +109,8 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
         ):
             if found.queue is not None and await found.queue.pending(session, limit=1):
                 # A turn may run in another process, and it must not add replies after this.
-                await (await open_session_to_erase(store, session)).claim_turn()
+                opened = await open_session_to_erase(store, session)
+                await SessionRecorder(opened).claim()
             if found.schedules is not None:
                 await found.schedules.forget_session(session)
             if found.queue is not None:

@@ -18,6 +18,7 @@ from trimtab.engine.log.message import Message
 from trimtab.errors import ProviderError
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import OnEvent
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.metrics.recording import observe_answer_delays
@@ -153,6 +154,7 @@ class ServedTurn:
                 self._session,
                 message,
                 key=None if newest is None else newest.key,
+                wait=None,  # it has the lease; the epoch stops a turn that has lost it
                 claim_with_message=True,
                 # Messages that arrive while the last reply is written get their own turn.
                 end_with_reply=True,
@@ -184,7 +186,7 @@ class ServedTurn:
         return pending
 
     async def _before_request(self) -> bool:
-        self._epoch = self._session.epoch or 0
+        self._epoch = SessionRecorder(self._session).epoch or 0
         await self._place_newest()
         # Tools take time, so new messages may have come. Before the first request, all were just
         # read.

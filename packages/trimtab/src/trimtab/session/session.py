@@ -106,6 +106,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
+TURN_WAIT_S = 30.0
+"""Seconds that a request waits for the turn of another one: longer than most replies take, and
+shorter than web servers wait for an answer."""
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
 TAKEN_OVER = "another request took the turn over"
@@ -149,11 +152,13 @@ class Session:
         """The store of its events."""
         self.id = session_id
         """The id of the session."""
-        self.epoch: int | None = None
+        self._epoch: int | None = None
         """The epoch of the turn that this process has claimed; None if it has claimed none."""
+        self._turn_holder: asyncio.Task[object] | None = None
+        """The task that holds the turn in the store through this object."""
         self._context = context
-        self.turn_lock = asyncio.Lock()
-        """Held by the turn that runs in this session, in this process."""
+        self._turn_lock = asyncio.Lock()
+        """Held by the turn that runs in this session object."""
         self.summary_lock = asyncio.Lock()
         """Held while a summary of this session is made in this process."""
         self._lock = asyncio.Lock()
@@ -468,7 +473,7 @@ class Session:
             events = [*takewhile(lambda event: event.seq > before, reversed(context.events))][::-1]
             if events:
                 self._unsure = True
-                await self.store.append(self.id, events, epoch=self.epoch)
+                await self.store.append(self.id, events, epoch=self._epoch)
         except BaseException:
             if self.window.seq > before:
                 self._unsure, self._known_if_stored = True, known
@@ -504,7 +509,7 @@ class Session:
 
         await self._add_item(reply, follow=follow)
         if ended:
-            self.epoch = None
+            self._epoch = None
         return ended
 
     async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
@@ -1038,16 +1043,56 @@ class Session:
                     self._unsure = False
                     return await self.store.forks(self.id)
 
-    async def claim_turn(self, message: Any = None, *, key: str | None = None) -> int:
-        """Begin a turn. The owner of the previous turn can no longer write.
+    @asynccontextmanager
+    async def claim_turn(self, *, wait: float | None = TURN_WAIT_S) -> AsyncGenerator[None]:
+        """Claim the turn for an `async with` block, so that requests for one session follow each
+        other.
+
+        It holds in all processes that share the store, and ends with the process however that ends.
+        `run_turn` claims the turn itself, also within this block.
 
         Args:
-            message: A message to add before the turn, in the same append.
-            key: An idempotency key of the message.
+            wait: Seconds to wait for a request that has the turn. None takes the turn over at once:
+                then its owner can no longer write.
 
-        Returns:
-            The epoch of the turn.
+        Raises:
+            SessionBusy: If another request had the turn all the time.
+
+        Example:
+            Answer one request of a web application after the other::
+
+                async with session.claim_turn(wait=10):
+                    await session.add({"role": "user", "content": "Hello"})
+                    reply = await client.messages.create(**await session.request())
+                    await session.add(reply)
         """
+        async with self._hold_turn(wait):
+            await self._claim()
+            try:
+                yield
+                if self._epoch is not None:
+                    await self._end_turn()
+            finally:
+                # Where this failed, whoever else uses the session is not taken for the turn.
+                self._epoch = None
+
+    @asynccontextmanager
+    async def _hold_turn(self, wait: float | None) -> AsyncGenerator[None]:
+        """Make other requests wait. A task that holds the turn does not wait for itself."""
+        task = asyncio.current_task()
+        if wait is None or self._turn_holder is task:
+            yield
+            return
+        async with self.store.hold_turn(self.id, wait=wait):
+            self._turn_holder = task
+            try:
+                yield
+            finally:
+                self._turn_holder = None
+
+    async def _claim(self, message: Any = None, *, key: str | None = None) -> int:
+        """Begin a turn, perhaps with a message in the same append. The owner of the previous turn
+        can no longer write."""
 
         def draft() -> None:
             if message is not None:
@@ -1061,45 +1106,19 @@ class Session:
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
-            return await self.claim_turn()
-        self.epoch = self.window.accounting.epoch
-        return self.epoch
-
-    @asynccontextmanager
-    async def hold_turn(self) -> AsyncGenerator[None]:
-        """Hold a turn for work outside the conversation.
-
-        A turn that another process left open can no longer write.
-        """
-        epoch = await self.claim_turn()
-        try:
-            yield
-            await self.end_turn()
-        finally:
-            # Where this failed, whoever else uses the session is not taken for the turn.
-            if self.epoch == epoch:
-                self.epoch = None
+            return await self._claim()
+        self._epoch = self.window.accounting.epoch
+        return self._epoch
 
     def _build_claim(self) -> TurnProgressRecord:
         return TurnProgressRecord(state="claimed", epoch=self.window.accounting.epoch + 1)
 
-    async def record_tool_start(self, key: str) -> None:
-        """Record that a tool was started.
-
-        Args:
-            key: The idempotency key of the tool call.
-        """
-        await self._append_body(
-            TurnProgressRecord(state="tool_started", epoch=self.epoch or 0, key=key)
-        )
-
-    async def end_turn(self) -> None:
-        """End the turn that this process has claimed."""
+    async def _end_turn(self) -> None:
         await self._append_body(self._build_turn_end())
-        self.epoch = None
+        self._epoch = None
 
     def _build_turn_end(self) -> TurnProgressRecord:
-        return TurnProgressRecord(state="ended", epoch=self.epoch or 0)
+        return TurnProgressRecord(state="ended", epoch=self._epoch or 0)
 
     async def refresh(self) -> None:
         """Fold the events that others have stored.
@@ -1176,7 +1195,7 @@ class Session:
         # Until it is folded nobody knows: it may land although we are cancelled or cut off.
         self._unsure = True
         try:
-            await self.store.append(self.id, events, epoch=self.epoch if check_epoch else None)
+            await self.store.append(self.id, events, epoch=self._epoch if check_epoch else None)
         except (PositionTaken, StaleOwner, DuplicateIdempotencyKey):
             self._unsure = False
             raise
@@ -1231,8 +1250,8 @@ class Session:
         await self._fold_stored(found[1:])
         self._awaited_calls.remove_ended(found[1:])
         self._unsure = False
-        if check_epoch and self.epoch is not None and self.window.accounting.epoch > self.epoch:
-            raise StaleOwner(self.id, self.epoch, self.window.accounting.epoch)
+        if check_epoch and self._epoch is not None and self.window.accounting.epoch > self._epoch:
+            raise StaleOwner(self.id, self._epoch, self.window.accounting.epoch)
 
     async def _catch_up_after_refusal(self, *, check_epoch: bool = True) -> None:
         """Fold the events that others have stored. Raise `LogDamaged` if there are none, again and

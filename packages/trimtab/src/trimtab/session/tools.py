@@ -16,6 +16,7 @@ from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCa
 from trimtab.errors import TrimtabError
 from trimtab.options import OptionChanges
 from trimtab.session.events import ToolFinished, ToolStarted, TurnEvent
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 
 OnInterrupt = Literal["rerun", "report", "ask"]
@@ -126,7 +127,7 @@ async def run_open_tool_calls(
         key = next(
             (key for key in session.window.accounting.started_tool_keys if key.endswith(own)), None
         )
-        fresh = f"{session.id}/{session.epoch}{own}"
+        fresh = f"{session.id}/{SessionRecorder(session).epoch}{own}"
         by_id.setdefault(call.id, []).append((call, key or fresh, key is not None))
 
     async def in_turn(calls: list[tuple[ToolCall, str, bool]]) -> None:
@@ -177,7 +178,7 @@ async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     ):
         outcome = why_not, True
     else:
-        await session.record_tool_start(key)
+        await SessionRecorder(session).record_tool_start(key)
         on_event(ToolStarted(call=call))
         outcome = await _invoke_tool(tool, asked)
     given, is_error = outcome

@@ -26,7 +26,7 @@ from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached, ProviderError
+from trimtab.errors import CostCeilingReached, ProviderError, SessionLockedByOtherProcess
 from trimtab.providers.base import STREAM_CUT_SHORT, Provider
 from trimtab.providers.error_parser import parse_error_event
 from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
@@ -42,7 +42,8 @@ from trimtab.session.model_summaries import (
     configure_policy_for_summariser,
     summarise_session_logging_errors,
 )
-from trimtab.session.session import Session
+from trimtab.session.recorder import SessionRecorder
+from trimtab.session.session import TURN_WAIT_S, Session
 from trimtab.session.spending import CallCharge
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
@@ -90,6 +91,7 @@ async def run_turn(
     before_request: BeforeRequest | None = None,
     schedule_summary: ScheduleSummary | None = None,
     stop: asyncio.Event | None = None,
+    wait: float | None = TURN_WAIT_S,
     claim_with_message: bool = False,
     end_with_reply: bool | None = None,
 ) -> TurnFinished:
@@ -116,6 +118,8 @@ async def run_turn(
         schedule_summary: Awaited after the turn if a summary is needed, instead of writing it in
             the background.
         stop: An event that stops the turn. The reply so far is kept, and running tools are ended.
+        wait: Seconds to wait for another request that has the turn of this session. None takes the
+            turn over at once: then its owner can no longer write.
         claim_with_message: Add the message in the same append as the turn's claim, which saves one
             append. A turn that is already running then does not see the message.
         end_with_reply: End the turn in the same append as a reply without tool calls, which saves
@@ -129,6 +133,8 @@ async def run_turn(
     Raises:
         CannotFit: If a request would not fit, whatever is hidden.
         ProviderError: If a call failed and could not be recovered.
+        SessionBusy: If another request had the turn all the time. The message is in the session,
+            unless another process has locked the session's files.
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
 
@@ -142,11 +148,18 @@ async def run_turn(
     chosen = {tool.name: tool for tool in turn_tools}
     first = message if claim_with_message else None
     if message is not None and first is None:
-        await session.add(message, key=key, in_turn=False)
+        try:
+            await session.add(message, key=key, in_turn=False)
+        except SessionLockedByOtherProcess:
+            if wait is None:
+                raise
+            first = message  # to be added with the claim, when the other process has ended its turn
+    recorder = SessionRecorder(session)
     async with (
-        session.turn_lock,
+        recorder.hold_turn(wait),
+        recorder.turn_lock,
         emit_turn_start_and_failure(session, on_event),
-        _hold_claimed_turn(session, first, key),
+        _hold_claimed_turn(recorder, first, key),
     ):
         await set_session_tools(session, named, chosen)
         if summariser is not None:
@@ -199,7 +212,9 @@ async def run_turn(
     )
     on_event(ended)
     if summariser is not None:
-        await _summarise_after_turn(session, summariser, on_event, schedule_summary)
+        await _summarise_after_turn(
+            session, summariser, on_event, schedule_summary, releases=wait is not None
+        )
     return ended
 
 
@@ -215,10 +230,10 @@ def _find_end_reason(
 
 @asynccontextmanager
 async def _hold_claimed_turn(
-    session: Session, message: Any, key: str | None
+    recorder: SessionRecorder, message: Any, key: str | None
 ) -> AsyncGenerator[None]:
     """Claim a turn and end it in the log, unless it fails. A failed turn can be continued."""
-    epoch = await session.claim_turn(message, key=key)
+    await recorder.claim(message, key=key)
     try:
         try:
             yield
@@ -226,14 +241,13 @@ async def _hold_claimed_turn(
             # Whoever goes on with turns that were left open would only send the same again.
             if error.failure.kind != "rejected":
                 raise
-            await session.end_turn()
+            await recorder.end_turn()
             raise
-        if session.epoch is not None:
-            await session.end_turn()
+        if recorder.epoch is not None:
+            await recorder.end_turn()
     finally:
         # What is said after a turn that failed is no part of it: no successor need be feared.
-        if session.epoch == epoch:
-            session.epoch = None
+        recorder.disown()
 
 
 async def _summarise_after_turn(
@@ -241,10 +255,21 @@ async def _summarise_after_turn(
     summariser: Summariser,
     on_event: OnEvent,
     schedule_summary: ScheduleSummary | None,
+    *,
+    releases: bool,
 ) -> None:
-    """Make a summary after a turn, here or elsewhere."""
+    """Make a summary after a turn, here or elsewhere.
+
+    `releases` is whether other processes may claim the turn, which need the session's files.
+    """
+
+    async def summarise() -> None:
+        await summarise_session_logging_errors(session, summariser, on_event)
+        if releases:
+            await session.store.release(session.id)
+
     if schedule_summary is None:
-        session.run_in_background(summarise_session_logging_errors(session, summariser, on_event))
+        session.run_in_background(summarise())
     elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)
 

@@ -8,6 +8,7 @@ can be built again from the log.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -166,6 +167,21 @@ class Store(Protocol):
         Args:
             scope: The ids up to and including their first slash.
             subjects: Users, and names of sessions.
+        """
+        ...
+
+    def hold_turn(self, session: str, *, wait: float) -> AbstractAsyncContextManager[None]:
+        """Hold the turn of a session for an `async with` block.
+
+        Meanwhile every other request for it waits, in this process and in all others. A process
+        that ends no longer holds it, however it ends. Events may be appended without it.
+
+        Args:
+            session: The session id.
+            wait: Seconds to wait for a request that holds it.
+
+        Raises:
+            SessionBusy: Another request held it all the time.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from trimtab.engine.log.event import (
@@ -23,6 +24,7 @@ from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
 from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.subjects import find_subject
+from trimtab.stores.turn_queue import TurnQueue
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._logs: dict[str, _Log] = {}
+        self._turns = TurnQueue()
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
@@ -155,6 +158,10 @@ class MemoryStore:
             if name.startswith(scope)
             and any(find_subject(load_event_line(line)) in subjects for line in log.lines)
         )
+
+    def hold_turn(self, session: str, *, wait: float) -> AbstractAsyncContextManager[None]:
+        """Hold the turn of a session, see `Store.hold_turn`."""
+        return self._turns.hold(session, wait=wait)
 
     async def release(self, session: str) -> None:
         """Do nothing, because nothing is locked."""

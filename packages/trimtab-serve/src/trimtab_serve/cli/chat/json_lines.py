@@ -81,7 +81,11 @@ async def _answer_one(chat: ChatState, question: str, interrupts: ChatSignalHand
 
     async def turn(stop: asyncio.Event) -> TurnFinished:
         return await chat.agent.run_turn(
-            chat.session, {"role": "user", "content": question}, on_event=write_event, stop=stop
+            chat.session,
+            {"role": "user", "content": question},
+            on_event=write_event,
+            stop=stop,
+            wait=None,
         )
 
     outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)

@@ -128,6 +128,7 @@ class ChatLoop:
                 talk.session,
                 said,
                 stop=stop,
+                wait=None,  # a chat holds its session until it ends
                 on_event=screen.on_event,
                 confirm_rerun=self._asking.confirm_rerun,
             )

@@ -64,7 +64,7 @@ async def answer_once(
     async def turn(stop: asyncio.Event) -> TurnFinished:
         ask = None if approval is None else approval.confirm_rerun
         return await chat.agent.run_turn(
-            chat.session, said, on_event=watched.on_event, confirm_rerun=ask, stop=stop
+            chat.session, said, on_event=watched.on_event, confirm_rerun=ask, stop=stop, wait=None
         )
 
     screen.waiting_for = f"waiting for {chat.agent.spec.model.name}"

@@ -27,7 +27,9 @@ import shutil
 import threading
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -40,6 +42,7 @@ from trimtab.errors import (
     LogDamaged,
     NewerLogError,
     PositionTaken,
+    SessionLockedByOtherProcess,
     SessionNotFound,
     StoreError,
     UnreleasedLogError,
@@ -73,6 +76,7 @@ from trimtab.stores.files.snapshots import find_newest_snapshot
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.files.subject_search import may_have_subject
 from trimtab.stores.spending import SpendingLedger
+from trimtab.stores.turn_queue import TurnQueue
 
 T = TypeVar("T")
 
@@ -115,6 +119,7 @@ class FileStore:
         self._gates: WeakValueDictionary[str, _SessionGate] = WeakValueDictionary()
         self._writers: dict[str, tuple[_SessionGate, SessionWriter]] = {}
         self._spending = SqliteSpendingLedger(self._root / SPENDING_FOLDER / "spending.sqlite3")
+        self._turns = TurnQueue()
         self._closed = False
         """Whether the root folder was checked, and closed to other users if the store may do
         that."""
@@ -300,12 +305,31 @@ class FileStore:
             return None
         return await asyncio.to_thread(find_lock_holder, self._folder(session))
 
+    def hold_turn(self, session: str, *, wait: float) -> AbstractAsyncContextManager[None]:
+        """Hold the turn of a session, see `Store.hold_turn`. The lock of its writer is the lock of
+        its turn. It is released at the end."""
+        return self._turns.hold(
+            session,
+            wait=wait,
+            try_lock=lambda: self._try_lock(session),
+            unlock=lambda: self._in_turn(session, lambda: self._release(session)),
+        )
+
+    async def _try_lock(self, session: str) -> bool:
+        try:
+            await self._in_turn(session, lambda: self._known_writer(session))
+        except SessionLockedByOtherProcess:
+            return False
+        return True
+
     async def release(self, session: str) -> None:
-        await self._in_turn(session, lambda: self._release(session))
+        """Release the lock of a session, unless a request holds its turn, which then does it."""
+        if not self._turns.is_held(session):
+            await self._in_turn(session, lambda: self._release(session))
 
     async def close(self) -> None:
         for session in list(self._writers):
-            await self.release(session)
+            await self._in_turn(session, partial(self._release, session))
         await asyncio.to_thread(self._spending.close)
 
     def _folder(self, session: str) -> Path:

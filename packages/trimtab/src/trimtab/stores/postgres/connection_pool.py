@@ -84,6 +84,11 @@ class ConnectionPool:
             raise translate_psycopg_error(error, place, may_have_written=False) or error from error
         return cls(pool, place)
 
+    async def connect_apart(self, purpose: str) -> AsyncConnection:
+        """Open a connection to the same database that is not one of the pool."""
+        conninfo = add_connection_name(str(self._pool.conninfo), purpose)
+        return await AsyncConnection.connect(conninfo, **CONNECTION_OPTIONS)
+
     def borrow(self) -> BorrowedConnection:
         """Return a connection for an `async with` block. Errors of psycopg are translated."""
         return BorrowedConnection(self)

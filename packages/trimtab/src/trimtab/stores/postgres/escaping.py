@@ -44,6 +44,12 @@ def compute_session_uuid(session: str) -> UUID:
     return UUID(bytes=bytes(made))
 
 
+def compute_lock_key(purpose: str, session: str) -> int:
+    """Return the number of an advisory lock of a session."""
+    named = f"trimtab {purpose}\0{session}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(named).digest()[:8], "big", signed=True)
+
+
 def compute_subject_hash(scope: str, subject: str) -> int:
     """Return what the rows of a subject have in common.
 

@@ -5,13 +5,12 @@ While it is, the row of the session is closed: its epoch is higher than that of 
 
 from __future__ import annotations
 
-from hashlib import sha256
 from uuid import UUID
 
 from psycopg.types.numeric import Int8
 
 from trimtab.errors import SessionMoved
-from trimtab.stores.postgres.escaping import compute_session_uuid
+from trimtab.stores.postgres.escaping import compute_lock_key, compute_session_uuid
 from trimtab.stores.postgres.log_reader import FetchRows
 from trimtab.stores.postgres.queries import QUERIES
 
@@ -26,8 +25,7 @@ def compute_tenant_uuid(session: str) -> UUID:
 
 def compute_move_lock_key(session: str) -> int:
     """Return the number of the lock that the process holds which moves a session."""
-    digest = sha256(b"trimtab move\0" + session.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+    return compute_lock_key("move", session)
 
 
 async def find_move_refusal(fetch: FetchRows, session: str) -> SessionMoved | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from psycopg import AsyncConnection, errors
@@ -52,7 +52,9 @@ from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index
 from trimtab.stores.postgres.moves import CLOSED_EPOCH, find_move_refusal
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
+from trimtab.stores.postgres.turn_locks import TurnLocks
 from trimtab.stores.spending import SpendingLedger
+from trimtab.stores.turn_queue import TurnQueue
 
 MAX_APPEND_ATTEMPTS = 5
 """Maximum attempts of an append that was refused for a reason that no longer exists."""
@@ -77,6 +79,8 @@ class PostgresStore:
             )
         self._connections = connections
         self._fetch = connections.fetch
+        self._turns = TurnQueue()
+        self._turn_locks = TurnLocks(connections)
 
     @classmethod
     async def connect(
@@ -246,10 +250,20 @@ class PostgresStore:
             )
         ]
 
+    def hold_turn(self, session: str, *, wait: float) -> AbstractAsyncContextManager[None]:
+        """Hold the turn of a session, see `Store.hold_turn`."""
+        return self._turns.hold(
+            session,
+            wait=wait,
+            try_lock=lambda: self._turn_locks.try_lock(session),
+            unlock=lambda: self._turn_locks.unlock(session),
+        )
+
     async def release(self, session: str) -> None:
-        """Do nothing: this store holds no lock. Epochs say who owns a turn."""
+        """Do nothing: only turns are locked. Epochs say who owns a turn."""
 
     async def close(self) -> None:
+        await self._turn_locks.close()
         await self._connections.close()
 
     async def _standing(self, session: str) -> tuple[int | None, int] | None:

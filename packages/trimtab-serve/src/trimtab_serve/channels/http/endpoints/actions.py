@@ -9,6 +9,7 @@ from fastapi import Body
 from starlette.responses import Response
 
 from trimtab.errors import SessionExists, SessionNotFound
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab_serve.channels.http.api_route import (
     ApiRequest,
@@ -61,8 +62,9 @@ async def undo(
     undone."""
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as opened:
-        reject_if_turn_running(opened.turn_lock.locked(), session)
-        async with opened.turn_lock:
+        turn_lock = SessionRecorder(opened).turn_lock
+        reject_if_turn_running(turn_lock.locked(), session)
+        async with turn_lock:
             reject_if_turn_running(
                 await is_turn_running_elsewhere(request.service.queue, opened), session
             )
@@ -132,7 +134,7 @@ async def fork(
 
 
 async def _undo_messages(session: Session, handle: str | None) -> UndoResult:
-    async with session.hold_turn():
+    async with session.claim_turn(wait=None):
         if handle is not None:
             return await _rewind_to_message(session, int(handle[1:]))
         undone = await session.undo()

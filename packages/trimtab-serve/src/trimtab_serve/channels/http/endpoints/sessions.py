@@ -12,6 +12,7 @@ from starlette.responses import Response
 from trimtab.engine.log.event import TurnProgressRecord
 from trimtab.engine.window.window import Window
 from trimtab.errors import PositionTaken, SessionNotFound
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.stores.base import NEWER_THAN_ALL
 from trimtab_serve.channels.http.api_route import (
@@ -146,7 +147,7 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
             messages=window.conversation.total_messages,
             visible=window.visible_messages,
             model=window.settings.model,
-            running=opened.turn_lock.locked(),
+            running=SessionRecorder(opened).turn_lock.locked(),
             waiting=waiting.messages,
             failure_reason=await service.queue.dead_letter_reason(session_id)
             or _rejection_reason(window),

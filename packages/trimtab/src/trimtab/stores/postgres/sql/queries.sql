@@ -151,6 +151,19 @@ undone AS (
 )
 UPDATE trimtab.sessions SET epoch = undone.epoch FROM undone WHERE id = $1 RETURNING id;
 
+-- The lock of a turn belongs to the connection.
+-- name: try_lock_turn
+SELECT pg_try_advisory_lock($1);
+
+-- name: unlock_turn
+SELECT pg_advisory_unlock($1);
+
+-- A machine that is gone without a word holds its turns for 11 seconds, not for two hours.
+-- name: notice_lost_clients
+SELECT set_config('tcp_keepalives_idle', '5', false),
+    set_config('tcp_keepalives_interval', '2', false),
+    set_config('tcp_keepalives_count', '3', false);
+
 -- Bounded spans, so that a page is as large as the reader asked for.
 -- name: events
 SELECT found.body
