@@ -131,7 +131,7 @@ def test_a_log_that_names_m0_is_read_all_the_same():
     context._append(Pin(first=0, last=0))
     context._append(Edit(op="reveal", first=0, last=0))
     again = Context.load(context.dump())
-    assert again.request() == context.request()
+    assert again.preview() == context.preview()
 
 
 def test_of_a_message_with_an_erased_part_the_others_are_recalled():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.context.contexts import READ, start
-from tests.conversations import calls, chat, prose, result, said, talk, user
+from tests.conversations import calls, chat, prose, request_anyway, result, said, talk, user
 from tests.pictures import png, text
 from tests.replies import DIALECTS
 from trimtab import RECALL_TOOLS, Context, check
@@ -141,9 +141,9 @@ def test_without_recall_a_tool_of_that_name_is_like_any_other():
 def test_the_answers_name_handles_in_the_callers_words():
     context = chat("rolling", recall=HINT)
     talk(context, 8, size=200)
-    context.request()
+    request_anyway(context)
     talk(context, 8, size=200, start=8)
-    context.request()
+    request_anyway(context)
     assert context.window.summary is not None
     call = recall_call(context.window.summary.handle)
     text = context.answer(call["tool_calls"][0], add=False)

@@ -8,6 +8,7 @@ from tests.conversations import (
     claude,
     contents,
     prose,
+    request_anyway,
     result,
     results,
     said,
@@ -206,7 +207,7 @@ def test_what_cannot_be_shown_is_decided_about_once(more):
     context.request()
     context.add(said("Read."))
     talk(context, 4, size=100)
-    context.request()
+    request_anyway(context)
     context.reveal("m2")
     context.add(user(prose(more)))
     context.add(user(prose(12_000)))

@@ -125,7 +125,7 @@ def test_usage_after_a_compaction_does_not_lower_the_bound(send):
     assert "the reported usage is ignored" in report.doubt
     blocks = [
         block["type"]
-        for message in context.request()["messages"]
+        for message in context.preview().request["messages"]
         if message["role"] == "assistant"
         for block in message["content"]
     ]
@@ -155,7 +155,7 @@ def test_a_compaction_by_openai_does_not_lower_the_bound(send, stream):
     report, real = context.report(), last_input(plain)
     assert last_input(context) < real / 2
     assert report.bound >= real
-    assert "compaction" in [item.get("type") for item in context.request()["input"]]
+    assert "compaction" in [item.get("type") for item in context.preview().request["input"]]
 
 
 def test_a_loop_of_the_provider_s_own_tools_is_counted_once():

@@ -77,6 +77,7 @@ async def test_an_erased_text_is_nowhere(place):
     assert await places_of(NEEDLE, place, store) == []
     assert NEEDLE not in repr(worker.session._context.events)
     assert NEEDLE not in str(worker.session.window.base.snapshot_events)
+    await worker.say("Go on.")
     sent = dump_canonical_json(await worker.ask())
     assert NEEDLE not in sent
     erased = [b for b in await bodies(store, "s") if isinstance(b, PayloadErasure)]

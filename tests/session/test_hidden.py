@@ -165,6 +165,7 @@ async def test_a_pin_far_back_holds_what_is_revealed_with_it(store):
     await worker.session.reveal(handle)
     for _ in range(6):
         await worker.turn(rounds=2)
+    await worker.say("Go on.")
     assert NEEDLE in dump_canonical_json(await worker.ask())
     again = Worker(await Session.open(store, "s"))
     again.count = worker.count
@@ -172,6 +173,7 @@ async def test_a_pin_far_back_holds_what_is_revealed_with_it(store):
     await again.session.pin(handle, pinned=False)
     for _ in range(6):
         await again.turn(rounds=2)
+    await again.say("Go on.")
     assert NEEDLE not in dump_canonical_json(await again.ask())
     pins = [body for body in await bodies(store, "s") if isinstance(body, Pin)]
     assert [pin.pinned for pin in pins] == [True, False]

@@ -160,6 +160,7 @@ async def test_a_call_whose_message_was_erased_is_not_shown_as_if_it_had_been_so
     await worker.session.erase(handle)
     with pytest.raises(RequestChangedError, match="Content was erased"):
         await worker.session.rebuild_request(call)
+    await worker.say("Go on.")
     await worker.ask()
     assert dump_canonical_json(await worker.session.rebuild_request(worker.session.window.seq))
 

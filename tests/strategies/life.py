@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from tests.conversations import request_anyway
 from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
 from tests.strategies.logs import (
     BEDROCK_MODELS,
@@ -251,7 +252,7 @@ class Life:
         if self.hooks.asking is not None:
             self.hooks.asking(self, stream, volatile)
         try:
-            request = self.context.request(stream=stream, volatile=volatile)
+            request = request_anyway(self.context, stream=stream, volatile=volatile)
         except CannotFit as error:
             if self.hooks.refused is not None:
                 self.hooks.refused(self, error, volatile)

@@ -21,6 +21,7 @@ from trimtab.dialects.caller_marks import has_marks, locate_marks
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.outgoing import (
+    accepts_prefill,
     build_request,
     create_rendering,
     create_view,
@@ -127,7 +128,7 @@ from trimtab.engine.window.open_calls import (
     is_recall_answer,
 )
 from trimtab.engine.window.window import Window
-from trimtab.errors import CannotFit, HistoryNotInMemory, UnusableSummary
+from trimtab.errors import CannotFit, HistoryNotInMemory, NoReplyDue, UnusableSummary
 from trimtab.models.catalog import CacheMarks, ModelInfoValues
 from trimtab.models.families import is_openai_model, tag_thinking_family
 from trimtab.options import (
@@ -629,8 +630,8 @@ class Context(Generic[DialectT_co]):
             UnsupportedMedia: If the model cannot take a picture or file in it.
 
         Example:
-            Add a user message once, although its sender may repeat it. Then
-            `window.is_reply_due` says whether it still needs a reply::
+            Add a user message once, although its sender may repeat it. If it was answered before,
+            `window.is_reply_due` is false, and `request()` raises `NoReplyDue`::
 
                 context.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
@@ -951,7 +952,9 @@ class Context(Generic[DialectT_co]):
 
         Raises:
             CannotFit: If the request would not fit, whatever is hidden.
-            ValueError: If the conversation has no message yet.
+            NoReplyDue: If there is no message yet, if the last one has its reply, or if it is a
+                reply that the model would refuse to continue. A list that was passed to `sync` may
+                end with a reply.
 
         Example:
             Send the next request with the current time::
@@ -960,11 +963,36 @@ class Context(Generic[DialectT_co]):
                 reply = client.messages.create(**request)
         """
         if not self._is_silent:
+            self._require_due_reply()
             log_missing_reply(self.window)
             self._log_doubted_usage()
         for events in self._request_steps(stream=stream, volatile=volatile):
             self._apply(events)
         return self._render_request()
+
+    def _require_due_reply(self) -> None:
+        """Raise `NoReplyDue` if the newest message is a reply that the model must not get again.
+
+        The caller's own list may end as the caller wants.
+        """
+        window = self.window
+        if window.is_reply_due or not window.visible_groups:
+            return
+        newest = window.conversation.rounds[-1].entries[-1]
+        if self._known_history.find_positions(newest.seq):
+            return
+        if window.was_answered:
+            raise NoReplyDue(
+                f"no message waits for the model: m{newest.seq} is its reply to the last one. If a "
+                "message came twice, it is answered, and there is nothing to do "
+                "(window.is_reply_due says so); otherwise add a message, or rewind() to before the "
+                "reply to get another one"
+            )
+        if not accepts_prefill(window.settings):
+            raise NoReplyDue(
+                f"the conversation ends with a reply, m{newest.seq}, and {window.settings.model} "
+                "does not continue one; add a user message before request()"
+            )
 
     def _request_steps(
         self,
@@ -979,7 +1007,7 @@ class Context(Generic[DialectT_co]):
         whether the caller itself was given its request: two who send it are billed for two.
         """
         if not self.window.visible_groups:
-            raise ValueError("the conversation has no message yet; add one before request()")
+            raise NoReplyDue("the conversation has no message yet; add one before request()")
         last, volatile = self.window.last_call, self._read_volatile(volatile)
         if (
             last is not None
@@ -1132,7 +1160,7 @@ class Context(Generic[DialectT_co]):
 
         Raises:
             CannotFit: If the request would not fit, whatever is hidden.
-            ValueError: If the conversation has no message yet.
+            NoReplyDue: If the conversation has no message yet.
         """
         twin = copy(self)
         twin.window, twin.events = self.window.copy(), []

@@ -30,6 +30,7 @@ __all__ = [
     "NewerExportError",
     "NewerLogError",
     "NewerSnapshotError",
+    "NoReplyDue",
     "NotAnExportError",
     "PositionTaken",
     "ProviderError",
@@ -243,6 +244,10 @@ class HistoryNotInMemory(TrimtabError, LookupError):
         self.position = refold_from
         """A fold from a snapshot at or before this position has everything that is needed."""
         super().__init__(f"events after position {refold_from} are no longer in memory")
+
+
+class NoReplyDue(TrimtabError, ValueError):
+    """A request was asked for, but no message waits for the model."""
 
 
 class UnusableSummary(TrimtabError, ValueError):

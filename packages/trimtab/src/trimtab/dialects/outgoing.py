@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.dialects import get_dialect
+from trimtab.dialects.anthropic import model_features
 from trimtab.dialects.cache_comparison import add_cache_comparison
 from trimtab.dialects.caller_marks import move_marks, place_marks, without_marks
 from trimtab.dialects.rejected_text import find_texts_at_error_location
@@ -159,6 +160,13 @@ COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
     ),
 }
 """By dialect: the request parameters that the provider's count endpoint accepts."""
+
+
+def accepts_prefill(settings: Settings) -> bool:
+    """Whether the model continues a reply that the caller began."""
+    return settings.dialect != "anthropic" or model_features.accepts_prefill(
+        settings.rules_model, settings.params.get("thinking")
+    )
 
 
 def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[str, Any]:

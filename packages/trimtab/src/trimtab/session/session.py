@@ -352,17 +352,22 @@ class Session:
             UnsupportedMedia: If the model cannot take a picture or file in it.
 
         Example:
-            Add a user message once, although its sender may repeat it. Then
-            `window.is_reply_due` says whether it still needs a reply::
+            Add a user message once, although its sender may repeat it. If it was answered before,
+            `window.is_reply_due` is false, and `request()` raises `NoReplyDue`::
 
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
+        is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
             handle = await self._add_item(item, key=key, usage=usage, check_epoch=in_turn)
         except DuplicateIdempotencyKey as known:
-            if known.position > self.window.seq:
-                await self.refresh()  # somebody else added it: the next request must hold it
-            return f"m{known.position}"
+            handle, is_known = f"m{known.position}", True
+        if is_known:
+            # Somebody else may have added it, or answered it.
+            async with self._lock:
+                if await self.store.position(self.id) != self.window.seq:
+                    await self._catch_up(check_epoch=in_turn)
+            return handle
         if in_turn and exceeds_message_limit(self.window):
             await self._hide_messages_over_limit()
         return handle
@@ -526,11 +531,12 @@ class Session:
 
         Raises:
             CannotFit: If the request would not fit, whatever is hidden.
-            ValueError: If the conversation has no message yet.
+            NoReplyDue: If no message waits for the model, as for `Context.request`.
         """
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure()
+                self._context.require_due_reply()
                 new = False
                 steps = self._context.request_steps(
                     stream=stream,
@@ -682,7 +688,7 @@ class Session:
 
         Raises:
             CannotFit: If the request would not fit, whatever is hidden.
-            ValueError: If the conversation has no message yet.
+            NoReplyDue: If the conversation has no message yet.
         """
         preview = partial(self._context.preview, stream=stream, volatile=volatile)
         async with self._lock:

@@ -39,6 +39,7 @@ class StepwiseContext(Context[DialectT_co]):
     rendering = Context._rendering
     replay = Context._replay
     request_steps = Context._request_steps
+    require_due_reply = Context._require_due_reply
 
     @classmethod
     def load_with_missing_functions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 _DIRECT_MODEL_NAME = re.compile(r"claude-[a-z0-9.-]+")
@@ -15,6 +15,8 @@ FIRST_SYSTEM_MESSAGE_VERSION = (4, 8)
 """The first version that accepts a system message among the others."""
 FIRST_ADAPTIVE_THINKING_VERSION, LAST_BUDGET_THINKING_VERSION = (4, 6), (4, 6)
 """The first version with adaptive thinking, and the last that accepts a thinking budget."""
+FIRST_VERSION_WITHOUT_PREFILL = (4, 6)
+"""The first version that does not continue a reply which the caller began."""
 FIRST_THINKING_VERSION = (3, 7)
 """The first version that thinks before it answers."""
 
@@ -30,6 +32,17 @@ def accepts_inline_system_messages(model: str) -> bool:
     version = parse_claude_version(model)
     direct = _DIRECT_MODEL_NAME.fullmatch(model) is not None
     return version is not None and direct and version >= FIRST_SYSTEM_MESSAGE_VERSION
+
+
+def accepts_prefill(model: str, thinking: Any) -> bool:
+    """Whether a model continues a reply that the caller began.
+
+    Models from 4.6 on, and models that think, continue only a reply that paused for a tool of the
+    provider.
+    """
+    is_thinking = isinstance(thinking, Mapping) and cast("Any", thinking).get("type") == "enabled"
+    version = parse_claude_version(model)
+    return not is_thinking and (version is None or version < FIRST_VERSION_WITHOUT_PREFILL)
 
 
 def explain_thinking_refusal(model: str, thinking_type: Any) -> str | None:

@@ -14,6 +14,7 @@ from trimtab.dialects.anthropic.blocks import (
 from trimtab.dialects.anthropic.cache_marks import MAX_CACHE_MARKS
 from trimtab.dialects.anthropic.model_features import (
     accepts_inline_system_messages,
+    accepts_prefill,
     explain_thinking_refusal,
     parse_claude_version,
 )
@@ -269,13 +270,11 @@ def _check_result(
 def _check_prefill(
     request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """Check prefills: models from 4.6 on, and models that think, continue only a reply that paused
-    for a tool of the provider."""
-    version = parse_claude_version(str(request.get("model")))
+    """Check that the model takes a reply that the caller began, if the request ends with one."""
     index = len(messages) - 1
-    thinks = (dict_or_none(request.get("thinking")) or {}).get("type") == "enabled"
-    goes_on = not thinks and (version is None or version < (4, 6))
-    if messages[index].get("role") != "assistant" or goes_on:
+    if messages[index].get("role") != "assistant" or accepts_prefill(
+        str(request.get("model")), request.get("thinking")
+    ):
         return []
     while index >= 0 and messages[index].get("role") == "assistant":
         if any(block.get("type") in _HOSTED_CALL_TYPES for block in contents[index]):

@@ -34,6 +34,7 @@ from trimtab.engine.log.event import (
     ToolResultRepair,
     TurnProgressRecord,
 )
+from trimtab.engine.log.rewind import is_event_in_force
 from trimtab.engine.tokens.counter import (
     TokenCounter,
     count_tokens_inserted_by_edit,
@@ -153,6 +154,23 @@ class Window:
         last = self.conversation.rounds[-1]
         said = last.entries[-1].message.role != "assistant"
         return bool(last.calls) or said or last.paused or self.user_wrote_since_call
+
+    @property
+    def was_answered(self) -> bool:
+        """Whether the newest message is a finished reply to the newest call.
+
+        A reply that a caller began for the model is not one: no call was made before it.
+        """
+        call = self.last_call
+        if call is None or self.is_reply_due or not self.conversation.rounds:
+            return False
+        newest = self.conversation.rounds[-1].entries[-1]
+        others = (e for e in reversed(self.entries.values()) if e.message.role != "assistant")
+        asked = next(others, None)
+        asked_seq = 0 if asked is None else asked.seq
+        # After a rewind, what was sent is waiting for another reply.
+        is_call_in_force = is_event_in_force(call.seq, self.base.rewinds)
+        return is_call_in_force and asked_seq <= self.accounting.sent_through_seq < newest.seq
 
     @property
     def user_wrote_since_call(self) -> bool:
