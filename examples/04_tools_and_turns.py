@@ -41,9 +41,9 @@ async def main() -> None:
     )
     session = await Session.create(MemoryStore(), "stock", model="claude-sonnet-5-5")
     message = {"role": "user", "content": "How many ropes do we have?"}
-    ended = await run_turn(session, provider, [count_stock], message=message, on_event=show)
+    finished = await run_turn(session, provider, [count_stock], message=message, on_event=show)
     await session.close()
-    print(f"{ended.reason} after {ended.calls} model calls")
+    print(finished.text, f"({finished.calls} model calls)")
 
 
 asyncio.run(main())

@@ -38,10 +38,10 @@ async def main(folder: Path) -> None:
         async with open_agent(spec, folder) as agent:
             session = await agent.open_session("first")
             message = {"role": "user", "content": "Is it deep enough at the pier?"}
-            ended = await agent.run_turn(session, message)
+            finished = await agent.run_turn(session, message)
             print(session.report())
             await session.close()
-    print(f"{ended.reason} after {ended.calls} model calls")
+    print(finished.text, f"({finished.calls} model calls)")
 
 
 with tempfile.TemporaryDirectory() as made:

@@ -18,12 +18,12 @@ LAST_LINES = {
     "01_three_lines_anthropic.py": "It steers the rudder, and the rudder steers the ship.",
     "02_openai_chat.py": "10 calls, 0 refused",
     "03_own_policy.py": "2 of 3 results are hidden",
-    "04_tools_and_turns.py": "done after 3 model calls",
-    "05_durable_session_files.py": "messages the model saw: 2, then 4",
+    "04_tools_and_turns.py": r"There are 12 ropes\. \(3 model calls\)",
+    "05_durable_session_files.py": r"Ada\. \(4 messages seen\)",
     "06_recall_hidden_text.py": r"recall m\d+\.0 returns all \d+ characters",
     "07_summaries_by_a_model.py": "24 messages were said, the model sees at most 15: True",
     "08_replay_your_logs.py": "the tight policy sends fewer tokens: True",
-    "09_agent_yaml.py": "done after 2 model calls",
+    "09_agent_yaml.py": r"Deep enough: 4\.2 m\. \(2 model calls\)",
     "10_bedrock_telegram_bot.py": "28 messages were said, the model sees at most 16: True",
 }
 """What each prints last, as a regular expression."""

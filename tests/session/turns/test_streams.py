@@ -24,7 +24,6 @@ from trimtab.session.events import (
     AssistantReplied,
     ModelCallRetried,
     TextDelta,
-    TurnFinished,
 )
 from trimtab.session.model_call_recovery import MAX_BROKEN_STREAM_RETRIES
 from trimtab.session.recorder import SessionRecorder
@@ -92,7 +91,7 @@ async def test_a_server_that_refuses_streams_without_a_word_is_asked_for_the_who
     told = await act(session, with_retries(mute, max_attempts=3, sleep=sleep) if waits else mute)
     assert streamed == [*([True] * (3 if waits else 1)), False]
     assert await texts(memory, "assistant") == ["Whole."]
-    assert told[-1] == TurnFinished(reason="done", calls=1)
+    assert (told[-1].reason, told[-1].calls) == ("done", 1)
 
 
 @pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS))
@@ -108,7 +107,7 @@ async def test_a_stream_that_always_breaks_off_is_not_asked_for_for_ever(memory,
     assert len(provider.requests) == 1 + MAX_BROKEN_STREAM_RETRIES
     assert SessionRecorder(session).epoch is None
     told = await act(session, ScriptedProvider("anthropic", ["Now."]), says=None)
-    assert told[-1] == TurnFinished(reason="done", calls=1)
+    assert (told[-1].reason, told[-1].calls) == ("done", 1)
 
 
 @pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS))

@@ -186,11 +186,23 @@ class TurnFinished:
     the content; `run_turn` raises then, and only a server ends a turn so. `cost_ceiling`: the next
     call might have exceeded a cost ceiling."""
     calls: int
-    """Model calls made in this turn."""
+    """Model calls made in this turn. It is 0 if the message had its reply already."""
+    message: Message | None = None
+    """The model's last reply in this turn; None if it made none."""
+    usage: Usage | None = None
+    """Usage of all model calls of this turn together, without summaries; None if it is not known
+    for one of them."""
+    cost: float | None = None
+    """Their cost in US dollars at list prices; None if it is not known for one of them."""
     cut_off_tools: int = 0
     """Tool calls that were cut off, or not started, because the turn was stopped."""
     cost_ceiling: str | None = None
     """The ceiling that was reached: `session`, `tenant_per_day` or `day`; otherwise None."""
+
+    @property
+    def text(self) -> str:
+        """The answer: the text of `message`; empty if there is none."""
+        return "" if self.message is None else self.message.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

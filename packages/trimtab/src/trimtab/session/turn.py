@@ -53,7 +53,11 @@ from trimtab.session.tools import (
     run_open_tool_calls,
     set_session_tools,
 )
-from trimtab.session.turn_event_builders import ModelCallMeter, emit_turn_start_and_failure
+from trimtab.session.turn_event_builders import (
+    ModelCallMeter,
+    TurnMeter,
+    emit_turn_start_and_failure,
+)
 
 MAX_TOOL_ITERATIONS = 25
 """How many replies with tool calls one turn may have."""
@@ -127,8 +131,9 @@ async def run_turn(
             `before_request`.
 
     Returns:
-        Why the turn ended, and the number of model calls. If a call might exceed a cost ceiling, it
-        is not made, and the turn ends with `cost_ceiling`.
+        The answer as `text` and `message`, what the model calls used and cost, and why the turn
+        ended. If a call might exceed a cost ceiling, it is not made, and the turn ends with
+        `cost_ceiling`.
 
     Raises:
         CannotFit: If a request would not fit, whatever is hidden.
@@ -143,10 +148,12 @@ async def run_turn(
 
             message = {"role": "user", "content": "A hat today?"}
             finished = await run_turn(session, provider, [weather], message=message)
+            print(finished.text)
     """
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in turn_tools}
     first = message if claim_with_message else None
+    meter = TurnMeter(on_event)
     if message is not None and first is None:
         try:
             await session.add(message, key=key, in_turn=False)
@@ -177,20 +184,18 @@ async def run_turn(
             )
             try:
                 await interruption.run(
-                    run_open_tool_calls(
-                        session, {**chosen, **(named or {})}, on_event, confirm_rerun
-                    )
+                    run_open_tool_calls(session, {**chosen, **(named or {})}, meter, confirm_rerun)
                 )
             except TurnStopped:
                 cut_off = True
-                cut_off_tools = await close_stopped_tool_calls(session, on_event)
+                cut_off_tools = await close_stopped_tool_calls(session, meter)
                 break
             if before_request is not None and (stopped := not await before_request()):
                 break
             if not session.window.is_reply_due or rounds >= max_tool_iterations:
                 break
             how = TurnCallSettings(
-                stream=stream, summariser=summariser, on_event=on_event, ends_turn=ends_turn
+                stream=stream, summariser=summariser, on_event=meter, ends_turn=ends_turn
             )
             try:
                 ended_with_reply = await _request_reply(
@@ -207,6 +212,9 @@ async def run_turn(
         if ceiling is not None
         else _find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
         calls=calls,
+        message=meter.message,
+        usage=meter.usage,
+        cost=meter.cost,
         cost_ceiling=ceiling,
         cut_off_tools=cut_off_tools,
     )

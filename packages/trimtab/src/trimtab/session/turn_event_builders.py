@@ -8,14 +8,18 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Literal
 
-from trimtab.engine.log.event import Edit
+from trimtab.engine.log.call_failure import UNBILLED_KINDS
+from trimtab.engine.log.event import Edit, Usage, add_usage
+from trimtab.engine.log.message import Message
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.engine.window.window import Window
 from trimtab.errors import CannotFit, ProviderError, StaleOwner, StoreError
 from trimtab.session.events import (
+    AssistantReplied,
     ContextEdited,
     ModelCallFinished,
     ModelCallStarted,
+    TurnEvent,
     TurnFailed,
     TurnStarted,
 )
@@ -98,6 +102,34 @@ class ModelCallMeter:
         return ModelCallFinished(
             model=self._model, outcome=outcome, seconds=self._seconds, usage=usage, cost=cost
         )
+
+
+class TurnMeter:
+    """Passes the events of a turn on, and keeps what its end reports: the last reply, and what the
+    calls used and cost."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self.message: Message | None = None
+        """The last reply."""
+        self.usage: Usage | None = Usage(input=0)
+        """Usage of all calls; None if it is not known for one of them."""
+        self.cost: float | None = 0.0
+        """Cost of all calls in US dollars; None if it is not known for one of them."""
+
+    def __call__(self, event: TurnEvent) -> None:
+        """Pass an event on."""
+        match event:
+            case AssistantReplied():
+                self.message = event.message
+            case ModelCallFinished() if event.outcome not in UNBILLED_KINDS:
+                used, cost = event.usage, event.cost
+                known = self.usage
+                self.usage = None if known is None or used is None else add_usage(known, used)
+                self.cost = None if self.cost is None or cost is None else self.cost + cost
+            case _:
+                pass
+        self._on_event(event)
 
 
 async def total_edits_by_kind_since(

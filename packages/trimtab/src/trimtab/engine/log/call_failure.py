@@ -27,6 +27,11 @@ OVER_CEILING_KIND = "cost_ceiling"
 """The `kind` of the outcome of a call that was not made because of a cost ceiling."""
 
 
+UNBILLED_KINDS = frozenset(FAILURE_KINDS) - {"server", "network", "timeout"} | {OVER_CEILING_KIND}
+"""Kinds of failed calls that cost nothing, because the provider refused them or they were not made.
+A call that broke off, or that a person stopped, may be billed, and nobody says how much it was."""
+
+
 def build_over_ceiling_outcome(call_seq: int, ceiling: str) -> CallOutcome:
     """Return the outcome of a call that was not made. `ceiling` names the cost ceiling at risk."""
     error = {"kind": OVER_CEILING_KIND, "ceiling": ceiling}
