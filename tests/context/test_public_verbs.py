@@ -8,7 +8,7 @@ from trimtab import Context
 VERBS = {
     *("add", "answer", "fail", "sync", "watch"),
     *("request", "count_request", "preview", "rebuild_request", "view"),
-    *("report", "budget", "why", "recall", "recall_part", "search"),
+    *("report", "budget", "why", "recall", "recall_part", "search", "messages"),
     *("add_summary", "pending_summary", "add_result_summary", "pending_result_summaries"),
     *("compact", "configure", "erase", "fork", "pin", "reveal", "rewind", "undo"),
     *("dump", "load"),

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trimtab.engine.prompt.shown_messages import ShownMessage as ShownMessage
     from trimtab.engine.prompt.shown_messages import View as View
     from trimtab.engine.recall.tools import RECALL_TOOLS as RECALL_TOOLS
+    from trimtab.engine.recall.transcript import LoggedMessage as LoggedMessage
     from trimtab.fit import FitResult as FitResult
     from trimtab.fit import fit as fit
     from trimtab.session.function_tool import tool as tool
@@ -63,6 +64,7 @@ __all__ = [
     "ContextReport",
     "EditNotice",
     "FitResult",
+    "LoggedMessage",
     "Media",
     "Message",
     "RequestPreview",
@@ -96,6 +98,7 @@ _HOMES = {
     "UndoOutcome": "context",
     "fit": "fit",
     "FitResult": "fit",
+    "LoggedMessage": "engine.recall.transcript",
     "check": "check",
     "RECALL_TOOLS": "engine.recall.tools",
     "redactor": "engine.log.redaction",

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -108,6 +116,7 @@ from trimtab.engine.recall.tools import (
     require_known_handle,
     search_window,
 )
+from trimtab.engine.recall.transcript import LoggedMessage, build_logged_message
 from trimtab.engine.recall.visibility import (
     VisibilityReason,
     add_event_time_and_reason,
@@ -1241,6 +1250,41 @@ class Context(Generic[DialectT_co]):
             volatile: A text for the next request only.
         """
         return compute_budget(self.window, volatile_text=volatile, now=self._clock())
+
+    def messages(self, *, after: str | None = None) -> Iterator[LoggedMessage]:
+        """Read the conversation back: each message that was added, hidden from the model or not.
+
+        Messages that were undone or erased are left out.
+
+        Args:
+            after: The handle of a message. Only later ones are read.
+
+        Returns:
+            The messages in order, each with its handle, its time and how the model sees it now.
+
+        Raises:
+            HistoryNotInMemory: If some of the messages are no longer in memory.
+            ValueError: If `after` is not a handle.
+
+        Example:
+            Show a chat::
+
+                for logged in context.messages():
+                    print(logged.handle, logged.message.role, logged.message.text)
+        """
+        return iter(self._list_messages(0 if after is None else parse_handle(after).last_seq))
+
+    @_in_one_thread
+    def _list_messages(self, after_seq: int) -> list[LoggedMessage]:
+        window = self.window
+        if after_seq < window.base.last_evicted_seq:
+            raise HistoryNotInMemory(after_seq)
+        logged = (
+            build_logged_message(window, entry.seq, entry.message, entry.at)
+            for entry in window.entries.values()
+            if entry.seq > after_seq and not entry.is_repair
+        )
+        return [each for each in logged if each is not None]
 
     @_in_one_thread
     def recall(self, handle: str) -> str:

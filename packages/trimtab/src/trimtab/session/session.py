@@ -64,6 +64,7 @@ from trimtab.engine.policy.summary_requests import ResultSummaryRequest, Summary
 from trimtab.engine.prompt.report import ContextReport, RequestPreview
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import parse_recall_arguments
+from trimtab.engine.recall.transcript import LoggedMessage
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.engine.window.window import Window
 from trimtab.errors import (
@@ -100,6 +101,7 @@ from trimtab.session.threads import (
     is_long_work,
     run_in_thread_if_long,
 )
+from trimtab.session.transcript import read_messages
 from trimtab.stores.base import Store
 
 T = TypeVar("T")
@@ -365,8 +367,7 @@ class Session:
         if is_known:
             # Somebody else may have added it, or answered it.
             async with self._lock:
-                if await self.store.position(self.id) != self.window.seq:
-                    await self._catch_up(check_epoch=in_turn)
+                await self._catch_up_with_others(check_epoch=in_turn)
             return handle
         if in_turn and exceeds_message_limit(self.window):
             await self._hide_messages_over_limit()
@@ -446,9 +447,7 @@ class Session:
         """
         async with self._lock:
             while True:
-                # The last list may have come to another process.
-                if self._unsure or await self.store.position(self.id) != self.window.seq:
-                    await self._catch_up()
+                await self._catch_up_with_others()  # the last list may have come to one of them
                 try:
                     return await self._sync_and_store(messages, ids, check)
                 except HistoryNotInMemory as error:
@@ -705,6 +704,37 @@ class Session:
     def budget(self) -> Budget:
         """Return the token budget of the next call: its limit and what is reserved."""
         return self._context.budget()
+
+    async def messages(self, *, after: str | None = None) -> AsyncIterator[LoggedMessage]:
+        """Read the conversation back: each message that was added, hidden from the model or not.
+
+        Messages that were undone or erased are left out. The messages are read from the store page
+        by page, so a long conversation needs no more memory than a short one.
+
+        Args:
+            after: The handle of a message. Only later ones are read.
+
+        Yields:
+            The messages in order, each with its handle, its time and how the model sees it now.
+
+        Raises:
+            ValueError: If `after` is not a handle.
+
+        Example:
+            Show a chat::
+
+                async for logged in session.messages():
+                    print(logged.handle, logged.message.role, logged.message.text)
+        """
+        after_seq = 0 if after is None else parse_handle(after).last_seq
+        async with self._lock:
+            await self._catch_up_with_others(check_epoch=False)
+
+        def get_window() -> Window:
+            return self.window
+
+        async for logged in read_messages(self.store, self.id, get_window, after_seq):
+            yield logged
 
     async def recall(self, handle: str) -> str:
         """Return the text that a handle names, exactly as it was added, however long ago.
@@ -1243,6 +1273,11 @@ class Session:
 
     async def _catch_up_if_unsure(self, *, check_epoch: bool = True) -> None:
         if self._unsure:
+            await self._catch_up(check_epoch=check_epoch)
+
+    async def _catch_up_with_others(self, *, check_epoch: bool = True) -> None:
+        """Fold the events that others have stored, if there are any."""
+        if self._unsure or await self.store.position(self.id) != self.window.seq:
             await self._catch_up(check_epoch=check_epoch)
 
     async def _catch_up(self, *, check_epoch: bool = True) -> None:

@@ -29,7 +29,8 @@ OVER_CEILING_KIND = "cost_ceiling"
 
 UNBILLED_KINDS = frozenset(FAILURE_KINDS) - {"server", "network", "timeout"} | {OVER_CEILING_KIND}
 """Kinds of failed calls that cost nothing, because the provider refused them or they were not made.
-A call that broke off, or that a person stopped, may be billed, and nobody says how much it was."""
+A call that failed in the middle, or that a person stopped, may be billed, and its usage is not
+known."""
 
 
 def build_over_ceiling_outcome(call_seq: int, ceiling: str) -> CallOutcome:

@@ -27,13 +27,14 @@ STATE_DESCRIPTIONS = {
     "erased": "is not in the context: its text was erased and cannot be shown",
 }
 """A description of each state of a message or a part, for people."""
-_STATE_BY_OP = {
+STATE_BY_EDIT_KIND = {
     "truncate": "truncated",
     "mask": "masked",
     "summarise": "summarised",
     "drop": "dropped",
     "reveal": "shown",
 }
+"""By kind of edit: the state of what it hides, cuts or shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ def explain_message_visibility(
         edit, by = entry.edits.get(part), entry.edited_by.get(part, 0)
     if edit is None:
         return VisibilityReason(handle=handle, state="shown", text=text)
-    state, replacement = _STATE_BY_OP[edit.op], _text_in_place_of(window, edit)
+    state, replacement = STATE_BY_EDIT_KIND[edit.op], _text_in_place_of(window, edit)
     if group.hidden is not None and (
         listed := window.conversation.user_words.render_message(named.first_seq, part)
     ):
