@@ -396,7 +396,7 @@ class Context(Generic[DialectT_co]):
             limits: Limits on history, tool results and summaries. They apply in every preset.
             summaries: `extractive` needs no model. `manual` waits for `add_summary` if it can.
             context_window: Tokens of input and output together, if the catalog's value is wrong.
-            max_input_tokens: Your own limit on input and output together.
+            max_input_tokens: Your own limit on input plus requested output, like `context_window`.
             max_output_tokens: Tokens of output to request and to reserve.
             params: Further request parameters. They are passed on unchanged.
             recall: Whether to add tools that look up hidden content; a text if you have your own.
@@ -1349,13 +1349,13 @@ class Context(Generic[DialectT_co]):
         return add_event_time_and_reason(reason, decided)
 
     @_in_one_thread
-    def answer(self, call: ToolCall | WireObject, *, add: bool = True) -> str:
+    def answer(self, call: object, *, add: bool = True) -> str:
         """Answer the model's call of a recall tool and add the result.
 
         A picture or a file is put into the result. If no result can carry it, it is revealed.
 
         Args:
-            call: The tool call, as the model made it.
+            call: The tool call, as the model made it: a dict, an SDK's object, or a `ToolCall`.
             add: False only returns the text, for a framework that adds results itself. A picture or
                 a file is then revealed.
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trimtab.context import Context
-from trimtab.dialects.base import WireObject
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.options import ContextOptions
 from trimtab.request import Request
@@ -28,7 +27,7 @@ class FitResult:
 
 
 def fit(
-    messages: Sequence[WireObject],
+    messages: Sequence[object],
     *,
     model: str,
     **options: Unpack[ContextOptions],
@@ -40,10 +39,12 @@ def fit(
     `Context` and call `sync(messages)`.
 
     Args:
-        messages: The whole history, in the form of any supported dialect. System messages at its
-            start are added after `system`, unless they begin with it.
+        messages: The whole history: dicts in the form of any supported dialect, messages of an SDK
+            or of LangChain, or `Message`s. System messages at its start are added after `system`,
+            unless they begin with it.
         model: The model's name as the provider knows it.
-        **options: The other options of `Context`.
+        **options: The other options of `Context`. `max_input_tokens` limits input plus requested
+            output, so add `max_output_tokens` to what you want to send at most.
 
     Returns:
         The messages to send, the whole request, a report, and the context.

@@ -775,7 +775,7 @@ class Session:
         """
         return await store_recall.search_session(self.store, self.id, self.window, query)
 
-    async def answer(self, call: ToolCall | WireObject, *, add: bool = True) -> str:
+    async def answer(self, call: object, *, add: bool = True) -> str:
         """Answer the model's call of a recall tool and add the result.
 
         A picture or a file is put into the result. If no result can carry it, it is revealed.
