@@ -21,4 +21,4 @@ with serve_simulated_provider() as server:
     context.add(reply)
 
 print(context.report())
-print(reply.content[0].text)
+print(*(block.text for block in reply.content if block.type == "text"))

@@ -26,13 +26,9 @@ for number in range(3):
     result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": text}
     context.add({"role": "user", "content": [result]})
 
-results = [
-    part["content"]
-    for message in context.request()["messages"]
-    for part in message["content"]
-    if isinstance(part, dict) and part["type"] == "tool_result"
-]
-for result in results:
-    print(repr(result)[:100])
-hidden = sum("masked" in str(result) for result in results)
+sent = [str(message["content"]) for message in context.request()["messages"]]
+results = [content for content in sent if "tool_result" in content]
+for content in results:
+    print(content[:160])
+hidden = sum("masked" in content for content in results)
 print(f"{hidden} of {len(results)} results are hidden")

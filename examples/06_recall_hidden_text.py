@@ -14,7 +14,7 @@ context = Context(
     limits={"max_tool_result_tokens": 1_000},
 )
 context.add({"role": "user", "content": "Read the pressure report."})
-call = {"type": "tool_use", "id": "call_1", "name": "read_report", "input": {}}
+call = {"type": "tool_use", "id": "call_1", "name": "read_report", "input": {"page": 1}}
 context.add({"role": "assistant", "content": [call]})
 result = {"type": "tool_result", "tool_use_id": "call_1", "content": REPORT}
 position = context.add({"role": "user", "content": [result]})

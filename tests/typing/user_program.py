@@ -7,7 +7,7 @@ from typing import Any, Literal, assert_type
 
 import anthropic
 import openai
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import Message, MessageParam, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
@@ -113,6 +113,18 @@ def fit_a_list(claude_client: anthropic.Anthropic, messages: list[dict[str, Any]
     assert_type(claude_client.messages.create(**fitted.request), Message)
     assert_type(fitted.messages, list[dict[str, Any]])
     assert_type(fitted.report, ContextReport)
+
+
+def fit_what_the_sdks_return(
+    reply: Message, completion: ChatCompletion, said: SaidMessage, asked: MessageParam
+) -> None:
+    history = [asked, reply, completion.choices[0].message, said]
+    assert_type(fit(history, model="gpt-4o").report, ContextReport)
+    chat.sync(history)
+    chat.sync([said, said])
+    for block in reply.content:
+        if block.type == "tool_use":
+            claude.answer(block)
 
 
 def look_into_a_request(context: Context) -> int:
