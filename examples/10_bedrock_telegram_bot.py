@@ -46,8 +46,7 @@ with (
     if database:
         subprocess.run([*TRIMTAB, "migrate", "--database", database], check=True)  # noqa: S603
     command = [*TRIMTAB, "serve", str(BOT / "agent.yaml")]
-    quiet = subprocess.DEVNULL
-    environ = os.environ | environ
+    environ, quiet = os.environ | environ, subprocess.DEVNULL
     with subprocess.Popen(command, env=environ, stdout=quiet, stderr=quiet) as bot:  # noqa: S603
         for number in range(1, QUESTIONS + 1):
             telegram.simulator.post_user_message(CHAT, f"Is a boat free on day {number}? " * 9)

@@ -23,7 +23,7 @@ def list_results(module: str, name: str) -> dict[str, list[str]]:
     for member in node.body:
         is_method = isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
         if is_method and not member.name.startswith("_") and member.returns:
-            result = ast.unparse(member.returns)
+            result = ast.unparse(member.returns).replace("AsyncIterator", "Iterator")
             results.setdefault(member.name, []).append("Self" if result == name else result)
     return results
 

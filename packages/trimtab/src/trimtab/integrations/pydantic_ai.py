@@ -61,10 +61,10 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
-from trimtab.engine.policy.guard import CannotFit
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
+from trimtab.errors import CannotFit
 from trimtab.integrations.conversations import ConversationOptions, Conversations, limit_output
 from trimtab.integrations.refusal import find_full_window
 from trimtab.models.catalog import find_model_info
