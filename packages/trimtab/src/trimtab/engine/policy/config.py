@@ -184,7 +184,7 @@ class PolicyConfig:
 
 
 class PerToolLimits(TypedDict, total=False):
-    """Settings for one tool, as a caller writes them. `PerToolResultConfig` describes them."""
+    """Settings for one tool, as a caller writes them: the block `tools` of `limits`."""
 
     max_tool_result_tokens: int | None
     tool_result_truncation: ResultTruncation | None
@@ -192,7 +192,7 @@ class PerToolLimits(TypedDict, total=False):
 
 
 class SummaryLimits(TypedDict, total=False):
-    """Limits of summaries, as a caller writes them. `SummaryConfig` describes them."""
+    """Limits of summaries, as a caller writes them: the block `summary` of `limits`."""
 
     window: int
     keep: int
@@ -204,8 +204,7 @@ class SummaryLimits(TypedDict, total=False):
 
 
 class ThresholdsPresetLimits(TypedDict, total=False):
-    """Settings of `thresholds`, as a caller writes them. `ThresholdsPresetConfig` describes
-    them."""
+    """The block `thresholds` of `limits`, as a caller writes it."""
 
     summarise: float
     trim: float
@@ -213,7 +212,7 @@ class ThresholdsPresetLimits(TypedDict, total=False):
 
 
 class PolicyLimits(TypedDict, total=False):
-    """The option `limits`, as a caller writes it. `PolicyConfig` describes each value."""
+    """The option `limits`, as a caller writes it. The page on `Context` describes each key."""
 
     max_history_tokens: int | None
     max_tool_result_tokens: int | None
