@@ -78,11 +78,14 @@ def _list_bound_names(tree: ast.Module) -> Iterator[str]:
 
 
 def build_programs(page: Path) -> dict[str, str]:
-    """By name: a module for each block of a page, with imports of what earlier blocks define."""
+    """By name: a module for each block of a page that runs, with imports of what earlier ones
+    define."""
     stem = page.stem.replace("-", "_").lower()
     homes = dict.fromkeys(("wait", "iterate", "enter"), "waiting")
     programs: dict[str, str] = {}
     for number, block in enumerate(blocks(page.read_text(encoding="utf-8"))):
+        if not block.runs:
+            continue
         tree = ast.fix_missing_locations(_WithoutAwait().visit(ast.parse(block.code)))
         bound = set(_list_bound_names(tree))
         used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
