@@ -19,21 +19,26 @@ from itertools import dropwhile, takewhile
 from typing import Any, Unpack, cast
 from weakref import ref
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain.agents.structured_output import ToolStrategy
-from langchain.tools import BaseTool, ToolRuntime
-from langchain_core.exceptions import ContextOverflowError
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
-from langchain_core.tools import StructuredTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
+from trimtab.integrations.missing_framework import make_missing_framework_error
+
+try:
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain.agents.structured_output import ToolStrategy
+    from langchain.tools import BaseTool, ToolRuntime
+    from langchain_core.exceptions import ContextOverflowError
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import (
+        AIMessage,
+        AnyMessage,
+        BaseMessage,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+    )
+    from langchain_core.tools import StructuredTool
+    from langchain_core.utils.function_calling import convert_to_openai_tool
+except ImportError as error:
+    raise make_missing_framework_error("langchain", error) from error
 
 from trimtab.dialects import DialectName
 from trimtab.engine.log.message import (

@@ -21,25 +21,30 @@ from threading import Lock
 from typing import Any, TypeVar, Unpack, cast
 from uuid import uuid4
 
-from agents import (
-    AgentOutputSchemaBase,
-    FunctionTool,
-    Handoff,
-    Model,
-    ModelResponse,
-    ModelRetryAdvice,
-    ModelRetryAdviceRequest,
-    ModelSettings,
-    ModelTracing,
-    MultiProvider,
-    OpenAIResponsesModel,
-    Tool,
-    TResponseInputItem,
-    get_current_trace,
-)
-from agents.items import TResponseStreamEvent
-from agents.models import get_default_model_settings
-from agents.tool_context import ToolContext
+from trimtab.integrations.missing_framework import make_missing_framework_error
+
+try:
+    from agents import (
+        AgentOutputSchemaBase,
+        FunctionTool,
+        Handoff,
+        Model,
+        ModelResponse,
+        ModelRetryAdvice,
+        ModelRetryAdviceRequest,
+        ModelSettings,
+        ModelTracing,
+        MultiProvider,
+        OpenAIResponsesModel,
+        Tool,
+        TResponseInputItem,
+        get_current_trace,
+    )
+    from agents.items import TResponseStreamEvent
+    from agents.models import get_default_model_settings
+    from agents.tool_context import ToolContext
+except ImportError as error:
+    raise make_missing_framework_error("openai-agents", error) from error
 
 from trimtab.dialects import DialectName
 from trimtab.dialects.openai_cache_breakpoints import add_cache_breakpoints_to_items

@@ -19,34 +19,39 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack, cast
 
-from pydantic_ai import RunContext, Tool
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import RetryModelRequest
-from pydantic_ai.messages import (
-    ERROR_OUTCOMES,
-    BinaryContent,
-    CachePoint,
-    CompactionPart,
-    ImageUrl,
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
-    ModelResponsePart,
-    RetryFeedbackPart,
-    SpeechPart,
-    SystemPromptPart,
-    TextContent,
-    TextPart,
-    ThinkingPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
-from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
-from pydantic_ai.toolsets import FunctionToolset
+from trimtab.integrations.missing_framework import make_missing_framework_error
+
+try:
+    from pydantic_ai import RunContext, Tool
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.exceptions import RetryModelRequest
+    from pydantic_ai.messages import (
+        ERROR_OUTCOMES,
+        BinaryContent,
+        CachePoint,
+        CompactionPart,
+        ImageUrl,
+        ModelMessage,
+        ModelRequest,
+        ModelRequestPart,
+        ModelResponse,
+        ModelResponsePart,
+        RetryFeedbackPart,
+        SpeechPart,
+        SystemPromptPart,
+        TextContent,
+        TextPart,
+        ThinkingPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserContent,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_ai.toolsets import FunctionToolset
+except ImportError as error:
+    raise make_missing_framework_error("pydantic-ai", error) from error
 
 from trimtab.dialects import DialectName
 from trimtab.dialects.known_history import MAX_COMPARED_ITEMS

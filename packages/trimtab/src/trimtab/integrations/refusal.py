@@ -29,6 +29,10 @@ def find_refusal(error: BaseException) -> ProviderFailureDetails | None:
 def find_full_window(stop_reason: Any, *, input: int = 0, output: int = 0) -> ProviderError | None:
     """Return as an error that a reply ended because the window was full; None for any other end.
 
+    A module passes the error to `Conversations.retry` and asks again, as after a refusal. If
+    nothing can be made smaller, `retry` raises `CannotFit`, and the module keeps the part of the
+    reply.
+
     `input` and `output` are the reply's tokens, with those of the cache; 0 if they are unknown.
     """
     usage = {"prompt_tokens": input, "completion_tokens": output}
