@@ -41,7 +41,9 @@ from tests.integrations.langchain.lives import (
     report_text,
     say,
 )
+from trimtab.engine.log.event import CallOutcome, MessageAdded
 from trimtab.integrations.langchain import TrimtabMiddleware
+from trimtab.stores.memory import MemoryStore
 from trimtab.testing import serve_simulated_provider
 
 pytestmark = pytest.mark.filterwarnings("default")  # LangChain warns of its own parts
@@ -205,6 +207,25 @@ def test_report_and_why_tell_what_is_hidden(served):
     assert str(why) == str(RUNNER.run(middleware.awhy(handle)))
     with pytest.raises(LookupError):
         middleware.report("another thread")
+
+
+def test_the_log_has_each_reply_with_its_usage_when_a_turn_ends(served):
+    store = MemoryStore()
+    agent = make_agent(
+        make_model("openai_chat", served), [TrimtabMiddleware(context_window=WINDOW, store=store)]
+    )
+    live(agent, served, range(2))
+
+    async def read() -> list[Any]:
+        return [event.body async for event in store.events("thread-1")]
+
+    log = RUNNER.run(read())
+    sent = [record.reply["usage"]["prompt_tokens"] for record in served.simulator.records.requests]
+    heard = [body.usage.input for body in log if isinstance(body, CallOutcome) and body.usage]
+    assert heard == sent
+    added = [body.message for body in log if isinstance(body, MessageAdded)]
+    assert len(added) == len(history(agent)) == 2 * 7
+    assert added[-1].text == history(agent)[-1].text
 
 
 @pytest.mark.parametrize("keeps_log", [True, False])

@@ -430,7 +430,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         if reply is None:
             self._give_up(call)
             return
-        await call.conversations.add_reply(call.conversation_id, reply)
+        if not reply.tool_calls:  # else the next list has it, with its usage
+            await call.conversations.add_reply(call.conversation_id, reply)
         if not call.has_thread:
             history = list_ids([*call.request.messages, reply])
             self._unnamed.put(call.conversation_id, history)
