@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -74,6 +76,23 @@ def test_a_result_keeps_its_picture_beside_a_text_that_was_cut():
     assert shown is not result
     assert PICTURE in shown.content
     assert len(json.dumps(shown.content)) < len(LONG) / 2
+
+
+def test_an_edited_copy_is_kept_as_long_as_the_caller_s_message():
+    said = [HumanMessage(LONG)]
+    context = Context("gpt-4o", context_window=6_000, max_output_tokens=500)
+    context.sync(said)
+    context.request()
+    view = context.view()
+    [shown] = build_messages(view, said)
+    [again] = build_messages(view, said)
+    assert again is shown is not said[0]
+    [other] = build_messages(view, [HumanMessage(LONG, name="ada")])
+    assert other.name == "ada"
+    kept = ref(shown)
+    del shown, again, said, context
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("block", [True, False])

@@ -36,8 +36,8 @@ def is_langchain_message(value: Any) -> bool:
 def list_read_fields(langchain_message: Any) -> tuple[Any, ...] | None:
     """Return the values that `convert_langchain_message_to_wire` reads, not copied.
 
-    Two messages of one class with equal values become equal dicts, and comparing the values takes a
-    hundredth of the time. None for an object that does not keep its values in `__dict__`.
+    Two messages of one class with equal values become equal dicts, and comparing the values is much
+    faster. None for an object that does not keep its values in `__dict__`.
     """
     values: Mapping[str, Any] = getattr(langchain_message, "__dict__", _NO_VALUES)
     if "content" not in values or "additional_kwargs" not in values:
