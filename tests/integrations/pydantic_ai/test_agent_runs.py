@@ -154,13 +154,15 @@ def test_a_synchronous_run_works_in_a_thread_without_a_loop(served):
     capability = make_capability()
     agent = make_agent(make_model(served), capability)
     history: list[ModelMessage] = []
-    for turn in range(8):
-        script_turn(served, turn)
-        result = agent.run_sync(ask(turn), message_history=history)
-        history = result.all_messages()
+    with asyncio.Runner() as runner:
+        runner.get_loop()  # else the framework makes a loop, and nobody closes it
+        for turn in range(8):
+            script_turn(served, turn)
+            result = agent.run_sync(ask(turn), message_history=history)
+            history = result.all_messages()
+        report = runner.run(capability.report(result.conversation_id))
     assert len(list_refusals(served)) == 0
     check_history(history, 8)
-    report = asyncio.run(capability.report(result.conversation_id))
     assert report.used < WINDOW
 
 
