@@ -17,6 +17,7 @@ from benchmarks.harness import progress
 from trimtab.engine.log.event import Event, MessageAdded, Size
 from trimtab.engine.log.message import make_text_message
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 
@@ -59,7 +60,7 @@ def _said(seq: int, text: str) -> Event:
 
 
 async def checkpoint(store: Store) -> None:
-    await (await Session.open(store, NAME)).checkpoint()
+    await SessionRecorder(await Session.open(store, NAME)).checkpoint()
 
 
 async def erase(store: Store) -> None:

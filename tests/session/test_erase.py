@@ -43,7 +43,7 @@ async def spread(store) -> tuple[Worker, str]:
     await worker.turn()
     last = session.window.seq - 10
     await session.add_summary(f"They saw {NEEDLE}.", span=MessageSpan(first=first, last=last))
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     await worker.turn()
     after = session.window.seq - 6
     await session.add_summary(
@@ -51,7 +51,7 @@ async def spread(store) -> tuple[Worker, str]:
     )
     for _ in range(5):
         await worker.turn(rounds=2)
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     assert int(handle[1:]) not in session.window.entries
     return worker, handle
 
@@ -73,7 +73,7 @@ async def test_an_erased_text_is_nowhere(place):
     copies = [b for b in await bodies(store, "s") if NEEDLE in str(b)]
     assert len(copies) == 6  # said, masked, recalled, found, summarised twice
 
-    assert await worker.session.erase(handle, reason="asked by the user") == []
+    assert await SessionRecorder(worker.session).erase(handle, reason="asked by the user") == []
     assert await places_of(NEEDLE, place, store) == []
     assert NEEDLE not in repr(worker.session._context.events)
     assert NEEDLE not in str(worker.session.window.base.snapshot_events)
@@ -108,11 +108,11 @@ async def test_the_forks_that_keep_a_copy_are_named_and_can_be_erased_in(place):
     worker, handle = await spread(store)
     twin = await worker.session.fork("t")
     await twin.fork("u")
-    assert await worker.session.erase(handle) == ["t"]
+    assert await SessionRecorder(worker.session).erase(handle) == ["t"]
     assert await places_of(NEEDLE, place, store) != []
-    assert await twin.erase(handle) == ["u"]
+    assert await SessionRecorder(twin).erase(handle) == ["u"]
     third = await Session.open(store, "u")
-    assert await third.erase(handle) == []
+    assert await SessionRecorder(third).erase(handle) == []
     assert await places_of(NEEDLE, place, store) == []
     await store.close()
 
@@ -220,7 +220,7 @@ async def test_erasing_the_same_again_records_nothing(store):
     handle = await session.add(user("My secret."))
     await session.erase(handle)
     position = await store.position("s")
-    assert await session.erase(handle) == []
+    assert await SessionRecorder(session).erase(handle) == []
     assert await store.position("s") == position
 
 
@@ -230,7 +230,7 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
     handle = await working.add(user("My secret."))
     await SessionRecorder(working).claim()
     other = await Session.open(store, "s")
-    await other.erase(handle, fence_open_turn=True)
+    await SessionRecorder(other).erase(handle, fence_open_turn=True)
     with pytest.raises(StaleOwner):
         await working.add(user("You said: My secret."))
     assert "secret" not in str(await bodies(store, "s"))
@@ -244,7 +244,7 @@ async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(sto
     handle = await session.add(user("My secret."))
     async with session.claim_turn(wait=None):
         pass
-    await session.erase(handle, fence_open_turn=True)
+    await SessionRecorder(session).erase(handle, fence_open_turn=True)
     assert session.window.accounting.epoch == 1
 
 
@@ -257,8 +257,8 @@ async def test_what_is_to_go_is_told_before_it_does(store):
         kept = str(await bodies(store, "s"))
         told.append((found.user_texts, found.message_keys, "My secret." in kept))
 
-    await session.erase(handle, before_rewrite=first)
-    await session.erase(handle, before_rewrite=first)
+    await SessionRecorder(session).erase(handle, before_rewrite=first)
+    await SessionRecorder(session).erase(handle, before_rewrite=first)
     assert told == [(["My secret."], {"k"}, True), (["[erased]"], {"k"}, False)]
 
 
@@ -274,7 +274,7 @@ async def test_volatile_texts_are_erased_with_the_messages_that_their_requests_a
         await session.request(volatile=f"Signed in: {turn}, second call")
         await session.add(reply(2 * number + 1, text("Done.")))
     await session.erase(handles[0])
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     assert await places_of("Signed in: Ann", place, store) == []
     assert await places_of("Signed in: Bob", place, store) != []
     again = await Session.open(store, "s")

@@ -201,7 +201,7 @@ async def snapshotted(store) -> Worker:
     worker = Worker(await Session.create(store, "s", **options(policy="layered")))
     for _ in range(6):
         await worker.turn(rounds=2)
-    await worker.session.checkpoint()
+    await SessionRecorder(worker.session).checkpoint()
     return worker
 
 

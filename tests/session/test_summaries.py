@@ -20,6 +20,7 @@ from trimtab.engine.summaries.format import (
 from trimtab.errors import ProviderFailureDetails
 from trimtab.session import Session, store_recall
 from trimtab.session.model_summaries import summarise_session_if_due
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.summariser import (
     Summariser,
     build_summary_prompt,
@@ -363,7 +364,7 @@ async def test_a_summary_is_opened_level_by_level(memory):
     assert second is not None
     assert second.prior
     assert second.handle in session.window.conversation.framed_summary(second)
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
 
     async def asks(handle: str, **how: str) -> str:
         call = ToolCall(

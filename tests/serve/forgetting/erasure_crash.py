@@ -56,7 +56,7 @@ async def furnish(root: Path) -> None:
         Message(role="tool", parts=(ToolResult(call_id=CALL, content=(Words(text=WORD),)),))
     )
     last = await session.add(make_text_message("assistant", f"So it is {WORD}."))
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     await queue.post(inbound("a", f"{WORD} as it came"))
     said = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
     await queue.finish_turn(S, epoch, [], [said])
@@ -85,7 +85,7 @@ async def furnish_user(root: Path) -> None:
     for said in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
         await session.add(said)
         await session.add(make_text_message("assistant", f"So it is {WORD}."))
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     await (await session.fork("default/helper/a-copy")).close()
     group = await Session.create(store, GROUP, model="gpt-4o")
     for said in (_of("bob", KEPT), _of(USER, f"{WORD} " * 10_000), _of("bob", KEPT)):

@@ -88,13 +88,13 @@ async def test_a_reply_during_which_somebody_wrote_does_not_end_the_turn(memory)
 
 async def reopened_says(store):
     """Somebody writes while the model does."""
-    await (await reopened(store)).add(say("And this."), in_turn=False)
+    await SessionRecorder(await reopened(store)).add_outside_turn(say("And this."))
 
 
 async def test_a_message_that_is_in_the_log_is_not_added_again_with_a_claim(memory):
     session = await create(memory)
     await session.add(say(), key="k")
-    await session.checkpoint()  # its window no longer knows the key
+    await SessionRecorder(session).checkpoint()  # its window no longer knows the key
     assert await SessionRecorder(session).claim(say(), key="k") == 1
     assert await texts(memory, "user") == ["Go."]
 

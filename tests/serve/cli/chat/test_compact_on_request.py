@@ -10,13 +10,16 @@ from trimtab.engine.policy.on_demand import (
     KEPT_RESULTS_ON_DEMAND,
     decide_on_demand_compaction,
 )
+from trimtab.session.recorder import SessionRecorder
 
 
 async def compacted(count, knobs):
     talk = await talking(script(count))
     await talk.session.configure(policy="full", context_window=100_000)
     await turns(talk, count)
-    await talk.session.apply_policy(partial(decide_on_demand_compaction, config=knobs))
+    await SessionRecorder(talk.session).apply_policy(
+        partial(decide_on_demand_compaction, config=knobs)
+    )
     return talk.session
 
 

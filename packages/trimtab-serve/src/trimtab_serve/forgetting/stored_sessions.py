@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
-from trimtab.session.recorder import SessionRecorder
-from trimtab.session.session import open_session_to_erase
+from trimtab.session.recorder import SessionRecorder, open_session_to_erase
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from trimtab.engine.log.erase import ErasurePlanner
 from trimtab.session import Session
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab_serve.queue.protocol import ErasableQueue
 
@@ -52,7 +53,9 @@ async def erase_message_and_copies(
         for each in hooks:
             await each(gone[-1])
 
-    forks = await session.erase(handle, reason=why, before_rewrite=clear, fence_open_turn=True)
+    forks = await SessionRecorder(session).erase(
+        handle, reason=why, before_rewrite=clear, fence_open_turn=True
+    )
     for each in hooks:
         await each(gone[-1])
     return replace(gone[-1], forks=tuple(forks))

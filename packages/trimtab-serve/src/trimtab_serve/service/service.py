@@ -25,8 +25,7 @@ from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.observe.trace_parents import find_traceparent_of_request, set_traceparent
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
-from trimtab.session.recorder import SessionRecorder
-from trimtab.session.session import open_session_to_erase
+from trimtab.session.recorder import SessionRecorder, open_session_to_erase
 from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent

@@ -35,6 +35,7 @@ from trimtab.session.events import (
     TurnEvent,
     UserNotice,
 )
+from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.turn_event_builders import total_edits_by_kind_since
 
@@ -85,8 +86,8 @@ class ModelCallRecovery:
     async def recover_from(self, session: Session, failure: ProviderFailureDetails) -> None:
         """Prepare the next attempt at the call; raise if nothing can be done."""
         assumed, limit = session.budget().limit, failure.limit
-        named = session.find_rejected_texts(failure.message)
-        await session.record_failure(
+        named = SessionRecorder(session).find_rejected_texts(failure.message)
+        await SessionRecorder(session).record_failure(
             failure.kind,
             limit=failure.limit,
             input=failure.input,
@@ -99,8 +100,8 @@ class ModelCallRecovery:
                 await self._handle_overflow(session, failure)
             case "malformed" if not self.tried_repair:
                 self.tried_repair = True
-                await session.reload()
-                await session.apply_policy(_drop_interrupted_replies)
+                await SessionRecorder(session).reload()
+                await SessionRecorder(session).apply_policy(_drop_interrupted_replies)
             case "rejected" if self.rejections < MAX_REJECTION_RETRIES:
                 await self._leave_out_rejected(session, failure, named)
             case "server" if (
@@ -124,7 +125,7 @@ class ModelCallRecovery:
         self, session: Session, failure: ProviderFailureDetails, rejected_texts: frozenset[str]
     ) -> None:
         self.rejections += 1
-        made = await session.apply_policy(
+        made = await SessionRecorder(session).apply_policy(
             partial(decide_masks_before_retry, blamed_texts=rejected_texts)
         )
         if not made:
@@ -143,11 +144,13 @@ class ModelCallRecovery:
             seen = [
                 replace(e, op="reveal", text="", size=EMPTY_SIZE, why=REVEAL_REASON) for e in made
             ]
-            await session.apply_policy(lambda _window, _budget: Decision(edits=tuple(seen)))
+            await SessionRecorder(session).apply_policy(
+                lambda _window, _budget: Decision(edits=tuple(seen))
+            )
 
     async def _handle_overflow(self, session: Session, failure: ProviderFailureDetails) -> None:
         # Each such refusal lowers what is taken for the limit, until no picture is left.
-        if await session.apply_policy(decide_media_over_limits):
+        if await SessionRecorder(session).apply_policy(decide_media_over_limits):
             self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))
             return
         if not self.tried_less_output and _may_less_output_fit(session, failure):
@@ -158,7 +161,9 @@ class ModelCallRecovery:
             raise build_cannot_fit_error(plan, refusal=failure.message) from ProviderError(failure)
         self.tried_less_output = self.tried_cutting = True
         knobs = parse_policy_config(session.options.limits)
-        made = await session.apply_policy(partial(decide_aggressive_hiding, config=knobs))
+        made = await SessionRecorder(session).apply_policy(
+            partial(decide_aggressive_hiding, config=knobs)
+        )
         last = session.window.last_call
         if made:
             self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))

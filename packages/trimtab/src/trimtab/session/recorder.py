@@ -7,12 +7,33 @@ It is a part of `Session` in a file of its own, so that `Session` shows what a p
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from trimtab.engine.log.event import TurnProgressRecord
+from trimtab.dialects.base import WireObject
+from trimtab.engine.log.call_failure import build_over_ceiling_outcome, build_stopped_outcome
+from trimtab.engine.log.erase import ErasurePlanner
+from trimtab.engine.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    EventBody,
+    MessageAdded,
+    SummaryAttempt,
+    TurnProgressRecord,
+)
+from trimtab.engine.policy.planning.plan import MessageSpan, Policy
+from trimtab.engine.policy.summary_requests import ResultSummaryRequest
+from trimtab.errors import StaleOwner
+from trimtab.session.loading import load_context_to_read
 from trimtab.session.session import Session
+from trimtab.stores.base import Store
+
+TAKEN_OVER = "another request took the turn over"
+"""Why a summary is not used that was made for a turn which has another owner by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,141 @@ class SessionRecorder:
         belong to it."""
         self.session._epoch = None
 
+    async def add_outside_turn(self, message: Any, *, key: str | None = None) -> str:
+        """Add a message even if another process has claimed the turn, and return its handle."""
+        return await self.session._add_once(message, key=key, check_epoch=False)
+
+    async def add_reply(
+        self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
+    ) -> bool:
+        """Add a model's reply, and end the turn in the same append if `ends_turn` returns True.
+
+        It is called before the window has the reply, and again if another process has stored events
+        first. Return whether the turn was ended.
+        """
+        session, ended = self.session, False
+
+        def follow(drafted: Sequence[Event]) -> Sequence[EventBody]:
+            nonlocal ended
+            added = [e.body for e in drafted if isinstance(e.body, MessageAdded)]
+            ended = bool(added) and ends_turn(added[-1])
+            return [session._build_turn_end()] if ended else []
+
+        await session._add_item(reply, follow=follow)
+        if ended:
+            session._epoch = None
+        return ended
+
+    async def record_stopped_call(self) -> None:
+        """Record that a person stopped the call that is waiting for its reply."""
+        await self._record_outcome(build_stopped_outcome)
+
+    async def record_call_over_ceiling(self, ceiling: str) -> None:
+        """Record that the waiting call is not made, because it may exceed this cost ceiling."""
+        await self._record_outcome(partial(build_over_ceiling_outcome, ceiling=ceiling))
+
+    async def _record_outcome(self, build: Callable[[int], CallOutcome]) -> None:
+        session = self.session
+
+        def record() -> None:
+            call = session.window.accounting.open_call_seq
+            if call is not None:
+                session._context.append(build(call))
+
+        await session._draft_and_store(record)
+
+    async def record_failure(
+        self, kind: str, *, message: str = "", **token_counts: int | None
+    ) -> None:
+        """Record a failure like `Session.fail`, without preparing the next request.
+
+        `token_counts` are `limit`, `input` and `requested`.
+        """
+        await self.session._record_failure(kind, message=message, **token_counts)
+
+    def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
+        """Return the texts of the last request that a provider's error message points to."""
+        return self.session._context.find_rejected_texts(provider_message)
+
+    async def apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
+        """Make the edits that a policy wants now, whatever the session's own policy is. Return
+        them."""
+        return await self.session._apply_policy(policy)
+
+    @property
+    def summary_lock(self) -> asyncio.Lock:
+        """Held while a summary of this session is made in this process."""
+        return self.session._summary_lock
+
+    async def record_summary_attempt(
+        self,
+        attempt: SummaryAttempt,
+        text: str = "",
+        *,
+        span: MessageSpan | None = None,
+        result: ResultSummaryRequest | None = None,
+    ) -> None:
+        """Record that a summary was requested. A `text` is applied in the same append: to the
+        messages of `span`, or to a tool result.
+
+        Raises `UnusableSummary` if it cannot be applied. Nothing is recorded then.
+        """
+        session = self.session
+
+        def record() -> None:
+            if text and result is not None:
+                session._context.add_result_summary(result, text, written_by=attempt.model)
+            elif text:
+                session._context.add_summary(text, span=span)
+            session._context.append(attempt)
+
+        try:
+            await session._draft_and_store(record, text_bytes=session.window.bytes)
+        except StaleOwner:
+            unused = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
+            await session._record_late(unused)
+            raise
+
+    def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine for which `Session.wait_for_background` and `Session.close` wait."""
+        task = asyncio.create_task(coroutine)
+        self.session._background.add(task)
+        task.add_done_callback(self.session._background.discard)
+
+    async def erase(
+        self,
+        handle: str | Sequence[str],
+        *,
+        reason: str = "",
+        before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
+        fence_open_turn: bool = False,
+    ) -> list[str]:
+        """Erase like `Session.erase`, and return the forks of the session.
+
+        Args:
+            handle: The handle of a part, a message or a range, or several handles.
+            reason: Why it is erased.
+            before_rewrite: Called with the planned erasures before the log is rewritten.
+            fence_open_turn: Whether to claim an open turn of any process, which may still have the
+                text in memory. That process can then no longer write.
+        """
+        session = self.session
+        await session._erase(
+            handle, reason=reason, before_rewrite=before_rewrite, fence_open_turn=fence_open_turn
+        )
+        return await session.store.forks(session.id)
+
+    async def reload(self) -> None:
+        """Load the session from the store again."""
+        async with self.session._lock:
+            await self.session._load_again()
+
+    async def checkpoint(self) -> None:
+        """Remove hidden messages from memory and store a snapshot, so that the next opening is
+        fast."""
+        async with self.session._lock:
+            await self.session._checkpoint()
+
     async def record_tool_start(self, key: str) -> None:
         """Record that a tool was started, with the idempotency key of its call."""
         body = TurnProgressRecord(state="tool_started", epoch=self.epoch or 0, key=key)
@@ -57,3 +213,13 @@ class SessionRecorder:
     async def end_turn(self) -> None:
         """End the turn that this process has claimed."""
         await self.session._end_turn()
+
+
+async def open_session_to_erase(store: Store, session_id: str) -> Session:
+    """Open a session without the functions of its caller, which are not in the log.
+
+    Erasing needs none of them. No message can be added.
+    """
+    session = Session(store, session_id, await load_context_to_read(store, session_id))
+    await session.refresh()
+    return session

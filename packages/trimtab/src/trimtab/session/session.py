@@ -16,7 +16,6 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
@@ -35,8 +34,6 @@ from trimtab.dialects.recall_result import build_recall_result
 from trimtab.dialects.reply_recording import build_reply_outcome, read_finished_reply_body
 from trimtab.engine.log.call_failure import (
     build_error_outcome,
-    build_over_ceiling_outcome,
-    build_stopped_outcome,
 )
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import ErasurePlanner, make_event_eraser
@@ -45,7 +42,6 @@ from trimtab.engine.log.event import (
     Edit,
     Event,
     EventBody,
-    MessageAdded,
     PayloadErasure,
     Settings,
     SummaryAttempt,
@@ -92,7 +88,6 @@ from trimtab.session.loading import (
     exceeds_message_limit,
     is_checkpoint_due,
     load_context,
-    load_context_to_read,
 )
 from trimtab.session.stepwise import StepwiseContext
 from trimtab.session.threads import (
@@ -113,8 +108,6 @@ TURN_WAIT_S = 30.0
 shorter than web servers wait for an answer."""
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
-TAKEN_OVER = "another request took the turn over"
-"""Why a summary is not used that was made for a turn which has another owner by then."""
 _REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
@@ -161,7 +154,7 @@ class Session:
         self._context = context
         self._turn_lock = asyncio.Lock()
         """Held by the turn that runs in this session object."""
-        self.summary_lock = asyncio.Lock()
+        self._summary_lock = asyncio.Lock()
         """Held while a summary of this session is made in this process."""
         self._lock = asyncio.Lock()
         self._last = _last_folded_event(context)
@@ -290,16 +283,6 @@ class Session:
         await self.wait_for_background()
         await self.store.release(self.id)
 
-    def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine in the background. `wait_for_background` and `close` wait for it.
-
-        Args:
-            coroutine: The coroutine to run.
-        """
-        task = asyncio.create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     async def wait_for_background(self) -> None:
         """Wait for everything that runs in the background.
 
@@ -333,7 +316,6 @@ class Session:
         *,
         key: str | None = None,
         usage: Usage | None = None,
-        in_turn: bool = True,
     ) -> str:
         """Add a message. A message with a known key is not added again.
 
@@ -343,7 +325,6 @@ class Session:
             key: An idempotency key of your own.
             usage: The usage of the last request, if the item is the reply to it and does not carry
                 its usage.
-            in_turn: False adds the message even if another process has claimed the turn.
 
         Returns:
             The handle of the message, such as `m12`.
@@ -359,18 +340,23 @@ class Session:
 
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
+        handle = await self._add_once(item, key=key, usage=usage)
+        if exceeds_message_limit(self.window):
+            await self._hide_messages_over_limit()
+        return handle
+
+    async def _add_once(
+        self, item: Any, *, key: str | None, usage: Usage | None = None, check_epoch: bool = True
+    ) -> str:
         is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
-            handle = await self._add_item(item, key=key, usage=usage, check_epoch=in_turn)
+            handle = await self._add_item(item, key=key, usage=usage, check_epoch=check_epoch)
         except DuplicateIdempotencyKey as known:
             handle, is_known = f"m{known.position}", True
         if is_known:
             # Somebody else may have added it, or answered it.
             async with self._lock:
-                await self._catch_up_with_others(check_epoch=in_turn)
-            return handle
-        if in_turn and exceeds_message_limit(self.window):
-            await self._hide_messages_over_limit()
+                await self._catch_up_with_others(check_epoch=check_epoch)
         return handle
 
     async def _add_item(
@@ -490,32 +476,6 @@ class Session:
             if is_checkpoint_due(self.window):
                 await self._checkpoint()
 
-    async def add_reply(
-        self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
-    ) -> bool:
-        """Add a model's reply, and end the turn in the same append if `ends_turn` returns True.
-
-        Args:
-            reply: The reply as the provider sent it.
-            ends_turn: Called before the window has the reply, and again if another process has
-                stored events first.
-
-        Returns:
-            Whether the turn was ended.
-        """
-        ended = False
-
-        def follow(drafted: Sequence[Event]) -> Sequence[EventBody]:
-            nonlocal ended
-            added = [e.body for e in drafted if isinstance(e.body, MessageAdded)]
-            ended = bool(added) and ends_turn(added[-1])
-            return [self._build_turn_end()] if ended else []
-
-        await self._add_item(reply, follow=follow)
-        if ended:
-            self._epoch = None
-        return ended
-
     async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Return the next request, as keyword arguments for the model's SDK.
 
@@ -595,27 +555,19 @@ class Session:
             CannotFit: If nothing can be made smaller after an `overflow`.
             ValueError: If the kind is unknown, or no call is waiting for its outcome.
         """
-        named, numbers = self.find_rejected_texts(message), {"limit": limit, "input": input}
-        await self.record_failure(kind, message=message, requested=requested, **numbers)
+        named = self._context.find_rejected_texts(message)
+        numbers = {"limit": limit, "input": input}
+        await self._record_failure(kind, message=message, requested=requested, **numbers)
         knobs = parse_policy_config(self.options.limits)
         return (
-            bool(await self.apply_policy(choose_policy_after_error(kind, knobs, named)))
+            bool(await self._apply_policy(choose_policy_after_error(kind, knobs, named)))
             or kind == "overflow"
         )
 
-    async def record_failure(
+    async def _record_failure(
         self, kind: str, *, message: str = "", **token_counts: int | None
     ) -> None:
-        """Record a failure without preparing the next request.
-
-        Args:
-            kind: The kind of failure, as in `fail`.
-            message: The provider's error text.
-            **token_counts: `limit`, `input` and `requested`, as in `fail`.
-
-        Raises:
-            ValueError: If the kind is unknown, or no call is waiting for its outcome.
-        """
+        """Record a failure without preparing the next request."""
         more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
 
         def record() -> None:
@@ -623,38 +575,6 @@ class Session:
             self._context.append(build_error_outcome(call, kind, **more))
 
         await self._draft_and_store(record)
-
-    async def record_stopped_call(self) -> None:
-        """Record that a person stopped the call that is waiting for its reply."""
-
-        def record() -> None:
-            call = self.window.accounting.open_call_seq
-            if call is not None:
-                self._context.append(build_stopped_outcome(call))
-
-        await self._draft_and_store(record)
-
-    async def record_call_over_ceiling(self, ceiling: str) -> None:
-        """Record that the waiting call is not made, because it may exceed a cost ceiling.
-
-        Args:
-            ceiling: The name of the ceiling.
-        """
-
-        def record() -> None:
-            call = self.window.accounting.open_call_seq
-            if call is not None:
-                self._context.append(build_over_ceiling_outcome(call, ceiling))
-
-        await self._draft_and_store(record)
-
-    def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
-        """Return the texts of the last request that a provider's error message points to.
-
-        Args:
-            provider_message: The provider's error text.
-        """
-        return self._context.find_rejected_texts(provider_message)
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Pass a stream through and add its reply, with usage, when the stream ends.
@@ -835,40 +755,6 @@ class Session:
         async with self._lock:
             return await self._read_window(self._context.pending_result_summaries)
 
-    async def record_summary_attempt(
-        self,
-        attempt: SummaryAttempt,
-        text: str = "",
-        *,
-        span: MessageSpan | None = None,
-        result: ResultSummaryRequest | None = None,
-    ) -> None:
-        """Record that a summary was requested, and apply the summary in the same append.
-
-        Args:
-            attempt: The record of the request.
-            text: The summary; empty if there is none to apply.
-            span: The messages that it replaces.
-            result: The tool result that it replaces, instead of messages.
-
-        Raises:
-            UnusableSummary: If the summary cannot be applied. Nothing is recorded then.
-        """
-
-        def record() -> None:
-            if text and result is not None:
-                self._context.add_result_summary(result, text, written_by=attempt.model)
-            elif text:
-                self._context.add_summary(text, span=span)
-            self._context.append(attempt)
-
-        try:
-            await self._draft_and_store(record, text_bytes=self.window.bytes)
-        except StaleOwner:
-            unused = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
-            await self._record_late(unused)
-            raise
-
     async def reveal(self, handle: str) -> None:
         """Show hidden content again, until the model has replied.
 
@@ -946,15 +832,8 @@ class Session:
         """
         await self._draft_and_store(lambda: self._context.configure(**changes))
 
-    async def apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
-        """Make the edits that a policy wants now, whatever the session's own policy is.
-
-        Args:
-            policy: A function that takes a window and a budget and returns a `Decision`.
-
-        Returns:
-            The edits that were made.
-        """
+    async def _apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
+        """Make the edits that a policy wants now, whatever the session's own policy is."""
 
         def edit() -> tuple[Edit, ...]:
             edits = policy(self.window, self.budget()).edits
@@ -1027,30 +906,30 @@ class Session:
         context = await load_context(self.store, new_session_id, **own)
         return Session(self.store, new_session_id, context)
 
-    async def erase(
-        self,
-        handle: str | Sequence[str],
-        *,
-        reason: str = "",
-        before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
-        fence_open_turn: bool = False,
-    ) -> list[str]:
+    async def erase(self, handle: str | Sequence[str], *, reason: str = "") -> None:
         """Destroy the content of messages or parts, in the store and in everything made from it.
+
+        It does not reach the copies in sessions that were forked from this one: `store.forks`
+        returns their ids.
 
         Args:
             handle: The handle of a part, a message or a range, or several handles.
             reason: Why it is erased. The reason is recorded in the log.
-            before_rewrite: Called with the planned erasures before the log is rewritten.
-            fence_open_turn: Whether to claim an open turn of any process, which may still have the
-                text in memory. That process can then no longer write.
-
-        Returns:
-            The ids of sessions that were forked from this one. Their copies are not erased.
 
         Raises:
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
+        await self._erase(handle, reason=reason)
+
+    async def _erase(
+        self,
+        handle: str | Sequence[str],
+        *,
+        reason: str,
+        before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
+        fence_open_turn: bool = False,
+    ) -> None:
         named = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
             while True:
@@ -1077,7 +956,7 @@ class Session:
                 else:
                     await self._fold_stored(events)
                     self._unsure = False
-                    return await self.store.forks(self.id)
+                    return
 
     @asynccontextmanager
     async def claim_turn(self, *, wait: float | None = TURN_WAIT_S) -> AsyncGenerator[None]:
@@ -1165,17 +1044,6 @@ class Session:
         """
         async with self._lock:
             await self._catch_up()
-
-    async def reload(self) -> None:
-        """Load the session from the store again."""
-        async with self._lock:
-            await self._load_again()
-
-    async def checkpoint(self) -> None:
-        """Remove hidden messages from memory and store a snapshot, so that the next opening is
-        fast."""
-        async with self._lock:
-            await self._checkpoint()
 
     async def _hide_messages_over_limit(self) -> None:
         """Hide the oldest messages, so that memory stays bounded although no request is made."""
@@ -1319,16 +1187,6 @@ class Session:
             log.warning(
                 "session %s: storing the snapshot at %d failed: %s", self.id, snapshot.seq, error
             )
-
-
-async def open_session_to_erase(store: Store, session_id: str) -> Session:
-    """Open a session without the functions of its caller, which are not in the log.
-
-    Erasing needs none of them. No message can be added.
-    """
-    session = Session(store, session_id, await load_context_to_read(store, session_id))
-    await session.refresh()
-    return session
 
 
 async def fork_stored_session(

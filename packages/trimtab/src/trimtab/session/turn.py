@@ -150,18 +150,18 @@ async def run_turn(
             finished = await run_turn(session, provider, [weather], message=message)
             print(finished.text)
     """
+    recorder = SessionRecorder(session)
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in turn_tools}
     first = message if claim_with_message else None
     meter = TurnMeter(on_event)
     if message is not None and first is None:
         try:
-            await session.add(message, key=key, in_turn=False)
+            await recorder.add_outside_turn(message, key=key)
         except SessionLockedByOtherProcess:
             if wait is None:
                 raise
             first = message  # to be added with the claim, when the other process has ended its turn
-    recorder = SessionRecorder(session)
     async with (
         recorder.hold_turn(wait),
         recorder.turn_lock,
@@ -277,7 +277,7 @@ async def _summarise_after_turn(
             await session.store.release(session.id)
 
     if schedule_summary is None:
-        session.run_in_background(summarise())
+        SessionRecorder(session).run_in_background(summarise())
     elif not summariser.only_results and await session.pending_summary() is not None:
         await schedule_summary(session)
 
@@ -347,7 +347,7 @@ async def _request_reply(
             reply, failure = None, error.failure
         except CostCeilingReached as reached:
             clock.stop()
-            await session.record_call_over_ceiling(reached.ceiling)
+            await SessionRecorder(session).record_call_over_ceiling(reached.ceiling)
             tell(clock.build_finished_event("cost_ceiling"))
             raise
         except TurnStopped:
@@ -357,7 +357,7 @@ async def _request_reply(
             raise
         clock.stop()
         if reply is not None and failure is None:
-            ended = await session.add_reply(reply, ends_turn=ends_turn)
+            ended = await SessionRecorder(session).add_reply(reply, ends_turn=ends_turn)
             tell(clock.build_finished_event())
             entry = session.window.conversation.rounds[-1].entries[0]
             tell(

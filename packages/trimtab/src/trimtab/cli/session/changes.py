@@ -39,7 +39,8 @@ from trimtab.engine.log.erase import ErasurePlanner
 from trimtab.engine.log.event import MessageAdded, ToolResultRepair
 from trimtab.engine.recall.tools import part_to_text
 from trimtab.errors import SessionExists
-from trimtab.session.session import fork_stored_session, open_session_to_erase
+from trimtab.session.recorder import SessionRecorder, open_session_to_erase
+from trimtab.session.session import fork_stored_session
 from trimtab.stores import export
 from trimtab.stores.base import Store
 from trimtab.stores.files.disk import open_private_file
@@ -183,7 +184,9 @@ def erase_message_command(
             erased[:] = planner.handles
 
         opened = await open_session_to_erase(kept, session)
-        forks = await opened.erase(handle, reason=reason, before_rewrite=note, fence_open_turn=True)
+        forks = await SessionRecorder(opened).erase(
+            handle, reason=reason, before_rewrite=note, fence_open_turn=True
+        )
         return erased, forks
 
     count, text, typed = run_on_store(store, f"reading {session}", look)
