@@ -56,7 +56,7 @@ from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.escaping import compute_session_uuid
 from trimtab.stores.postgres.event_rows import event_to_row_and_blobs
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.stores.postgres.spending import PostgresSpendingLedger
 from trimtab.stores.spending import CallReservation, CostCeilings
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
@@ -439,7 +439,7 @@ async def measure_ceilings(connections: ConnectionPool, sessions: int, calls: in
 
 async def measure(server: Cluster, sizes: str) -> Report:
     sessions = SESSIONS[sizes]
-    await apply_pending_migrations(server.conninfo)
+    await migrate(server.conninfo)
     await migrate_job_queue(server.conninfo)
     async with await AsyncConnection.connect(server.conninfo, autocommit=True) as connection:
         await fill(connection, sessions)

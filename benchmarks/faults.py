@@ -47,7 +47,7 @@ from trimtab.session import Session
 from trimtab.session.events import AssistantReplied, ToolFinished, TurnEvent, UserNotice
 from trimtab.session.tools import ToolInvocation
 from trimtab.session.turn import run_turn
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import RecordedRequest, ServedSimulator, serve_simulated_provider
 from trimtab.testing.server.script import parse_script_steps
 
@@ -353,7 +353,7 @@ def main(asked: argparse.Namespace) -> Report:
         else:
             with place("postgres") as server:
                 assert isinstance(server, Postgres)
-                asyncio.run(apply_pending_migrations(server.conninfo))
+                asyncio.run(migrate(server.conninfo))
                 both: dict[str, Place] = {"files": files, "postgres": server}
                 done = asyncio.run(lead_all(asked, both))
     return report_of(done, asked, missing)

@@ -59,7 +59,7 @@ import yaml
 
 from benchmarks.harness import Report, run
 from benchmarks.store_places import Postgres, no_server, place
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 from trimtab_serve.testing import telegram
@@ -500,7 +500,7 @@ async def on_postgres(model: str, count: int, pick: random.Random) -> Report:
 
 
 async def _in_database(model: str, conninfo: str, count: int, pick: random.Random) -> Report:
-    await apply_pending_migrations(conninfo)
+    await migrate(conninfo)
     await migrate_job_queue(conninfo)
     with town(model, conninfo) as (folder, server, bots):
         server.start(2)

@@ -50,7 +50,7 @@ from trimtab.providers.base import Provider
 from trimtab.session import Session
 from trimtab.session.events import ModelCallRetried, ToolFinished, TurnEvent
 from trimtab.session.turn import run_turn
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import ProviderSimulator, ServedSimulator, serve_simulated_provider
 
 TURNS = {"full": 300, "quick": 12}
@@ -293,7 +293,7 @@ def main(asked: argparse.Namespace) -> Report:
     if missing is None:
         with place("postgres") as where:
             assert isinstance(where, Postgres)
-            asyncio.run(apply_pending_migrations(where.conninfo))
+            asyncio.run(migrate(where.conninfo))
             rows = run_all(chosen, asked.jobs, where.conninfo)
     else:
         rows = run_all(chosen, asked.jobs, None)

@@ -47,7 +47,7 @@ from benchmarks.harness import Report, finish, head, parser, progress, skip
 from trimtab.engine.log.event import MessageAdded
 from trimtab.errors import SessionMoved
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.client import ApiError, Client, ServerUnreachable
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
@@ -358,7 +358,7 @@ def main(program: str, where: Path, *, moves: int, kills: int) -> Report:
             with psycopg.connect(server.conninfo, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE shard_{shard}")
             databases[shard] = f"{server.conninfo.rpartition('=')[0]}=shard_{shard}"
-            asyncio.run(apply_pending_migrations(databases[shard]))
+            asyncio.run(migrate(databases[shard]))
             asyncio.run(migrate_job_queue(databases[shard]))
             ports[shard] = _find_free_port()
             held.enter_context(served(folder / shard, databases[shard], model.url, ports[shard]))

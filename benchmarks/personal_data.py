@@ -34,7 +34,7 @@ from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.escaping import compute_session_uuid, compute_subject_hash
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.store import LIST_BY_RECENCY_SQL
 from trimtab_serve.forgetting import erasure, export
@@ -154,7 +154,7 @@ async def explain(
 
 
 async def measure(conninfo: str, sizes: Sequence[Size]) -> Report:
-    await apply_pending_migrations(conninfo)
+    await migrate(conninfo)
     await migrate_job_queue(conninfo)
     store = await PostgresStore.connect(conninfo)
     await write_seed(store)

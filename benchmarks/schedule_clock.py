@@ -38,7 +38,7 @@ from benchmarks.clock.lives import FIGURES, OnFiles, OnPostgres, Place, life
 from benchmarks.clock.workers import race, work
 from benchmarks.harness import Report, finish, head, parser, progress, table
 from benchmarks.store_places import Postgres, no_server, place
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 
 ZONES = (
@@ -198,7 +198,7 @@ def _database(without: str | None) -> Generator[str | None]:
         return
     with place("postgres") as where:
         assert isinstance(where, Postgres)
-        asyncio.run(apply_pending_migrations(where.conninfo))
+        asyncio.run(migrate(where.conninfo))
         asyncio.run(migrate_job_queue(where.conninfo))
         yield where.conninfo
 

@@ -43,7 +43,7 @@ from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.connection_pool import ConnectionPool
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.process.worker_pool import WorkerPool
@@ -440,7 +440,7 @@ def main(where: Path, asked: argparse.Namespace) -> Report:
     size = asked.size or (500 if asked.quick else 10_000)
     turns = asked.turns or (1_500 if asked.quick else 100_000)
     with cluster(where) as server:
-        asyncio.run(apply_pending_migrations(server.conninfo))
+        asyncio.run(migrate(server.conninfo))
         asyncio.run(migrate_job_queue(server.conninfo))
         first = asyncio.run(backlog(server.conninfo, size))
         second = asyncio.run(bloat(server.conninfo, turns))

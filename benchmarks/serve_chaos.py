@@ -43,7 +43,7 @@ from benchmarks.turn_crash import twice
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import make_text_message
 from trimtab.errors import StoreUnavailable
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import serve_simulated_provider
 from trimtab.testing.server.script import SimulatorScript
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
@@ -269,7 +269,7 @@ def main(where: Path, seconds: float, folder: Path) -> Report:
         cluster(where) as server,
         serve_simulated_provider(tokenizer="estimate", seed="s") as served,
     ):
-        asyncio.run(apply_pending_migrations(server.conninfo))
+        asyncio.run(migrate(server.conninfo))
         asyncio.run(migrate_job_queue(server.conninfo))
         model = Troubled(served, random.Random(SEED))  # noqa: S311 - not for secrets
         served.simulator.script = cast("SimulatorScript", model)

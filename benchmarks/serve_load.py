@@ -62,7 +62,7 @@ from benchmarks.load.served import (
 )
 from benchmarks.load.talk import Talk, judged, names, spread
 from trimtab.engine.log.event import ModelCall, TurnProgressRecord, dump_event_line
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 from trimtab_serve.service.session_cache import MAX_OPEN_SESSIONS
 
@@ -157,7 +157,7 @@ async def files(
 
 
 async def postgres(size: Size, url: str, conninfo: str) -> tuple[Report, Report, list[float]]:
-    await apply_pending_migrations(conninfo)
+    await migrate(conninfo)
     await migrate_job_queue(conninfo)
     await bare.set_up(conninfo)
     async with on_postgres(conninfo, url, size.sessions) as (talk, store):

@@ -32,7 +32,7 @@ from benchmarks.harness import finish, head, parser, progress, skip
 from trimtab.engine.log.event import Event, MessageAdded, Size, dump_event_line
 from trimtab.engine.log.message import Message, Text
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 
 SERVER = os.environ.get("TRIMTAB_POSTGRES") or "host=127.0.0.1 port=5432 user=postgres"
 CONNECTIONS = (1, 16, 64)
@@ -179,7 +179,7 @@ async def main(quick: bool) -> dict[str, Any]:
         await server.execute(f"CREATE DATABASE {name}".encode())
         try:
             conninfo = make_conninfo(SERVER, dbname=name)
-            await apply_pending_migrations(conninfo)
+            await migrate(conninfo)
             async with await psycopg.AsyncConnection.connect(conninfo) as made:
                 await made.execute(BARE.encode())
             rows = [

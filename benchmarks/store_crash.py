@@ -47,7 +47,7 @@ from benchmarks.crash.files import Place, at_point, at_random, kill_points, read
 from benchmarks.crash.ledger import FIGURES
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.store_places import Postgres, no_server, place
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 
 SEED = 4
 PARTS = ("points", "random", "tails", "clients", "stops")
@@ -103,14 +103,14 @@ def on_postgres(part: str, most: int, pick: random.Random) -> list[Report]:
             return [{"part": part, "setting": missing}]
         with place("postgres") as where:
             assert isinstance(where, Postgres)
-            asyncio.run(apply_pending_migrations(where.conninfo))
+            asyncio.run(migrate(where.conninfo))
             found = server.clients(where.conninfo, most, pick)
         return [{"part": part, "setting": "stock", **found}]
     installed = programs()
     if installed is None:
         return [{"part": part, "setting": "passed over: initdb is not installed"}]
     with cluster(installed) as own:
-        asyncio.run(apply_pending_migrations(own.conninfo))
+        asyncio.run(migrate(own.conninfo))
         found = server.stops(own, most, pick)
     return [{"part": part, "setting": "stock", **found}]
 

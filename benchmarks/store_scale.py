@@ -47,7 +47,7 @@ from trimtab.engine.log.event import Event
 from trimtab.engine.window.checkpoint import snapshot_to_json
 from trimtab.session import Session
 from trimtab.stores.base import Store
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 
 SMALL = 1_000
 LARGE = 1_000_000
@@ -287,7 +287,7 @@ async def measure(where: Place, policy: str, messages: int, rounds: int) -> Repo
 async def in_postgres(source: Place, policy: str, messages: int, rounds: int) -> Report:
     with place("postgres") as where:
         assert isinstance(where, Postgres)
-        await apply_pending_migrations(where.conninfo)
+        await migrate(where.conninfo)
         await copied(source, where, name_of(policy, SMALL))
         before = where.size([])
         await copied(source, where, name_of(policy, messages))

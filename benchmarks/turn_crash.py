@@ -48,7 +48,7 @@ from trimtab.session.events import TextDelta, TurnEvent
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
 from trimtab.stores.base import Store
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing import MemoryStore
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 from trimtab.types import DialectName
@@ -295,7 +295,7 @@ def on_store(
     by_point = {point: Counter[str]() for point in POINTS}
     with place(store) as where, tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         if isinstance(where, Postgres):
-            asyncio.run(apply_pending_migrations(where.conninfo))
+            asyncio.run(migrate(where.conninfo))
         made = functools.partial(_case, where=where, folder=Path(folder), url=remote.url)
         for dialect in MODELS:
             name = f"{store}-{dialect}"

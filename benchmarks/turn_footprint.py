@@ -53,7 +53,7 @@ from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.testing.server import spawn_simulated_provider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
@@ -150,7 +150,7 @@ def folder_bytes(folder: Path) -> int:
 
 @asynccontextmanager
 async def on_postgres(where: Postgres, agents: Agents) -> AsyncGenerator[Served]:
-    await apply_pending_migrations(where.conninfo)
+    await migrate(where.conninfo)
     await migrate_job_queue(where.conninfo)
     store = await PostgresStore.connect(where.conninfo)
     queue = await PostgresMessageQueue.connect(where.conninfo)

@@ -135,7 +135,7 @@ def test_hiding_messages_is_ours_and_the_provider_sees_the_messages_changed(ask)
         context.add({"role": "assistant", "content": [{**CALL, "id": name}]})
         context.add({"role": "user", "content": [{**RESULT, "tool_use_id": name}]})
     ask(context, "One?")
-    assert context.compact()
+    assert context.compact().edits
     ask(context, "Two?")
     told = context.report().cache_miss
     assert "the provider says messages changed; messages were hidden (" in told

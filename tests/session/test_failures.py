@@ -10,7 +10,7 @@ from tests.agents import Clock
 from tests.conversations import user
 from tests.laws.picture import outlook
 from tests.session.failing_stores import Failing, Forgetful, Wrapped
-from tests.session.session_user import Worker, bodies, options, text
+from tests.session.session_user import MODEL, Worker, bodies, options, text
 from trimtab.engine.log.event import (
     MessageAdded,
     ModelCall,
@@ -328,3 +328,21 @@ async def test_a_log_that_is_said_to_be_longer_than_it_is_ends_in_an_error(store
     await session.request()
     with pytest.raises(LogDamaged):
         await asyncio.wait_for(session.request(), 5)
+
+
+@pytest.mark.parametrize("begin", [Session.create, Session.open_or_create])
+async def test_a_place_is_no_store_and_an_empty_text_is_no_id(store, begin, tmp_path):
+    for place in ("postgresql://u:hunter2@db/x", tmp_path):
+        with pytest.raises(TypeError, match=r"open it first: `store = await open_store") as caught:
+            await begin(place, "s", model=MODEL)
+        assert "hunter2" not in str(caught.value)
+        with pytest.raises(TypeError, match="open_store"):
+            await Session.open(place, "s")
+    with pytest.raises(ValueError, match="the session id is empty"):
+        await begin(store, "", model=MODEL)
+    with pytest.raises(ValueError, match="the session id is empty"):
+        await Session.open(store, "")
+    session = await begin(store, "s", model=MODEL)
+    with pytest.raises(ValueError, match="the session id is empty"):
+        await session.fork("")
+    assert [entry.session for entry in await store.sessions()] == ["s"]

@@ -62,14 +62,14 @@ class Postgres:
 def template() -> Generator[str]:
     """A migrated database to copy, for as long as the tests run; skips where it cannot be had."""
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-    from trimtab.stores.postgres.migrations import apply_pending_migrations
+    from trimtab.stores.postgres.migrations import migrate
 
     try:
         psycopg.connect(SERVER, connect_timeout=3).close()
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL at {SERVER!r}: {error}")
     with database("") as conninfo:
-        asyncio.run(apply_pending_migrations(conninfo))
+        asyncio.run(migrate(conninfo))
         yield conninfo
 
 

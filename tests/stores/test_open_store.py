@@ -8,6 +8,7 @@ from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.lock import find_lock_holder
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,14 @@ async def test_a_database_is_opened_by_its_address(template):
             assert await store.position("a")
         finally:
             await store.close()
+
+
+@pytest.mark.anyio
+async def test_a_store_and_a_session_are_closed_at_the_end_of_a_block(tmp_path):
+    async with (
+        await open_store(str(tmp_path / "sessions")) as store,
+        await Session.create(store, "s", model="claude-sonnet-5-5") as session,
+    ):
+        assert find_lock_holder(store.root / "s") is not None
+        assert session.id == "s"
+    assert find_lock_holder(store.root / "s") is None

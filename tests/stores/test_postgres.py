@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, sql
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool
 from typer.testing import CliRunner
 
 from tests.agents import Clock
@@ -18,6 +20,7 @@ from tests.conversations import prose, user
 from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores import places
 from tests.stores.events import call, called, claimed, held, returned, said
+from trimtab import stores
 from trimtab.cli.app import app
 from trimtab.engine.log.erase import erase_event_payload
 from trimtab.engine.log.event import Edit, Event
@@ -40,6 +43,7 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.session import Session
+from trimtab.session.loading import load_context
 from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore, migrations
@@ -53,9 +57,9 @@ from trimtab.stores.postgres.escaping import (
 )
 from trimtab.stores.postgres.migrations import (
     Migration,
-    apply_pending_migrations,
     list_pending_migrations,
     load_migrations,
+    migrate,
 )
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.store import LIST_BY_RECENCY_SQL
@@ -145,14 +149,14 @@ async def test_a_pool_tells_what_is_lent_and_who_waits(migrated):
 
 async def test_a_fresh_database_is_migrated_once(empty):
     names = [migration.name for migration in load_migrations()]
-    assert await apply_pending_migrations(empty) == names
-    assert await apply_pending_migrations(empty) == []
+    assert await migrate(empty) == names
+    assert await migrate(empty) == []
     found = await rows(empty, "SELECT name, checksum FROM trimtab.migrations ORDER BY version")
     assert found == [(migration.name, migration.checksum) for migration in load_migrations()]
 
 
 async def test_many_may_migrate_at_once_and_each_step_is_done_by_one(empty):
-    done = await asyncio.gather(*(apply_pending_migrations(empty) for _ in range(4)))
+    done = await asyncio.gather(*(migrate(empty) for _ in range(4)))
     assert sorted(name for each in done for name in each) == [one.name for one in load_migrations()]
 
 
@@ -191,7 +195,7 @@ async def apply_later_migrations(database, monkeypatch, *later):
     """Migrate a database as a later release would."""
     known = load_migrations()
     monkeypatch.setattr(migrations, "load_migrations", lambda: (*known, *later))
-    done = await apply_pending_migrations(database)
+    done = await migrate(database)
     monkeypatch.undo()
     return done
 
@@ -202,7 +206,7 @@ async def test_a_release_runs_on_the_tables_of_the_next_one(migrated, monkeypatc
         await store.append("s", [said(1), call(2, 100)])
         await store.checkpoint("s", Snapshot(seq=2, state={}))
         assert await store.position("s") == 2
-    assert await apply_pending_migrations(migrated) == []
+    assert await migrate(migrated) == []
     assert await list_pending_migrations(migrated) == []
     assert "is at version 2 (0002_colours), made by a newer release; this release" in caplog.text
 
@@ -216,7 +220,7 @@ async def test_a_release_refuses_tables_that_break_it(migrated, monkeypatch, nee
     await apply_later_migrations(migrated, monkeypatch, LATER, dropped)
     release = (*load_migrations(), LATER)[:known]
     monkeypatch.setattr(migrations, "load_migrations", lambda: release)
-    for step in (apply_pending_migrations, list_pending_migrations, PostgresStore.connect):
+    for step in (migrate, list_pending_migrations, PostgresStore.connect):
         if runs:
             answer = await step(migrated)
             if isinstance(answer, PostgresStore):
@@ -244,7 +248,7 @@ def test_no_migration_needs_a_version_that_is_later_than_its_own():
 
 async def test_a_migration_that_was_another_is_refused(migrated):
     await rows_none(migrated, "UPDATE trimtab.migrations SET checksum = 'x'")
-    for step in (apply_pending_migrations, PostgresStore.connect):
+    for step in (migrate, PostgresStore.connect):
         with pytest.raises(DatabaseSchemaTooNew, match=r"version 1 of database .* another release"):
             await step(migrated)
 
@@ -258,7 +262,7 @@ async def test_a_database_from_before_the_first_release_is_refused_and_stays(mig
             values = [version, name, "x", 0]
             await connection.execute(QUERIES["record_migration"], values)
         await connection.execute("ALTER TABLE trimtab.migrations DROP COLUMN needed_version")
-    for step in (apply_pending_migrations, list_pending_migrations, PostgresStore.connect):
+    for step in (migrate, list_pending_migrations, PostgresStore.connect):
         with pytest.raises(
             DatabaseNotMigrated,
             match=r"written before the first release \(0001_logs\).* use another database, or drop",
@@ -274,8 +278,8 @@ async def test_a_later_migration_is_applied_to_what_is_there(migrated, monkeypat
     with pytest.raises(DatabaseNotMigrated, match="is at version 1, but this release needs 2"):
         await PostgresStore.connect(migrated)
     assert await list_pending_migrations(migrated) == ["0002_colours"]
-    assert await apply_pending_migrations(migrated) == ["0002_colours"]
-    assert await apply_pending_migrations(migrated) == []
+    assert await migrate(migrated) == ["0002_colours"]
+    assert await migrate(migrated) == []
     assert await rows(migrated, "SELECT session, colour FROM trimtab.dead") == [("s", None)]
 
 
@@ -657,3 +661,38 @@ async def test_sessions_of_a_user_and_by_recency_are_found_by_an_index(store, mi
 async def test_no_plan_is_compiled(store):
     # It takes longer than to run any of our statements.
     assert await store._fetch(b"SELECT current_setting('jit')", []) == [("off",)]
+
+
+async def test_a_store_shares_the_pool_of_an_application_and_leaves_it_as_it_was(migrated):
+    """Its rows, its cursors and its transactions are those of the application."""
+    options = {"row_factory": dict_row, "autocommit": False}
+    async with AsyncConnectionPool(migrated, kwargs=options, min_size=1, open=False) as pool:
+        store = await PostgresStore.connect(pool)
+        session = await Session.create(store, "s", model="claude-sonnet-5-5")
+        async with session.claim_turn(wait=0):  # the pool has no second connection
+            await session.add(user("Hello."))
+            await session.request()
+        await store.checkpoint("s", await _snapshot_of(session))
+        assert await store.search("s", "Hello", limit=1)
+        with pytest.raises(PositionTaken):
+            await store.append("s", [said(2)])
+        await store.close()
+        async with pool.connection() as connection:
+            cursor = await connection.execute("SELECT %s::int AS number", [7])
+            assert await cursor.fetchone() == {"number": 7}
+            assert connection.info.transaction_status.name == "INTRANS"
+    reopened = await PostgresStore.connect(migrated)
+    assert [event.seq async for event in reopened.events("s")] == [1, 2, 3, 4, 5]
+    await reopened.close()
+
+
+async def _snapshot_of(session):
+    return (await load_context(session.store, session.id)).checkpoint()
+
+
+async def test_a_program_migrates_its_database_without_the_command_line(empty):
+    first = await stores.migrate(empty)
+    assert first
+    assert await stores.migrate(empty) == []
+    async with await PostgresStore.connect(empty) as store:
+        assert await store.position("s") == 0

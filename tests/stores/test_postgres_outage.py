@@ -12,7 +12,7 @@ from trimtab.engine.log.event import dump_event_line
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.escaping import compute_session_uuid
-from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.stores.postgres.migrations import migrate
 from trimtab.stores.postgres.queries import QUERIES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -24,7 +24,7 @@ def server():
     if where is None:
         pytest.skip("the programs of a PostgreSQL server are not installed")
     with cluster(where) as made:
-        asyncio.run(apply_pending_migrations(made.conninfo))
+        asyncio.run(migrate(made.conninfo))
         yield made
 
 

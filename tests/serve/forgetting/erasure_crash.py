@@ -93,7 +93,7 @@ async def furnish_user(root: Path) -> None:
         answer = WORD if WORD in said.text else KEPT
         last = await group.add(make_text_message("assistant", f"So it is {answer}."))
         await queue.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
-    await group.checkpoint()
+    await SessionRecorder(group).checkpoint()
     for session_id, key, said in (
         (own, "a", _of(USER, WORD)),
         (GROUP, "c", _of(USER, WORD)),

@@ -102,7 +102,7 @@ async def talk(store, session, *messages):
         await opened.add(one if isinstance(one, Message) else make_text_message("assistant", one))
         for one in messages
     ]
-    await opened.checkpoint()
+    await SessionRecorder(opened).checkpoint()
     await opened.close()
     return handles
 

@@ -33,7 +33,7 @@ class Shard:
         opened = await Session.create(self.store, session, model="gpt-4o")
         await SessionRecorder(opened).claim()
         await opened.add(make_text_message("user", "long " + "x" * 30_000), key="first")
-        await opened.checkpoint()
+        await SessionRecorder(opened).checkpoint()
         await opened.add(make_text_message("user", "after the checkpoint"))
         epoch = opened.window.accounting.epoch
         for key in ("a", "b", "c"):

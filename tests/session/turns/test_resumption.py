@@ -256,7 +256,7 @@ async def test_a_started_tool_is_remembered_behind_a_snapshot(memory, monkeypatc
     with pytest.raises(Cut):
         await act(session, provider, [hand])
     twin = await reopened(memory)
-    await twin.checkpoint()
+    await SessionRecorder(twin).checkpoint()
     await act(await reopened(memory), provider, [hand], says=None)
     assert await texts(memory, "tool") == [UNKNOWN_OUTCOME_TEXT]
     assert hand.asked == []

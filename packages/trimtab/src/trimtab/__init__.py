@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.check import check as check
+    from trimtab.context import Compaction as Compaction
     from trimtab.context import Context as Context
     from trimtab.context import EditNotice as EditNotice
     from trimtab.context import UndoOutcome as UndoOutcome
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from trimtab.fit import FitResult as FitResult
     from trimtab.fit import fit as fit
     from trimtab.session.function_tool import tool as tool
-    from trimtab.session.session import Compaction as Compaction
     from trimtab.session.session import Session as Session
     from trimtab.session.tools import Tool as Tool
     from trimtab.session.tools import ToolError as ToolError
@@ -110,7 +110,7 @@ _HOMES = {
     "make_text_message": "engine.log.message",
     "Usage": "engine.log.event",
     "Session": "session.session",
-    "Compaction": "session.session",
+    "Compaction": "context",
     "run_turn": "session.turn",
     "tool": "session.function_tool",
     "Tool": "session.tools",

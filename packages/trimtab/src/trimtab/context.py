@@ -330,6 +330,18 @@ def _in_one_thread(verb: VerbT) -> VerbT:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """The result of `compact`."""
+
+    tokens_before: int
+    """Tokens in use before."""
+    tokens_after: int
+    """Tokens in use now."""
+    edits: tuple[Edit, ...]
+    """The edits that were made. Empty if nothing could be hidden."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UndoOutcome:
     """What `undo` removed."""
 
@@ -1588,19 +1600,20 @@ class Context(Generic[DialectT_co]):
         self._append(Rewind(to=position))
 
     @_in_one_thread
-    def compact(self) -> tuple[Edit, ...]:
+    def compact(self) -> Compaction:
         """Make the context smaller now, whatever its policy is.
 
         The newest messages stay. Hidden content can still be recalled by its handle.
 
         Returns:
-            The edits that were made.
+            The tokens before and after, and the edits that were made.
         """
+        before = self._build_report().used
         config = parse_policy_config(self.options.limits)
         edits = decide_on_demand_compaction(self.window, self.budget(), config=config).edits
         for edit in edits:
             self._append(edit)
-        return edits
+        return Compaction(tokens_before=before, tokens_after=self._build_report().used, edits=edits)
 
     @_in_one_thread
     def undo(self) -> UndoOutcome | None:

@@ -42,7 +42,7 @@ def made() -> Generator[str]:
 
 
 async def migrate(conninfo: str) -> None:
-    from trimtab.stores.postgres.migrations import apply_pending_migrations as migrate_store
+    from trimtab.stores.postgres.migrations import migrate as migrate_store
     from trimtab_serve.queue.postgres.job_queue_migrations import migrate_job_queue
 
     await migrate_store(conninfo)

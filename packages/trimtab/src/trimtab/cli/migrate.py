@@ -77,9 +77,8 @@ def _default_database() -> str:
 async def _run_migrations(database: str, *, plan: bool) -> list[str]:
     """Return the migrations that were applied or are pending: first those of the store, the message
     queue and the schedules, then those of the job queue."""
-    from trimtab.stores.postgres.migrations import apply_pending_migrations as apply
-    from trimtab.stores.postgres.migrations import list_pending_migrations
+    from trimtab.stores.postgres.migrations import list_pending_migrations, migrate
 
-    names = await (list_pending_migrations if plan else apply)(database)
+    names = await (list_pending_migrations if plan else migrate)(database)
     extension = find_extension()
     return names if extension is None else [*names, *await extension.migrate(database, plan=plan)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from trimtab.context import Compaction
 from trimtab.dialects.base import WireObject
 from trimtab.engine.log.call_failure import build_over_ceiling_outcome, build_stopped_outcome
 from trimtab.engine.log.erase import ErasurePlanner
@@ -28,6 +29,7 @@ from trimtab.engine.log.event import (
 from trimtab.engine.policy.planning.plan import MessageSpan, Policy
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest
 from trimtab.errors import StaleOwner
+from trimtab.session.history import HiddenTotals, total_hidden_since_by_edit_kind
 from trimtab.session.loading import load_context_to_read
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
@@ -164,6 +166,17 @@ class SessionRecorder:
             unused = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
             await session._record_late(unused)
             raise
+
+    async def compact(self) -> tuple[Compaction, list[HiddenTotals]]:
+        """Compact like `Session.compact`, and also return what was hidden, by kind of edit."""
+        session = self.session
+        position, summary = session.window.seq, session.window.summary
+        compaction = await session.compact()
+        hidden = await total_hidden_since_by_edit_kind(
+            *(session.store, session.id, session.window, position),
+            already_summarised_until=0 if summary is None else summary.last,
+        )
+        return compaction, hidden
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine for which `Session.wait_for_background` and `Session.close` wait."""

@@ -19,12 +19,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, TypeVar, Unpack, cast
+from pathlib import PurePath
+from typing import Any, Self, TypeVar, Unpack, cast
 
-from trimtab.context import OnEdit, UndoOutcome
+from trimtab.context import Compaction, OnEdit, UndoOutcome
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
@@ -83,7 +84,6 @@ from trimtab.options import (
 )
 from trimtab.session import history, store_recall
 from trimtab.session.awaited_calls import AwaitedCalls
-from trimtab.session.history import HiddenTotals
 from trimtab.session.loading import (
     exceeds_message_limit,
     is_checkpoint_due,
@@ -110,18 +110,6 @@ MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
 _REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
-    """The result of `compact`."""
-
-    tokens_before: int
-    """Tokens in use before."""
-    tokens_after: int
-    """Tokens in use now."""
-    hidden: tuple[HiddenTotals, ...]
-    """What was hidden, by kind of edit."""
 
 
 class Session:
@@ -195,6 +183,7 @@ class Session:
                 store = await open_store("sessions")
                 session = await Session.create(store, "alice", model="claude-sonnet-5-5")
         """
+        _check_place(store, session_id)
         context = StepwiseContext(**options)
         try:
             await store.append(session_id, context.events)
@@ -221,6 +210,7 @@ class Session:
             TypeError: If an option has a wrong type.
             ValueError: If an option has an invalid value.
         """
+        _check_place(store, session_id)
         if not await store.position(session_id):
             with suppress(SessionExists):  # somebody else was faster
                 return await cls.create(store, session_id, **options)
@@ -263,6 +253,7 @@ class Session:
             SessionNotFound: If the store has no session with this id.
             ValueError: If a function that the session had is missing.
         """
+        _check_place(store, session_id)
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
         found = await cls._load(store, session_id, on_edit=on_edit, clock=clock, **own)
         given = [name for name, function in own.items() if function is not None]
@@ -290,6 +281,13 @@ class Session:
         """
         while self._background:
             await asyncio.gather(*self._background)
+
+    async def __aenter__(self) -> Self:
+        """Return the session. It is closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {self._context!r}>"
@@ -847,17 +845,14 @@ class Session:
         """Make the context smaller now, whatever its policy is. Nothing is lost, only hidden.
 
         Returns:
-            The tokens before and after, and what was hidden.
+            The tokens before and after, and the edits that were made.
         """
-        before, position = self.report().used, self.window.seq
-        covered = self.window.summary.last if self.window.summary is not None else 0
-        await self._draft_and_store(self._context.compact, text_bytes=self.window.bytes)
-        hidden = await history.total_hidden_since_by_edit_kind(
-            self.store, self.id, self.window, position, already_summarised_until=covered
+        before = self.report().used
+        compaction = await self._draft_and_store(
+            self._context.compact, text_bytes=self.window.bytes
         )
-        return Compaction(
-            tokens_before=before, tokens_after=self.report().used, hidden=tuple(hidden)
-        )
+        # A draft is not folded yet when it is made.
+        return replace(compaction, tokens_before=before, tokens_after=self.report().used)
 
     async def undo(self) -> UndoOutcome | None:
         """Remove the user's newest message and everything after it.
@@ -1202,6 +1197,7 @@ async def fork_stored_session(
     Use it for sessions that are not open: opening one needs its policy, if that is a function.
     Returns the new log. Raises `SessionExists` if the store already has the new id.
     """
+    _check_place(store, new_session_id)
     if taken := await store.position(new_session_id):
         raise SessionExists(new_session_id, taken)
     events = [event async for event in store.events(session_id)]
@@ -1216,6 +1212,19 @@ async def fork_stored_session(
     except PositionTaken as error:
         raise SessionExists(new_session_id, error.position) from None
     return past
+
+
+def _check_place(store: Any, session_id: Any) -> None:
+    """Raise if this is not a store or not an id, before something else fails on it."""
+    if isinstance(store, str | PurePath):
+        # It is not quoted: an address may contain a password.
+        raise TypeError(
+            f"the store is a {type(store).__name__}; open it first: `store = await open_store(…)`"
+        )
+    if not isinstance(session_id, str):
+        raise TypeError(f"the session id is {session_id!r}; it must be a text")
+    if not session_id:
+        raise ValueError("the session id is empty; it must have at least one character")
 
 
 def _last_folded_event(context: StepwiseContext) -> Event | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trimtab.stores.factory import open_store as open_store
     from trimtab.stores.files.store import FileStore as FileStore
     from trimtab.stores.pool_usage import PoolUsage as PoolUsage
+    from trimtab.stores.postgres.migrations import migrate as migrate
     from trimtab.stores.postgres.store import PostgresStore as PostgresStore
     from trimtab.stores.spending import CallReservation as CallReservation
     from trimtab.stores.spending import CostCeilings as CostCeilings
@@ -33,6 +34,7 @@ __all__ = [
     "Store",
     "export_session",
     "import_session",
+    "migrate",
     "open_store",
 ]
 
@@ -49,6 +51,7 @@ _HOMES = {
     "SessionListEntry": "stores.base",
     "export_session": "stores.export",
     "import_session": "stores.export",
+    "migrate": "stores.postgres.migrations",
     "open_store": "stores.factory",
 }
 

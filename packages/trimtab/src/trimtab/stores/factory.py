@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.spending import SpendingLedger
+
+if TYPE_CHECKING:
+    from trimtab.stores.postgres import PostgresStore
 
 POSTGRES_INSTALL_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 CONNECTIONS_PER_AGENT = 4
@@ -51,8 +54,8 @@ def contains_database_password(location: str) -> bool:
 
 async def open_store(
     location: str, *, allow_new_folder: bool = True, max_connections: int = CONNECTIONS_PER_AGENT
-) -> Store:
-    """Open the store at a location. Close it with `await store.close()`.
+) -> FileStore | PostgresStore:
+    """Open the store at a location. Close it with `await store.close()`, or open it for a block.
 
     Args:
         location: A folder, or the address of a PostgreSQL database.
@@ -62,6 +65,12 @@ async def open_store(
     Raises:
         StoreUnavailable: There is no such folder, or the database cannot be reached.
         ValueError: The location is a URL, but not that of a PostgreSQL database.
+
+    Example:
+        Open a folder for a block::
+
+            async with await open_store("sessions") as store:
+                session = await Session.open(store, "alice")
     """
     check_store_location(location)
     if not is_database_address(location):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Self
 
 from trimtab.engine.log.event import (
     Event,
@@ -66,9 +67,17 @@ class MemoryStore:
         self._logs: dict[str, _Log] = {}
         self._turns = TurnQueue()
 
+    async def __aenter__(self) -> Self:
+        """Return the store. It is closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
+        """Add events to a log, all or none; see `Store.append`."""
         if not events:
             return
         log = self._logs.get(session, _Log())
@@ -83,26 +92,32 @@ class MemoryStore:
     async def events(
         self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
     ) -> AsyncIterator[Event]:
+        """Iterate over events of a log; see `Store.events`."""
         log = self._require_log(session)
         for first, last in spans:
             for line in log.lines[max(first, 1) - 1 : last]:
                 yield load_event_line(line)
 
     async def position(self, session: str) -> int:
+        """Return the last position of a log; 0 if there is no such session."""
         return len(self._logs[session].lines) if session in self._logs else 0
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot; see `Store.snapshot`."""
         kept = self._logs.get(session, _Log()).snapshots
         seq = max((seq for seq in kept if upto is None or seq <= upto), default=None)
         return kept[seq] if seq is not None else None
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot; see `Store.checkpoint`."""
         self._require_log(session).snapshots[snapshot.seq] = snapshot
 
     async def find_key(self, session: str, key: str) -> int | None:
+        """Return the position of the message with this idempotency key; None if there is none."""
         return self._logs.get(session, _Log()).keys.get(key)
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
+        """Return the positions of the messages that match a query best, best first."""
         wanted = split_query_words(query)
         events = map(load_event_line, self._logs.get(session, _Log()).lines)
         return rank_scored_positions(
@@ -113,6 +128,7 @@ class MemoryStore:
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
+        """Append and replace events, all or none; see `Store.rewrite`."""
         log = self._require_log(session)
         lines = _check_appendable(session, log, events)
         new = _Log(snapshots=log.snapshots, active=log.active)
@@ -128,21 +144,25 @@ class MemoryStore:
         self._logs[session] = new
 
     async def delete(self, session: str) -> None:
+        """Remove a session and everything that was made from it."""
         self._require_log(session)
         del self._logs[session]
 
     async def forks(self, session: str) -> list[str]:
+        """Return the ids of the sessions that were forked from a session."""
         if session not in self._logs:
             return []
         return sorted(name for name, log in self._logs.items() if log.parent == session)
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
+        """Return sessions in the order of their ids; see `Store.sessions`."""
         names = sorted(name for name in self._logs if name > after)[:limit]
         return [_describe_session(name, self._logs[name]) for name in names]
 
     async def recent_sessions(
         self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
     ) -> list[SessionListEntry]:
+        """Return the sessions of a folder, the last active ones first."""
         entries = [
             _describe_session(name, log)
             for name, log in self._logs.items()
@@ -152,6 +172,7 @@ class MemoryStore:
         return [one for one in entries if (one.active, one.session) < before][:limit]
 
     async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        """Return the sessions that may have one of these subjects."""
         return sorted(
             name
             for name, log in self._logs.items()

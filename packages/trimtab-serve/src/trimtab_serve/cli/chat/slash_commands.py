@@ -19,6 +19,7 @@ from trimtab.cli.session.view_data import build_message_lines
 from trimtab.cli.text_format import escape_control_characters, format_count, shorten_to_line
 from trimtab.engine.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.errors import MissingApiKeyError, SessionExists
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.factory import is_database_address
 from trimtab_serve.cli.chat.context_display import (
     classify_fill_level,
@@ -162,16 +163,16 @@ async def _search(chat: ChatState, argument: str) -> None:
 
 async def _compact(chat: ChatState, argument: str) -> None:
     del argument
-    done = await chat.session.compact()
-    before, now = done.tokens_before, done.tokens_after
-    if not done.hidden:
+    compaction, hidden = await SessionRecorder(chat.session).compact()
+    before, now = compaction.tokens_before, compaction.tokens_after
+    if not hidden:
         _print_text(chat, "Nothing can be compacted: the newest messages always stay.")
         return
-    chat.hidden = done.hidden
+    chat.hidden = hidden
     _print_text(chat, f"{before:,} tokens are now {now:,}, which is {before - now:,} fewer.")
     _hint(
         chat,
-        f"{describe_newly_hidden(done.hidden)}. Nothing is lost: /recall HANDLE, /search WORDS.",
+        f"{describe_newly_hidden(hidden)}. Nothing is lost: /recall HANDLE, /search WORDS.",
     )
 
 

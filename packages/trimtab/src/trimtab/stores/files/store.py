@@ -31,7 +31,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -142,9 +142,17 @@ class FileStore:
             return await self._look(session, lambda view: view.last.epoch)
         return 0
 
+    async def __aenter__(self) -> Self:
+        """Return the store. It is closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
+        """Add events to a log, all or none; see `Store.append`."""
         if not events:
             return
         first = events[0].seq
@@ -159,6 +167,7 @@ class FileStore:
     async def events(
         self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
     ) -> AsyncIterator[Event]:
+        """Iterate over events of a log; see `Store.events`."""
         rest = list(spans)
         while True:
             found, rest = await self._look(session, self._reader(session, rest))
@@ -174,6 +183,7 @@ class FileStore:
         return lambda view: read_event_chunk(view, spans, upto)
 
     async def position(self, session: str) -> int:
+        """Return the last position of a log; 0 if there is no such session."""
         upto = self._upto(session)
         if upto is not None:
             return upto
@@ -182,6 +192,7 @@ class FileStore:
         return 0
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot; see `Store.snapshot`."""
         limit = await self.position(session)
         if upto is not None:
             limit = min(limit, upto)
@@ -193,9 +204,12 @@ class FileStore:
             return find_newest_snapshot(folder, upto)
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot; see `Store.checkpoint`."""
         await self._in_turn(session, lambda: self._known_writer(session).checkpoint(snapshot))
 
     async def find_key(self, session: str, key: str) -> int | None:
+        """Return the position of the message with this idempotency key; None if there is none."""
+
         def find(view: LogView) -> int | None:
             held = self._writers.get(session)
             fresh = (
@@ -210,6 +224,7 @@ class FileStore:
         return None
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
+        """Return the positions of the messages that match a query best, best first."""
         found = LogSearch(words=split_query_words(query), limit=limit)
         with contextlib.suppress(SessionNotFound):
             # In pieces: whoever gives up waiting does not leave a thread that reads on.
@@ -224,20 +239,25 @@ class FileStore:
         await self._in_turn(session, lambda: self._known_writer(session).rewrite(events, change))
 
     async def delete(self, session: str) -> None:
+        """Remove a session and everything that was made from it."""
         await self._in_turn(session, lambda: self._delete(session))
 
     async def forks(self, session: str) -> list[str]:
+        """Return the ids of the sessions that were forked from a session."""
         return await asyncio.to_thread(self._forks, session)
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
+        """Return sessions in the order of their ids; see `Store.sessions`."""
         return await asyncio.to_thread(self._sessions, after, limit)
 
     async def recent_sessions(
         self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
     ) -> list[SessionListEntry]:
+        """Return the sessions of a folder, the last active ones first."""
         return await asyncio.to_thread(self._recent_sessions, folder, before, limit)
 
     async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        """Return the sessions that may have one of these subjects."""
         ids, found = await asyncio.to_thread(self._list_ids, scope), list[str]()
         for first in range(0, len(ids), _SESSIONS_PER_SEARCH):
             # In pieces: whoever gives up waiting does not leave a thread that reads on.
@@ -328,6 +348,7 @@ class FileStore:
             await self._in_turn(session, lambda: self._release(session))
 
     async def close(self) -> None:
+        """Release the locks of all sessions."""
         for session in list(self._writers):
             await self._in_turn(session, partial(self._release, session))
         await asyncio.to_thread(self._spending.close)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import select
 from collections.abc import Sequence
+from inspect import isawaitable
 from time import monotonic
 from types import TracebackType
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Error
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
 from trimtab.stores.pool_usage import PoolUsage
@@ -86,8 +88,10 @@ class ConnectionPool:
 
     async def connect_apart(self, purpose: str) -> AsyncConnection:
         """Open a connection to the same database that is not one of the pool."""
-        conninfo = add_connection_name(str(self._pool.conninfo), purpose)
-        return await AsyncConnection.connect(conninfo, **CONNECTION_OPTIONS)
+        conninfo = add_connection_name(await _resolve(self._pool.conninfo) or "", purpose)
+        options: dict[str, Any] = dict(await _resolve(self._pool.kwargs) or {})
+        options |= {**CONNECTION_OPTIONS, "row_factory": tuple_row}
+        return await self._pool.connection_class.connect(conninfo, **options)
 
     def borrow(self) -> BorrowedConnection:
         """Return a connection for an `async with` block. Errors of psycopg are translated."""
@@ -166,6 +170,59 @@ class ConnectionPool:
             self._waiting -= 1
 
 
+class SharedConnectionPool(ConnectionPool):
+    """The open pool of an application, which uses its connections as well.
+
+    So each one goes back at once, as it was, and the pool stays open.
+    """
+
+    def __init__(self, pool: PsycopgPool, database_label: str) -> None:
+        super().__init__(pool, database_label)
+        self._settings: dict[AsyncConnection, tuple[Any, ...]] = {}
+
+    @classmethod
+    async def share(cls, pool: PsycopgPool) -> SharedConnectionPool:
+        """Test the database with a connection of the pool."""
+        conninfo = await _resolve(pool.conninfo) or ""
+        shared = cls(pool, describe_database(conninfo))
+        async with shared.borrow() as connection:
+            await check_schema_version(connection, shared._place)
+        return shared
+
+    def cursor(self, connection: AsyncConnection) -> AsyncCursor:
+        """Return a new cursor."""
+        return connection.cursor()
+
+    async def close(self) -> None:
+        """Do nothing: the application closes its pool."""
+
+    async def acquire(self) -> AsyncConnection:
+        """Return a connection of the application, with our settings."""
+        connection = await self._from_pool()
+        self._settings[connection] = (
+            connection.autocommit,
+            connection.cursor_factory,
+            connection.row_factory,
+            connection.prepare_threshold,
+        )
+        await connection.set_autocommit(True)
+        connection.cursor_factory, connection.row_factory = AsyncRawCursor, tuple_row
+        if connection.prepare_threshold is not None:
+            connection.prepare_threshold = CONNECTION_OPTIONS["prepare_threshold"]
+        return connection
+
+    async def give_back(self, connection: AsyncConnection) -> None:
+        """Return a connection to the pool with the application's settings."""
+        autocommit, cursors, rows, threshold = self._settings.pop(connection)
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            await connection.set_autocommit(autocommit)
+            connection.cursor_factory, connection.row_factory = cursors, rows
+            connection.prepare_threshold = threshold
+        else:
+            await connection.close()  # the pool replaces it
+        await self._pool.putconn(connection)
+
+
 class BorrowedConnection:
     """A borrowed connection."""
 
@@ -192,6 +249,12 @@ class BorrowedConnection:
             await self._owner.give_back(self._connection)
         if isinstance(error, Error):
             raise self._owner.translate_error(error) from error
+
+
+async def _resolve(parameter: Any) -> Any:
+    """Return a parameter of a pool, which may be a function that returns it."""
+    value = parameter() if callable(parameter) else parameter
+    return await value if isawaitable(value) else value
 
 
 async def _configure_connection(connection: AsyncConnection) -> None:

@@ -75,8 +75,23 @@ class AppliedMigration(NamedTuple):
     needed_version: int
 
 
-async def apply_pending_migrations(conninfo: str) -> list[str]:
-    """Migrate a database to this release. Return the names of the applied migrations."""
+async def migrate(conninfo: str) -> list[str]:
+    """Make or upgrade the tables of a PostgreSQL store, like `trimtab migrate`.
+
+    It is safe to repeat, and to run in several processes at once. The jobs of a server have tables
+    of their own, which only the command migrates.
+
+    Args:
+        conninfo: The address of the database: a URI, or `host=… dbname=…`.
+
+    Returns:
+        The names of the applied migrations. Empty if the database is up to date.
+
+    Raises:
+        StoreUnavailable: The database cannot be reached.
+        StoreNotWritable: The user may not create tables.
+        DatabaseSchemaTooNew: A newer version of trimtab has migrated the database.
+    """
     place = describe_database(conninfo)
     async with open_migration_connection(conninfo) as connection:
         done: list[str] = []

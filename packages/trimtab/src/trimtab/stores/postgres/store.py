@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from psycopg import AsyncConnection, errors
 from psycopg.types.numeric import Float8, Int8
+from psycopg_pool import AsyncConnectionPool
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.recall.search import (
@@ -39,7 +40,7 @@ from trimtab.stores.postgres.append import (
     find_key_refusal,
     is_position_conflict,
 )
-from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.postgres.connection_pool import ConnectionPool, SharedConnectionPool
 from trimtab.stores.postgres.escaping import (
     compute_session_uuid,
     compute_subject_hash,
@@ -84,12 +85,20 @@ class PostgresStore:
 
     @classmethod
     async def connect(
-        cls, conninfo: str, *, min_size: int = 1, max_size: int = 16, wait: float = 10.0
+        cls,
+        database: str | AsyncConnectionPool[Any],
+        *,
+        min_size: int = 1,
+        max_size: int = 16,
+        wait: float = 10.0,
     ) -> PostgresStore:
-        """Open a pool of connections to a migrated database.
+        """Open a pool of connections to a migrated database, or share the pool of an application.
+
+        The turns that the store holds need one more connection.
 
         Args:
-            conninfo: The address of the database: a URI, or `host=… dbname=…`.
+            database: The address of the database: a URI, or `host=… dbname=…`. Or an open pool,
+                which the store does not close. The other arguments are then of no use.
             min_size: Minimum number of connections.
             max_size: Maximum number of connections.
             wait: Seconds that a call waits for a connection before it fails.
@@ -100,8 +109,10 @@ class PostgresStore:
             DatabaseSchemaTooNew: A newer version of trimtab has migrated the database, and this
                 version cannot run on it.
         """
+        if isinstance(database, AsyncConnectionPool):
+            return cls(await SharedConnectionPool.share(database))
         return cls(
-            await ConnectionPool.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
+            await ConnectionPool.open(database, min_size=min_size, max_size=max_size, wait=wait)
         )
 
     def pool_usage(self) -> PoolUsage:
@@ -112,9 +123,17 @@ class PostgresStore:
         """Return the ledger of the costs of model calls."""
         return PostgresSpendingLedger(self._connections)
 
+    async def __aenter__(self) -> Self:
+        """Return the store. It is closed at the end of the block."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
+        """Add events to a log, all or none; see `Store.append`."""
         if not events:
             refused = await find_append_refusal(self._fetch, session, events, epoch)
             if refused is not None:
@@ -146,6 +165,7 @@ class PostgresStore:
     async def events(
         self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
     ) -> AsyncIterator[Event]:
+        """Iterate over events of a log; see `Store.events`."""
         found = False
         async for event in read_events(self._fetch, compute_session_uuid(session), spans):
             found = True
@@ -154,15 +174,18 @@ class PostgresStore:
             raise SessionNotFound(session)
 
     async def position(self, session: str) -> int:
+        """Return the last position of a log; 0 if there is no such session."""
         standing = await self._standing(session)
         return standing[1] if standing else 0
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
+        """Return the newest snapshot; see `Store.snapshot`."""
         last = MAX_POSITION if upto is None else upto
         rows = await self._fetch(QUERIES["snapshot"], [compute_session_uuid(session), last])
         return snapshot_from_json(json.loads(rows[0][0])) if rows else None
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
+        """Keep a snapshot; see `Store.checkpoint`."""
         key = compute_session_uuid(session)
         body = json.dumps(snapshot_to_json(snapshot), separators=(",", ":"), allow_nan=False)
         async with self._writing(session) as connection:
@@ -178,12 +201,14 @@ class PostgresStore:
                 await connection.execute(QUERIES["move_checkpoint"], [key, last])
 
     async def find_key(self, session: str, key: str) -> int | None:
+        """Return the position of the message with this idempotency key; None if there is none."""
         rows = await self._fetch(
             QUERIES["keys"], [compute_session_uuid(session), [escape_for_text_column(key)]]
         )
         return rows[0][1] if rows else None
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
+        """Return the positions of the messages that match a query best, best first."""
         wanted, key = split_query_words(query), compute_session_uuid(session)
         rows = await self._fetch(QUERIES["checkpoint"], [key])
         if not rows or not wanted or limit < 1:
@@ -201,10 +226,12 @@ class PostgresStore:
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
+        """Append and replace events, all or none; see `Store.rewrite`."""
         async with self._writing(session) as connection:
             await LogRewriter(connection, session).rewrite(events, change)
 
     async def delete(self, session: str) -> None:
+        """Remove a session and everything that was made from it."""
         key = compute_session_uuid(session)
         async with self._writing(session) as connection:
             # First, and with its key: appends hold a share of it, so none lands behind our back.
@@ -215,20 +242,24 @@ class PostgresStore:
                 await connection.execute(QUERIES[f"delete_{made}"], [key])
 
     async def forks(self, session: str) -> list[str]:
+        """Return the ids of the sessions that were forked from a session."""
         rows = await self._fetch(QUERIES["forks"], [escape_for_text_column(session)])
         return [name_of(name) for (name,) in rows]
 
     async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
+        """Return the sessions that may have one of these subjects."""
         hashes = [Int8(compute_subject_hash(scope, subject)) for subject in subjects]
         rows = await self._fetch(QUERIES["sessions_about"], [hashes])
         return [session for (name,) in rows if (session := name_of(name)).startswith(scope)]
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
+        """Return sessions in the order of their ids; see `Store.sessions`."""
         return await self._list(LIST_BY_NAME_SQL, [escape_for_text_column(after), limit])
 
     async def recent_sessions(
         self, folder: str, *, before: tuple[float, str] = NEWER_THAN_ALL, limit: int = 100
     ) -> list[SessionListEntry]:
+        """Return the sessions of a folder, the last active ones first."""
         active_at, name = before
         where = [escape_for_text_column(folder), limit]
         return await self._list(
@@ -263,6 +294,7 @@ class PostgresStore:
         """Do nothing: only turns are locked. Epochs say who owns a turn."""
 
     async def close(self) -> None:
+        """Close the connections that the store has opened."""
         await self._turn_locks.close()
         await self._connections.close()
 

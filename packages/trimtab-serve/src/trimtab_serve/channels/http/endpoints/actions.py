@@ -42,10 +42,10 @@ async def compact(
     del body
     session_id = await request.require_session_id(agent, session)
     async with request.service.open_session(session_id) as opened:
-        done = await opened.compact()
+        compaction, hidden = await SessionRecorder(opened).compact()
     request.server_state.hubs.notify_log_changed(session_id)
     return CompactionResult(
-        before=done.tokens_before, after=done.tokens_after, hidden=[*done.hidden]
+        before=compaction.tokens_before, after=compaction.tokens_after, hidden=hidden
     )
 
 
