@@ -14,6 +14,7 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import SENDER_KEY, Message, Text
 from trimtab.engine.window.checkpoint import MAX_REMEMBERED_REWINDS
 from trimtab.errors import HistoryNotInMemory
+from trimtab.session.recorder import SessionRecorder
 from trimtab.stores import FileStore
 from trimtab.testing import MemoryStore
 
@@ -50,7 +51,7 @@ def words(numbers: range) -> list[str]:
 async def test_all_of_a_long_conversation_is_there_although_memory_holds_little_of_it(store):
     session = await Session.create(store, "s", **SMALL)
     await session.sync(make_talk(1_200))
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     again = await Session.open(store, "s")
     assert len(again.window.entries) < 100
     for each in (session, again):
@@ -118,7 +119,7 @@ async def test_what_was_undone_long_ago_stays_out():
     await say(session, range(2, 30))
     for _ in range(MAX_REMEMBERED_REWINDS + 1):
         await session.rewind(session.window.seq)
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     again = await Session.open(store, "s")
     assert len(again.window.base.rewinds) == MAX_REMEMBERED_REWINDS
     assert await read(again) == words(range(30))
@@ -167,7 +168,7 @@ async def test_no_more_than_a_page_is_in_memory_at_a_time(tmp_path):
     store = FileStore(tmp_path)
     session = await Session.create(store, "s", **SMALL)
     await session.sync(make_talk(2_500))
-    await session.checkpoint()
+    await SessionRecorder(session).checkpoint()
     await session.close()
     del session
     again = await Session.open(store, "s")

@@ -27,7 +27,6 @@ from typing import Any, Self, TypeVar, Unpack, cast
 
 from trimtab.context import Compaction, OnEdit, UndoOutcome
 from trimtab.dialects import get_dialect
-from trimtab.dialects.base import WireObject
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.media import AcceptedMedia, find_accepted_media
 from trimtab.dialects.reading import parse_any_tool_call, to_plain_dict
