@@ -10,7 +10,7 @@ CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine test
 
 .PHONY: install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
-	thorough-frameworks thorough-benchmarks all
+	thorough-frameworks thorough-oldest thorough-benchmarks all
 
 install:
 	$(INSTALL) --quiet 'pip>=25.1'
@@ -83,7 +83,8 @@ bench-quick:
 	$(PYTHON) -m benchmarks --quick
 
 # Everything that .ci/run has no time for; hours on two cores. Each part can be run alone.
-thorough: check types-all thorough-tests thorough-laws thorough-frameworks thorough-benchmarks
+thorough: check types-all thorough-tests thorough-laws thorough-frameworks thorough-oldest \
+	thorough-benchmarks
 
 # The plugin sees to it that every test that docs/conformance.md names was run.
 thorough-tests:
@@ -95,6 +96,10 @@ thorough-laws:
 # Each framework with its newest version, in an environment of its own; says what broke.
 thorough-frameworks:
 	$(PYTHON) -m tests.integrations.newest
+
+# The oldest versions that the packages allow, in environments of their own; says what broke.
+thorough-oldest:
+	$(PYTHON) -m tests.oldest
 
 thorough-benchmarks:
 	$(PYTHON) -m benchmarks

@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,25 +83,30 @@ class Absent(Exception):
     """An environment that could not be made, and why."""
 
 
-def folder_of(framework: Framework) -> Path:
+def folder_of(name: str) -> Path:
     named, cache = os.environ.get(VARIABLE), os.environ.get("XDG_CACHE_HOME")
     home = (Path(cache) if cache else Path.home() / ".cache") / "trimtab" / "frameworks"
-    return (Path(named) if named else home) / framework.name
+    return (Path(named) if named else home) / name
 
 
 def interpreter(framework: Framework, *, newest: bool = False) -> str:
     """The Python of a framework's environment. It is made if it is not there."""
     if named := os.environ.get(framework.variable):
         return named
-    folder = folder_of(framework)
+    ours = f"{ROOT / 'packages' / 'trimtab'}[{','.join(framework.extras)}]"
+    requirements = ["-e", ours, *framework.packages, *BESIDE]
+    return make(folder_of(framework.name), requirements, newest=newest)
+
+
+def make(folder: Path, requirements: Sequence[str], *, newest: bool = False) -> str:
+    """The Python of an environment with these requirements, which is made if it is not there."""
     python = str(folder / "bin" / "python")
     done = folder / "complete"
     if newest or not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", *_without_pip(), str(folder)])
-        ours = f"{ROOT / 'packages' / 'trimtab'}[{','.join(framework.extras)}]"
-        _run([*_installer(python), "--quiet", "-e", ours, *framework.packages, *BESIDE])
+        _run([*_installer(python), "--quiet", *requirements])
         # Written last: a half-made environment is made again.
         done.touch()
     return python

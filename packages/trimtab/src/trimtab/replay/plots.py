@@ -14,19 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
-from matplotlib.typing import RcKeyType
 
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.results import ReplayStudy
 from trimtab.replay.runner import PROMPT_SECTIONS, ReplayedCall, ReplaySetup, replay_conversation
 from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
 
 COLOURS_BY_CSS_NAME = {
     "ink": "#1d2330",
