@@ -73,17 +73,15 @@ ENVIRONMENTS = (
         name="serve",
         extras={
             "trimtab": ("anthropic", "cli", "openai", "otel", "postgres", "testing"),
-            "trimtab-serve": ("agent", "client", "discord", "fleet", "serve", "telegram"),
+            "trimtab-serve": ("agent", "client", "fleet", "serve"),
         },
-        tests=("tests/serve/channels", "tests/serve/queue", "tests/serve/schedules"),
+        tests=(
+            "tests/serve/channels/http",
+            "tests/serve/metrics",
+            "tests/serve/queue",
+            "tests/serve/schedules",
+        ),
         packages=("opentelemetry-sdk==1.30",),
-    ),
-    # MCP's own requirements are newer than what the server needs.
-    Oldest(
-        name="mcp",
-        extras={"trimtab-serve": ("mcp",)},
-        tests=("tests/serve/agent/tools/test_mcp.py", "tests/serve/agent/tools/test_mcp_limits.py"),
-        packages=("prompt-toolkit", "pyyaml", "rich", "typer"),
     ),
 )
 
