@@ -145,7 +145,7 @@ def test_what_cannot_fit_is_said():
 
 
 def test_an_empty_list_is_refused():
-    with pytest.raises(ValueError, match="the conversation has no message yet"):
+    with pytest.raises(ValueError, match="messages is empty; pass the whole history"):
         fit([], model="gpt-4o")
 
 

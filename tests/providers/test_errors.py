@@ -244,3 +244,8 @@ def test_a_failure_says_its_kind_and_status_as_an_error():
 def test_a_long_text_of_anything_is_read_in_no_time(filling):
     text = filling * 200_000
     assert measure_cpu_s(lambda: parse_error_response(400, text), enough_s=1) <= 1
+
+
+def test_a_status_that_is_no_number_is_refused():
+    with pytest.raises(TypeError, match="status is '400'; it must be a number such as 429, or"):
+        parse_error_response("400", None)

@@ -14,7 +14,7 @@ from tests.lazy import anthropic, openai
 from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
 from trimtab.dialects import get_dialect
-from trimtab.errors import ProviderError
+from trimtab.errors import MissingApiKeyError, ProviderError
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.openai import OpenAIChatProvider
 from trimtab.providers.retries import with_retries
@@ -268,3 +268,21 @@ def test_importing_the_providers_loads_no_sdk(module):
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     tops = {each.partition(".")[0] for each in json.loads(done.stdout)}
     assert tops - sys.stdlib_module_names == {"trimtab"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"),
+    [(AnthropicProvider, "ANTHROPIC_API_KEY"), (OpenAIChatProvider, "OPENAI_API_KEY")],
+)
+async def test_a_missing_key_is_said_before_the_first_call(provider, variable, monkeypatch):
+    for name in (variable, "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(MissingApiKeyError, match=f"set {variable}, or give api_key"):
+        provider()
+    monkeypatch.setenv(variable, "any")
+    await provider().close()
+
+
+async def test_a_key_in_a_header_is_a_key(monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    await AnthropicProvider(headers={"Authorization": "Bearer any"}).close()

@@ -14,14 +14,25 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager, suppress
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import iscoroutinefunction
 from itertools import takewhile
 from reprlib import repr as short
 from threading import RLock
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, get_args, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import ModelReply, WireObject
@@ -138,7 +149,7 @@ from trimtab.engine.window.open_calls import (
 )
 from trimtab.engine.window.window import Window
 from trimtab.errors import CannotFit, HistoryNotInMemory, NoReplyDue, UnusableSummary
-from trimtab.models.catalog import CacheMarks, ModelInfoValues
+from trimtab.models.catalog import CacheMarks, ModelInfoValues, describe_unlisted_model
 from trimtab.models.families import is_openai_model, tag_thinking_family
 from trimtab.options import (
     OptionChanges,
@@ -146,6 +157,7 @@ from trimtab.options import (
     Tokenizer,
     build_options,
     build_settings_event,
+    explain_unknown_options,
     has_option_values,
     merge_options,
     options_from_log,
@@ -300,6 +312,18 @@ def log_changed_settings(before: Settings, after: Settings) -> None:
         )
 
 
+@lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    """Log a warning once in a process: a server creates a context for each conversation."""
+    _logger.warning("%s", text)
+
+
+def _describe_model_doubt(options: Options) -> str:
+    """Describe what is assumed for a model that may be misspelt; empty if the caller has described
+    it."""
+    return "" if options.model_info else describe_unlisted_model(options.model)
+
+
 def list_left_out_params(settings: Settings) -> list[str]:
     """List parameters that are stored but not sent, because only another provider's API has
     them."""
@@ -373,6 +397,7 @@ class Context(Generic[DialectT_co]):
             context.add(reply)
     """
 
+    @explain_unknown_options
     def __init__(
         self,
         model: str,
@@ -524,18 +549,37 @@ class Context(Generic[DialectT_co]):
         """Report the edits among events that are folded."""
         _tell_edits(_build_notices(self.window, events), self._on_edit)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, without the lock, the renderer and the caller's known
-        objects. A copy creates these again."""
-        state = dict(self.__dict__)
-        for name in ("_lock", "_renderer", "_shown", "_known_history"):
-            del state[name]
-        return state | {"_is_changing": False}
+    def _begin_copy(self) -> tuple[Self, dict[str, Any]]:
+        """Return a copy with its own lock and without a renderer and the caller's known objects,
+        and the values that it still needs."""
+        fresh: dict[str, Any] = {
+            "_lock": RLock(),
+            "_known_history": KnownHistory(),
+            "_renderer": None,
+            "_shown": None,
+            "_is_changing": False,
+        }
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(fresh)
+        return twin, {name: value for name, value in self.__dict__.items() if name not in fresh}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock, self._known_history = RLock(), KnownHistory()
-        self._renderer, self._shown = None, None
+    def __copy__(self) -> Self:
+        twin, values = self._begin_copy()
+        twin.__dict__.update(values)
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin, values = self._begin_copy()
+        memo[id(self)] = twin  # an `on_edit` may belong to an object that has this context
+        twin.__dict__.update(deepcopy(values, memo))
+        return twin
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a policy, a tokenizer and hooks are functions."""
+        raise TypeError(
+            "a Context cannot be pickled, because it has functions; pickle context.dump(), and "
+            "make a context of it with Context.load(lines)"
+        )
 
     @property
     def options(self) -> Options:
@@ -955,6 +999,7 @@ class Context(Generic[DialectT_co]):
     ) -> MessagesStreamRequest: ...
     @overload
     def request(self, *, stream: bool, volatile: str | None = ...) -> dict[str, Any]: ...
+    @explain_unknown_options
     @_in_one_thread
     def request(self, *, stream: bool = False, volatile: str | None = None) -> Any:
         """Return the next request, as keyword arguments for the model's SDK.
@@ -1253,7 +1298,8 @@ class Context(Generic[DialectT_co]):
     def _build_report(self, volatile: str | None = None) -> ContextReport:
         """Build the report without waiting for other threads."""
         budget = self.budget(volatile)
-        return build_context_report(self.window, budget, Plan(self.window, budget).bound())
+        report = build_context_report(self.window, budget, Plan(self.window, budget).bound())
+        return replace(report, model_doubt=_describe_model_doubt(self.options))
 
     def budget(self, volatile: str | None = None) -> Budget:
         """Return the token budget of the next call: its limit and what is reserved.
@@ -1580,6 +1626,8 @@ class Context(Generic[DialectT_co]):
             self._options, self._policy = options, policy
         else:
             log_changed_settings(kept, settings)
+            if doubt := _describe_model_doubt(options):
+                _warn_once(doubt)
             self._apply([self._build_event(settings, at=at)])
         self._recorded = (self.window.settings, at // 86_400)
 

@@ -60,6 +60,8 @@ def fit(
             fitted = fit(messages, model="claude-sonnet-5-5", system="Be brief.")
             reply = client.messages.create(**fitted.request)
     """
+    if isinstance(messages, Sequence) and not messages:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise ValueError("messages is empty; pass the whole history, at least one message")
     context = Context(model, **options)
     context.sync(messages)
     request = context.request()

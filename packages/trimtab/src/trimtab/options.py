@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, wraps
+from inspect import iscoroutinefunction, signature
 from reprlib import repr as short
-from typing import Any, Required, TypedDict, cast
+from typing import Any, Required, TypedDict, TypeVar, cast
 
 from trimtab.dialects import DIALECT_NAMES, DialectName, get_dialect
 from trimtab.dialects.base import WireObject
@@ -116,9 +117,38 @@ def reject_unknown_options(
             continue
         from difflib import get_close_matches  # slow to import, and seldom needed
 
-        close = get_close_matches(name, known_names, n=1)
-        told = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known_names)}"
-        raise TypeError(f"{owner} has no option {name!r}; {told}")
+        if name in RESERVED_PARAMS:
+            advice = f"use {RESERVED_PARAMS[name]} instead"
+        elif close := get_close_matches(name, known_names, n=1):
+            advice = f"did you mean {close[0]!r}?"
+        else:
+            advice = (
+                f"it has {', '.join(known_names)}. A parameter of the provider's API goes into "
+                f"the context's params={{{name!r}: …}}"
+            )
+        raise TypeError(f"{owner} has no option {name!r}; {advice}")
+
+
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+
+
+def explain_unknown_options(function: CallableT) -> CallableT:
+    """Say what to write instead of an unknown keyword argument. Python would only name it."""
+    names = [name for name in signature(function).parameters if name != "self"]
+    known = frozenset(names)
+    owner = function.__qualname__.removesuffix(".__init__")
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs.keys() <= known:
+            reject_unknown_options(kwargs, names, owner=owner)
+        return function(*args, **kwargs)
+
+    @wraps(function)
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        return await run(*args, **kwargs)
+
+    return cast("CallableT", run_async if iscoroutinefunction(function) else run)
 
 
 def validate_output_and_thinking_limits(
@@ -232,9 +262,10 @@ def _check_tokenizer(name: str, value: Any) -> None:
     if value is None:
         return
     count = value(_TOKENIZER_SAMPLE)
-    if isinstance(count, bool) or not isinstance(count, int):
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         such = "lambda text: len(encoding.encode(text))"
-        raise TypeError(
+        kind = ValueError if type(count) is int else TypeError
+        raise kind(
             f"{name} returned {short(count)} for {_TOKENIZER_SAMPLE!r}; it must be {right}, "
             f"such as {such}"
         )

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, TypedDict, get_args
 
 from trimtab.engine.text.arguments import check_token_count
@@ -330,6 +330,20 @@ def suggest_model_name(unknown_model: str) -> str | None:
     """Return the catalog name that a misspelt name most likely means."""
     close = suggest_model_names(unknown_model, count=1)
     return close[0] if close and _find_known_name(unknown_model) is None else None
+
+
+@lru_cache(maxsize=256)
+def describe_unlisted_model(model: str) -> str:
+    """Describe what is assumed for a name that the catalog does not have, but a similar one; empty
+    for every other name."""
+    similar = suggest_model_name(model)
+    if similar is None:
+        return ""
+    return (
+        f"the catalog has no model {model!r}; did you mean {similar!r}? A window of "
+        f"{guess_context_window_from_name(model):,} tokens and no prices are assumed. If the name "
+        "is right, pass model_info= with its values, or the name of a model like it"
+    )
 
 
 def suggest_model_names(name: str, *, count: int = 3) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trimtab.errors import MissingSdkError
+from trimtab.errors import MissingApiKeyError, MissingSdkError
 from trimtab.providers.transport import SdkRequestSender
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class AnthropicProvider:
         headers: Headers for every request.
 
     Raises:
+        MissingApiKeyError: If there is no key: no argument, and no variable of the SDK.
         MissingSdkError: If the SDK is not installed.
     """
 
@@ -52,6 +53,12 @@ class AnthropicProvider:
                 default_headers=headers,
                 max_retries=0,
             )
+            names = {name.lower() for name in client.default_headers}
+            has_key = names & {"x-api-key", "authorization"}
+            if not has_key and getattr(client, "credentials", None) is None:
+                raise MissingApiKeyError(
+                    "no key for Anthropic: set ANTHROPIC_API_KEY, or give api_key"
+                )
         self._client = client.with_options(max_retries=0)
         self._exchange = SdkRequestSender(
             anthropic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from reprlib import repr as short
 from typing import Any, Protocol
 
 from trimtab.errors import FailureKind, ProviderFailureDetails
@@ -44,3 +45,19 @@ class Provider(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+def require_provider(provider: Any) -> None:
+    """Raise `TypeError` if the value is no provider, such as a client of an SDK."""
+    if hasattr(provider, "dialect") and hasattr(provider, "send"):
+        return
+    kind: type[Any] = type(provider)  # pyright: ignore[reportUnknownVariableType] - it may be anything
+    wrappers = {"anthropic": "AnthropicProvider", "openai": "OpenAIResponsesProvider"}
+    wrapper = wrappers.get(kind.__module__.partition(".")[0])
+    if wrapper is None:
+        advice = "pass one of trimtab.providers, such as create_provider(model)"
+    elif kind.__name__.startswith("Async"):
+        advice = f"wrap it: with_retries({wrapper}(client)), from trimtab.providers"
+    else:
+        advice = f"wrap the async client: with_retries({wrapper}(Async{kind.__name__}()))"
+    raise TypeError(f"provider is {short(provider)}, which is no provider; {advice}")

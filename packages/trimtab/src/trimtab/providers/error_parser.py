@@ -15,6 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
+from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.errors import FailureKind, ProviderFailureDetails
 from trimtab.providers.error_patterns import (
     CONTENT_PARAMS,
@@ -61,6 +62,8 @@ def parse_error_response(
 
             failure = parse_error_response(error.status_code, error.body)
     """
+    if status is not None and not isinstance(status, int):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(describe_wrong_value("status", status, "a number such as 429, or None"))
     said = collect_error_fields(body)
     if amazon := _read_header(headers, "x-amzn-errortype"):
         # The kind of an error stands there alone, and behind it an address.

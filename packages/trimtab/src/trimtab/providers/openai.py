@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.dialects.json_values import dicts_in_list
-from trimtab.errors import MissingSdkError
+from trimtab.errors import MissingApiKeyError, MissingSdkError
 from trimtab.providers.transport import IsFinalEvent, SdkRequestSender
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class OpenAIChatProvider:
         headers: Headers for every request.
 
     Raises:
+        MissingApiKeyError: If there is no key: no argument, and no variable of the SDK.
         MissingSdkError: If the SDK is not installed.
     """
 
@@ -107,13 +108,19 @@ class _OpenAIClient:
         self._sdk = openai
         self._own: AsyncOpenAI | None = None
         if client is None:
-            client = self._own = openai.AsyncOpenAI(
-                api_key=api_key,
-                base_url=base_url,
-                timeout=timeout,
-                default_headers=headers,
-                max_retries=0,
-            )
+            try:
+                client = self._own = openai.AsyncOpenAI(
+                    api_key=api_key,
+                    base_url=base_url,
+                    timeout=timeout,
+                    default_headers=headers,
+                    max_retries=0,
+                )
+            except openai.OpenAIError as error:
+                raise MissingApiKeyError(
+                    "no key for OpenAI: set OPENAI_API_KEY, or give api_key, '-' for a server that "
+                    "needs none"
+                ) from error
         self.client = client.with_options(max_retries=0)
 
     def build_transport(

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, Required, Union, cast, overload
 
+from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.session.tools import OnInterrupt, Tool, ToolError, ToolInvocation
 
 _JSON_TYPES: Mapping[Any, str] = {
@@ -74,6 +75,8 @@ def tool(
     def make(made_of: Callable[..., Any]) -> Tool:
         called = name or made_of.__name__
         schema, call_parameter = _build_parameter_schema(made_of, called)
+        if called == "<lambda>":
+            raise TypeError("a lambda has no name; use a typed function, or tool(name=…)(function)")
         enums = {
             parameter: hint
             for parameter, hint in typing.get_type_hints(made_of).items()
@@ -100,6 +103,17 @@ def tool(
     return make if function is None else make(function)
 
 
+def to_tool(value: Tool | Callable[..., Any]) -> Tool:
+    """Return the tool, or make one of a typed function."""
+    if isinstance(value, Tool):
+        return value
+    if not callable(value):
+        raise TypeError(
+            describe_wrong_value("a tool", value, "a typed function, or Tool(definition=…, run=…)")
+        )
+    return tool(value)
+
+
 def _build_parameter_schema(
     function: Callable[..., Any], called: str
 ) -> tuple[dict[str, Any], str | None]:
@@ -115,7 +129,7 @@ def _build_parameter_schema(
                 f"{called}: *args and **kwargs are not supported; declare every parameter by name"
             )
         if parameter.name not in hints:
-            raise TypeError(f"{called}: parameter {parameter.name!r} needs a type")
+            raise TypeError(f"{called}: parameter {parameter.name!r} needs a type, such as str")
         if hints[parameter.name] is ToolInvocation:
             call_parameter = parameter.name
             continue

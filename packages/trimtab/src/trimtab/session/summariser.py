@@ -33,11 +33,12 @@ from trimtab.engine.summaries.validation import (
     ValidatedSummary,
     validate_summary,
 )
+from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.engine.tokens.cost import CATALOG_PRICE_KEYS
 from trimtab.engine.tokens.counter import TokenCounter, make_piecewise_counter
 from trimtab.errors import ProviderError
 from trimtab.models.catalog import ModelInfoValues, resolve_model_info
-from trimtab.providers.base import Provider
+from trimtab.providers.base import Provider, require_provider
 from trimtab.session.spending import CallCharge
 
 SUMMARY_TIMEOUT_S = 60.0
@@ -87,6 +88,7 @@ class Summariser:
     history is data, the headings, and the limit of 300 tokens."""
 
     def __post_init__(self) -> None:
+        require_provider(self.provider)
         if self.prompt is not None and not self.prompt.strip():
             raise ValueError("the summariser's prompt is empty; write instructions, or omit it")
 
@@ -179,9 +181,12 @@ async def make_summary(
         The summary and its outcome.
 
     Raises:
-        TypeError: If the messages are not a list of messages.
+        TypeError: If the messages are not a list of messages, or there is no summariser.
         ValueError: If a message is invalid.
     """
+    if not isinstance(summariser, Summariser):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        right = "a Summariser(provider=…, model=…)"
+        raise TypeError(describe_wrong_value("summariser", summariser, right))
     own = counter or build_summariser_counter(summariser)
     said = _read_messages(messages, summariser)
 

@@ -27,10 +27,12 @@ from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.window.window import Window
 from trimtab.errors import CostCeilingReached, ProviderError, SessionLockedByOtherProcess
-from trimtab.providers.base import STREAM_CUT_SHORT, Provider
+from trimtab.options import explain_unknown_options
+from trimtab.providers.base import STREAM_CUT_SHORT, Provider, require_provider
 from trimtab.providers.error_parser import parse_error_event
 from trimtab.session.awaited_summaries import TurnCallSettings, summarise_then_build_request
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
+from trimtab.session.function_tool import to_tool
 from trimtab.session.interruption import (
     TurnInterruption,
     TurnStopped,
@@ -78,10 +80,11 @@ def _ignore_event(_: TurnEvent) -> None:
     pass
 
 
+@explain_unknown_options
 async def run_turn(
     session: Session,
     provider: Provider,
-    tools: Iterable[Tool] | None = None,
+    tools: Iterable[Tool | Callable[..., Any]] | None = None,
     *,
     message: Any = None,
     key: str | None = None,
@@ -90,7 +93,7 @@ async def run_turn(
     stream: bool = True,
     volatile: str | None = None,
     max_tool_iterations: int = MAX_TOOL_ITERATIONS,
-    turn_tools: Iterable[Tool] = (),
+    turn_tools: Iterable[Tool | Callable[..., Any]] = (),
     summariser: Summariser | None = None,
     before_request: BeforeRequest | None = None,
     schedule_summary: ScheduleSummary | None = None,
@@ -106,7 +109,8 @@ async def run_turn(
     Args:
         session: The session.
         provider: The provider that the model is called through.
-        tools: The tools of the session from now on. None keeps the current ones.
+        tools: The tools of the session from now on. None keeps the current ones. A typed function
+            becomes a tool as with `@tool`.
         message: A message to add first.
         key: An idempotency key of the message. A message with a known key is not added again.
         on_event: A function that gets each `TurnEvent`.
@@ -142,6 +146,8 @@ async def run_turn(
             unless another process has locked the session's files.
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
+        TypeError: If an argument has a wrong type, such as a client of an SDK as the provider.
+        ValueError: If the provider's dialect is not the session's.
 
     Example:
         Answer a message with one tool::
@@ -150,9 +156,16 @@ async def run_turn(
             finished = await run_turn(session, provider, [weather], message=message)
             print(finished.text)
     """
+    require_provider(provider)
+    if provider.dialect != (dialect := session.window.settings.dialect):
+        raise ValueError(
+            f"the provider sends requests of {provider.dialect}, and session {session.id!r} builds "
+            f"requests of {dialect}; pass a provider of {dialect}, or first "
+            f"session.configure(dialect={provider.dialect!r})"
+        )
+    named = None if tools is None else {each.name: each for each in map(to_tool, tools)}
+    chosen = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
-    named = None if tools is None else {tool.name: tool for tool in tools}
-    chosen = {tool.name: tool for tool in turn_tools}
     first = message if claim_with_message else None
     meter = TurnMeter(on_event)
     if message is not None and first is None:

@@ -92,6 +92,9 @@ class ContextReport:
     unknown."""
     summaries: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
     """Summaries that a model was asked to write, with their usage and cost."""
+    model_doubt: str = ""
+    """What is assumed for a model that may be misspelt; empty if the catalog has it, or nothing
+    similar."""
     doubt: str = ""
     """Why the reported usage of the last call is not used; empty if it is used."""
     cache_miss: str = ""
@@ -245,7 +248,7 @@ class ContextReport:
         if self.has_media:
             lines.append(f"  {self.describe_request_size()}")
         tools = self.describe_unused_tools()
-        said = (tools, self.words, self.doubt, self.cache_miss)
+        said = (self.model_doubt, tools, self.words, self.doubt, self.cache_miss)
         lines += [f"  {told}" for told in said if told]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
