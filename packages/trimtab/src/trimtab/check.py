@@ -9,7 +9,8 @@ from typing import Any
 from trimtab.dialects import get_dialect
 from trimtab.dialects.json_values import dicts_in_list
 from trimtab.dialects.reading import guess_dialects
-from trimtab.models.catalog import resolve_model_info
+from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.models.catalog import find_model_info, resolve_model_info
 
 
 def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> list[str]:
@@ -38,7 +39,39 @@ def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> lis
             f"the request is {short(request)}; it must be the keyword arguments of a call, such as "
             "Context.request() returns"
         )
-    return get_dialect(dialect_name or _infer_dialect(request)).find_request_errors(request)
+    dialect = get_dialect(dialect_name or _infer_dialect(request))
+    found = dialect.find_request_errors(request) + find_output_limit_errors(request)
+    model = request.get("model", "…")
+    if not isinstance(model, str) or not model:
+        found.append(describe_wrong_value("model", model, "the model's name"))
+    return found
+
+
+def find_output_limit_errors(request: Mapping[str, Any]) -> list[str]:
+    """List what is wrong if a request asks for more output than its model writes.
+
+    Only for models of Anthropic and OpenAI: for others the limit depends on the host.
+    """
+    model = request.get("model")
+    known = find_model_info(model) if isinstance(model, str) else None
+    if known is None:
+        return []
+    is_claude, most = known.dialect == "anthropic", known.max_output
+    if not is_claude and known.output_param != "max_completion_tokens":
+        return []
+    found: list[str] = []
+    for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
+        asked = request.get(name)
+        if not isinstance(asked, int) or asked <= most:
+            continue
+        found.append(
+            f"{name}: {asked} > {most}, which is the maximum allowed number of output tokens for "
+            f"{model}"
+            if is_claude
+            else f"{name} is too large: {asked}. This model supports at most {most} completion "
+            f"tokens, whereas you provided {asked}."
+        )
+    return found
 
 
 def _infer_dialect(request: Mapping[str, Any]) -> str:

@@ -18,8 +18,30 @@ _MAX_OPENAI_STOPS = 4
 _Wire = Mapping[str, Any]
 
 
+def find_openai_output_errors(request: _Wire, name: str, *, minimum: int = 1) -> list[str]:
+    """List what both of OpenAI's APIs reject in the parameter that limits the output."""
+    requested = request.get(name)
+    if requested is None or (isinstance(requested, int) and requested >= minimum):
+        return []
+    return [
+        (
+            f"Invalid '{name}': integer below minimum value. Expected a value >= {minimum}, but "
+            f"got {requested} instead."
+        )
+    ]
+
+
+def find_openai_schema_errors(name: Any, schema: Any) -> list[str]:
+    """List what both of OpenAI's APIs reject in the parameters of a function."""
+    kind = (dict_or_none(schema) or {}).get("type", "object")
+    if kind == "object":
+        return []
+    right = "schema must be a JSON Schema of 'type: \"object\"'"
+    return [f"Invalid schema for function {name!r}: {right}, got 'type: \"{kind}\"'."]
+
+
 def find_chat_parameter_errors(request: _Wire) -> list[str]:
-    """List what Chat Completions rejects in `tool_choice`, `response_format` and `stop`."""
+    """List what Chat Completions rejects in its parameters."""
     found: list[str] = []
     choice = request.get("tool_choice")
     if choice is not None and not request.get("tools"):
@@ -32,6 +54,8 @@ def find_chat_parameter_errors(request: _Wire) -> list[str]:
     shape = request.get("response_format")
     if shape is not None:
         found += _check_openai_format(shape, "response_format", nested_key="json_schema")
+    if request.get("stream_options") is not None and not request.get("stream"):
+        found.append("The 'stream_options' parameter is only allowed when 'stream' is enabled.")
     stops = list_or_none(request.get("stop")) or []
     if len(stops) > _MAX_OPENAI_STOPS:
         found.append(
@@ -58,8 +82,8 @@ def _check_chat_choice(choice: Any, names: Collection[str]) -> list[str]:
 
 
 def find_responses_parameter_errors(request: _Wire) -> list[str]:
-    """List what the Responses API rejects in `tool_choice` and `text`."""
-    found: list[str] = []
+    """List what the Responses API rejects in its parameters."""
+    found = find_openai_output_errors(request, "max_output_tokens", minimum=16)
     choice = request.get("tool_choice")
     if choice is not None:
         found += _check_responses_choice(choice, _tool_names(request))

@@ -48,7 +48,7 @@ class Provider(Protocol):
 
 
 def require_provider(provider: Any) -> None:
-    """Raise `TypeError` if the value is no provider, such as a client of an SDK."""
+    """Raise `TypeError` if the value is not a provider, such as a client of an SDK."""
     if hasattr(provider, "dialect") and hasattr(provider, "send"):
         return
     kind: type[Any] = type(provider)  # pyright: ignore[reportUnknownVariableType] - it may be anything
@@ -60,4 +60,4 @@ def require_provider(provider: Any) -> None:
         advice = f"wrap it: with_retries({wrapper}(client)), from trimtab.providers"
     else:
         advice = f"wrap the async client: with_retries({wrapper}(Async{kind.__name__}()))"
-    raise TypeError(f"provider is {short(provider)}, which is no provider; {advice}")
+    raise TypeError(f"provider is {short(provider)}, which is not a provider; {advice}")

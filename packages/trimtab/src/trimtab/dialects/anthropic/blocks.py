@@ -22,6 +22,30 @@ from trimtab.engine.log.message import Media, OpaqueBlock, Part, Text, ToolCall,
 
 CALL_ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 THINKING_BLOCK_TYPES = ("thinking", "redacted_thinking")
+BLOCK_TYPES = (
+    "text",
+    "image",
+    "document",
+    "search_result",
+    *THINKING_BLOCK_TYPES,
+    "tool_use",
+    "tool_result",
+    "tool_reference",
+    "tool_search_tool_result",
+    "tool_addition",
+    "tool_removal",
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "mcp_tool_use",
+    "mcp_tool_result",
+    "container_upload",
+    "compaction",
+)
+"""The types of content blocks that the Messages API has."""
 MAX_TOOL_NAME_CHARS = 128
 _IMAGE_MIME_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects.anthropic.blocks import (
+    BLOCK_TYPES,
     CALL_ID_PATTERN,
     MAX_TOOL_NAME_CHARS,
     THINKING_BLOCK_TYPES,
@@ -28,6 +29,7 @@ from trimtab.dialects.json_values import (
 from trimtab.dialects.parameter_rules import find_anthropic_parameter_errors
 
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME_CHARS}}}")
+MIN_THINKING_BUDGET_TOKENS = 1_024
 _CLEAR_THINKING_EDIT_TYPE = "clear_thinking_20251015"
 _HOSTED_CALL_TYPES = ("server_tool_use", "mcp_tool_use")
 _Wire = Mapping[str, Any]
@@ -73,6 +75,12 @@ def _check_parameters(request: _Wire) -> list[str]:
             "`max_tokens` must be greater than `thinking.budget_tokens` "
             f"({limit} is not above {thinking['budget_tokens']})"
         )
+    budget = thinking.get("budget_tokens")
+    if thinking.get("type") == "enabled" and int_or_zero(budget) < MIN_THINKING_BUDGET_TOKENS:
+        found.append(
+            "thinking.enabled.budget_tokens: Input should be greater than or equal to "
+            f"{MIN_THINKING_BUDGET_TOKENS}"
+        )
     wrong = explain_thinking_refusal(str(request.get("model")), thinking.get("type"))
     if wrong is not None:
         found.append(wrong)
@@ -109,6 +117,12 @@ def _content_blocks(message: _Wire) -> list[dict[str, Any]]:
 
 def _check_roles(messages: Sequence[_Wire]) -> list[str]:
     found = [
+        f"messages.{index}.{key}: Extra inputs are not permitted"
+        for index, message in enumerate(messages)
+        for key in message
+        if key not in ("role", "content")
+    ]
+    found += [
         f"messages.{index}.role: {message.get('role')!r} is not one of user, assistant, system"
         for index, message in enumerate(messages)
         if message.get("role") not in ("user", "assistant", "system")
@@ -149,6 +163,11 @@ def _check_message_texts(
         return [] if prefill else [f"{where}: all messages must have non-empty content"]
     found = _check_text_blocks(content, f"{where}.content")
     for number, block in enumerate(content):
+        if block.get("type") not in BLOCK_TYPES:
+            found.append(
+                f"{where}.content.{number}: Input tag {block.get('type')!r} found using 'type' "
+                "does not match any of the expected tags"
+            )
         if block.get("type") == "tool_result":
             found += _check_result_content(block, f"{where}.content.{number}.tool_result")
     final = content[-1].get("text")
@@ -359,8 +378,11 @@ def _check_tools(request: _Wire) -> list[str]:
     for index, tool in enumerate(dicts_in_list(request.get("tools"))):
         name = tool.get("name")
         own = tool.get("type") in (None, "custom", "function")
-        if own and dict_or_none(tool.get("input_schema")) is None:
+        schema = dict_or_none(tool.get("input_schema"))
+        if own and schema is None:
             found.append(f"tools.{index}.input_schema: Field required")
+        elif schema is not None and schema.get("type", "object") != "object":
+            found.append(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
         if own or name is not None:
             if name is None:
                 found.append(f"tools.{index}.name: Field required")
@@ -411,13 +433,13 @@ def _check_deferred_tools(request: _Wire, contents: Sequence[Sequence[_Wire]]) -
         found.append("At least one tool must have defer_loading=false")
     if any(tool.get("type") == "mcp_toolset" for tool in tools):
         return found  # its server may have further tools
-    names = {tool.get("name") for tool in tools}
+    names = {str(tool.get("name")) for tool in tools}
     for block in (block for content in contents for block in content):
         kinds = {inner.get("type") for inner in dicts_in_list(block.get("content"))}
         if "tool_reference" in kinds and len(kinds) > 1:
             found.append("Tool definitions cannot be mixed with other content")
         added = dict_or_none(block.get("tool")) or {}
-        names.add((dict_or_none(added.get("definition")) or {}).get("name"))
+        names.add(str((dict_or_none(added.get("definition")) or {}).get("name")))
         unknown = (name for name in _find_tool_references(block) if name not in names)
         found += (f"Tool reference {name!r} not found in available tools" for name in unknown)
     return found

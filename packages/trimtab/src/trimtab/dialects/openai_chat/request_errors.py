@@ -14,7 +14,12 @@ from trimtab.dialects.json_values import (
 )
 from trimtab.dialects.openai_chat.blocks import MAX_CALL_ID_CHARS, MAX_TOOL_NAME_CHARS
 from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
-from trimtab.dialects.parameter_rules import find_chat_parameter_errors
+from trimtab.dialects.openai_responses.request_errors import detect_reasoning_support
+from trimtab.dialects.parameter_rules import (
+    find_chat_parameter_errors,
+    find_openai_output_errors,
+    find_openai_schema_errors,
+)
 from trimtab.models.families import is_openai_model, is_served_by_openai
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -38,6 +43,8 @@ def find_request_errors(request: _Wire) -> list[str]:
         found
         + _check_call_result_pairs(messages)
         + _check_tools(request)
+        + find_openai_output_errors(request, "max_tokens")
+        + find_openai_output_errors(request, "max_completion_tokens")
         + _check_openai_only_rules(request, messages)
     )
 
@@ -64,6 +71,11 @@ def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[
     foreign = find_foreign_parameters("openai_chat", request)
     found = [f"Unknown parameter: '{name}'." for name in foreign]
     found += find_chat_parameter_errors(request)
+    if "max_tokens" in request and detect_reasoning_support(str(request["model"])):
+        found.append(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead."
+        )
     for index, message in enumerate(messages):
         found += (
             f"Invalid type for 'messages[{index}].{key}': expected {kind}, but got null instead."
@@ -191,4 +203,5 @@ def _check_tools(request: _Wire) -> list[str]:
         else:
             found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].{key}.name")
             seen.append(name)
+        found += find_openai_schema_errors(name, body.get("parameters"))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,10 @@ from trimtab.dialects.openai_responses.items import (
     is_message_item,
     is_run_by_provider,
 )
-from trimtab.dialects.parameter_rules import find_responses_parameter_errors
+from trimtab.dialects.parameter_rules import (
+    find_openai_schema_errors,
+    find_responses_parameter_errors,
+)
 
 ENCRYPTED_REASONING_INCLUDE = "reasoning.encrypted_content"
 _REASONING_MODEL = re.compile(r"(?:^|[/:.])(?:o\d|codex-|gpt-(?:[5-9]|\d\d)(?!.*-chat))")
@@ -61,6 +65,8 @@ def _check_input(request: _Wire) -> list[str]:
     if not items and not request.get("previous_response_id"):
         return ["input: at least one item is required"]
     found: list[str] = []
+    ids = Counter(str(item["id"]) for item in items if item.get("id"))
+    found += (f"Duplicate item found with id {each}." for each, count in ids.items() if count > 1)
     for index, item in enumerate(items):
         found += _check_item_shape(item, f"input[{index}]")
     if detect_reasoning_support(str(request.get("model"))) is not None:
@@ -194,6 +200,7 @@ def _check_tools(request: _Wire) -> list[str]:
             else:
                 found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].name")
             seen.add(str(name))
+            found += find_openai_schema_errors(name, tool.get("parameters"))
     tools = dicts_in_list(request.get("tools"))
     inner = [each for tool in tools for each in (tool, *dicts_in_list(tool.get("tools")))]
     if any(tool.get("defer_loading") for tool in inner) and not any(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
+from trimtab.check import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.dialects.anthropic.model_features import parse_claude_version
-from trimtab.models.catalog import ModelInfo, find_model_info
+from trimtab.models.catalog import ModelInfo
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.request_counter import list_array_objects
 from trimtab.testing.server.known_parameter_names import (
-    ANTHROPIC_BLOCK_TYPES,
     ANTHROPIC_COUNT_PARAMETERS,
     ANTHROPIC_PARAMETERS,
 )
@@ -50,7 +50,8 @@ def validate_anthropic_request(
             raise refused(f"{name}: Extra inputs are not permitted")
     if not isinstance(request.get("model"), str) or not request["model"]:
         raise refused("model: Field required")
-    _examine_blocks(request)
+    if not isinstance(request.get("messages"), list):
+        raise refused("messages: Input should be a valid list")
     checked = {"max_tokens": _UNLIMITED_OUTPUT_TOKENS, **request} if for_token_count else request
     for wrong in get_dialect("anthropic").find_request_errors(checked):
         raise refused(wrong)
@@ -63,27 +64,6 @@ def validate_anthropic_request(
         raise refused("Output blocked by content filtering policy")
 
 
-def _examine_blocks(request: JsonObject) -> None:
-    if not isinstance(request.get("messages"), list):
-        raise refused("messages: Input should be a valid list")
-    for index, message in enumerate(request["messages"]):
-        if not isinstance(message, dict):
-            raise refused(f"messages.{index}: Input should be a valid dictionary")
-        _examine_message(index, cast("dict[str, Any]", message))
-
-
-def _examine_message(index: int, message: JsonObject) -> None:
-    extra = sorted(set(message) - {"role", "content"})
-    if extra:
-        raise refused(f"messages.{index}.{extra[0]}: Extra inputs are not permitted")
-    for number, block in enumerate(list_array_objects(message.get("content"))):
-        if block.get("type") not in ANTHROPIC_BLOCK_TYPES:
-            raise refused(
-                f"messages.{index}.content.{number}: Input tag {block.get('type')!r} found "
-                "using 'type' does not match any of the expected tags"
-            )
-
-
 def asks_for_thinking(request: JsonObject) -> bool:
     """Return whether the request asks for thinking."""
     config: JsonObject = request.get("thinking") or {}
@@ -91,16 +71,6 @@ def asks_for_thinking(request: JsonObject) -> bool:
 
 
 def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) -> None:
-    config: JsonObject = request.get("thinking") or {}
-    if config.get("type") == "enabled":
-        budget = config.get("budget_tokens")
-        if not isinstance(budget, int) or budget < 1_024:
-            raise refused(
-                "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
-            )
-        choice: JsonObject = request.get("tool_choice") or {}
-        if choice.get("type") in ("any", "tool"):
-            raise refused("Thinking may not be enabled when tool_choice forces tool use.")
     if not options.signatures:
         return
     previous = ""
@@ -165,12 +135,8 @@ def compute_anthropic_limit_or_refuse(
             f"prompt is too long: {input_tokens} tokens > {model_info.input_limit} maximum",
             cause="overflow",
         )
-    known = find_model_info(request["model"])
-    if known is not None and asked > known.max_output:
-        raise refused(
-            f"max_tokens: {asked} > {known.max_output}, which is the maximum allowed number of "
-            f"output tokens for {request['model']}"
-        )
+    for wrong in find_output_limit_errors(request):
+        raise refused(wrong)
     if input_tokens + asked > window and not writes_until_window_full(request["model"], options):
         raise refused(
             f"input length and `max_tokens` exceed context limit: {input_tokens} + {asked} > "

@@ -35,10 +35,3 @@ RESPONSES_COUNT_PARAMETERS = _names(
     """model input instructions tools tool_choice parallel_tool_calls personality reasoning text
     truncation previous_response_id conversation"""
 )
-ANTHROPIC_BLOCK_TYPES = _names(
-    """text image document tool_use tool_result thinking redacted_thinking search_result
-    server_tool_use web_search_tool_result web_fetch_tool_result code_execution_tool_result
-    bash_code_execution_tool_result text_editor_code_execution_tool_result mcp_tool_use
-    mcp_tool_result container_upload compaction tool_reference tool_search_tool_result tool_addition
-    tool_removal"""
-)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from trimtab.check import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.models.catalog import ModelInfo
 from trimtab.testing.pair_check import find_pairing_error
@@ -14,8 +15,6 @@ from trimtab.testing.server.known_parameter_names import CHAT_PARAMETERS
 from trimtab.testing.server.openai_rules import (
     check_cache_breakpoints,
     check_json_object_list,
-    check_requested_output,
-    is_openai_reasoning_model,
     reject_bad_media_or_forbidden_text,
     reject_unknown_parameters,
     sum_tool_definition_tokens,
@@ -30,18 +29,6 @@ _CONTENT_PART_TYPES = ("text", "image_url", "input_audio", "file")
 def validate_chat_request(request: JsonObject, options: ProviderSimulatorOptions) -> None:
     reject_unknown_parameters(request, CHAT_PARAMETERS)
     check_json_object_list(request, "messages")
-    if is_openai_reasoning_model(request["model"]) and "max_tokens" in request:
-        raise refused(
-            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
-            "'max_completion_tokens' instead.",
-            param="max_tokens",
-            code="unsupported_parameter",
-        )
-    if "stream_options" in request and not request.get("stream"):
-        raise refused(
-            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
-            param="stream_options",
-        )
     for wrong in get_dialect("openai_chat").find_request_errors(request):
         raise refused(wrong, param="messages")
     if (wrong := find_pairing_error(request, "openai_chat")) is not None:
@@ -77,7 +64,8 @@ def compute_chat_limit_or_refuse(
     """Return the maximum number of tokens for the reply, if the request fits."""
     name = "max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"
     asked = request.get(name)
-    check_requested_output(asked, name, request["model"])
+    for wrong in find_output_limit_errors(request):
+        raise refused(wrong, param=name, code="invalid_value")
     window = model_info.context_window
     functions = sum_tool_definition_tokens(blocks, counter)
     if asked is not None and input_tokens + asked > window:

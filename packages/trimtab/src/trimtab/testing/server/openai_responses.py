@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trimtab.check import find_output_limit_errors
 from trimtab.dialects import get_dialect
 from trimtab.models.catalog import ModelInfo
 from trimtab.testing.pair_check import find_pairing_error
@@ -16,7 +17,6 @@ from trimtab.testing.server.known_parameter_names import (
 from trimtab.testing.server.openai_rules import (
     check_cache_breakpoints,
     check_json_object_list,
-    check_requested_output,
     reject_bad_media_or_forbidden_text,
     reject_unknown_parameters,
 )
@@ -109,8 +109,6 @@ def _examine_items(
     seen: set[str] = set()
     for item in list_array_objects(full_request["input"]):
         name = str(item.get("id", ""))
-        if name and name in seen:
-            raise refused(f"Duplicate item found with id {name}.", param="input")
         seen.add(name)
         if _is_reference(item):
             raise _item_not_found(name)
@@ -152,7 +150,8 @@ def compute_responses_limit_or_refuse(
 ) -> int:
     """Return the maximum number of tokens for the reply, if the request fits."""
     asked = request.get("max_output_tokens")
-    check_requested_output(asked, "max_output_tokens", request["model"], minimum=16)
+    for wrong in find_output_limit_errors(request):
+        raise refused(wrong, param="max_output_tokens", code="invalid_value")
     if (
         input_tokens + (asked or 0) > model_info.context_window
         or input_tokens > model_info.input_limit

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.models.catalog import find_model_info
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_array_objects
 from trimtab.testing.server.options import ProviderSimulatorOptions
@@ -115,31 +114,6 @@ def check_cache_breakpoints(
                     param=name,
                     code="invalid_value",
                 )
-
-
-def check_requested_output(
-    requested_tokens: Any, parameter: str, model: str, minimum: int = 1
-) -> None:
-    """Refuse an output limit that is too large for the model."""
-    if requested_tokens is None:
-        return
-    if not isinstance(requested_tokens, int) or requested_tokens < minimum:
-        raise refused(
-            f"Invalid '{parameter}': integer below minimum value. Expected a value >= "
-            f"{minimum}, but "
-            f"got {requested_tokens} instead.",
-            param=parameter,
-            code="integer_below_min_value",
-        )
-    known = find_model_info(model)
-    if known is not None and requested_tokens > known.max_output:
-        raise refused(
-            f"{parameter} is too large: {requested_tokens}. This model supports at most "
-            f"{known.max_output} "
-            f"completion tokens, whereas you provided {requested_tokens}.",
-            param=parameter,
-            code="invalid_value",
-        )
 
 
 def sum_tool_definition_tokens(blocks: Sequence[RequestBlock], counter: RequestCounter) -> int:

@@ -430,7 +430,7 @@ class ProviderSimulator:
 
 def _requested_output(request: Mapping[str, Any]) -> int:
     names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-    return next((request[name] for name in names if name in request), 0)
+    return next((request[name] for name in names if request.get(name)), 0)
 
 
 def _end_with_error(
