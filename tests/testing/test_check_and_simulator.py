@@ -178,11 +178,6 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         "Use 'max_completion_tokens' instead",
     ),
     "too little output": ("responses", {"max_output_tokens": 5}, "Expected a value >= 16"),
-    "an item twice": (
-        "responses",
-        {"input": [{**user("Look."), "id": "i1"}, {**user("Look."), "id": "i1"}]},
-        "Duplicate item found with id i1",
-    ),
     "a model that is not a name": ("chat", {"model": 5}, "model is 5; it must be the model's name"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +186,13 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(monkeypatch)
     with pytest.raises(ModuleNotFoundError) as error, serve_simulated_provider():
         pass
     assert "pip install 'trimtab[testing]'" in error.value.__notes__[0]
+
+
+def test_every_key_of_a_step_is_in_the_error_and_on_the_page():
+    with pytest.raises(ValueError, match="unknown in a step: says; use ") as caught:
+        parse_script_steps({"says": "x"})
+    names = str(caught.value).partition("; use ")[2].split(", ")
+    assert {"repeat", "tool_calls", "parallel", "then", "truncate"} <= set(names)
+    page = (Path(__file__).parents[2] / "docs/turns.md").read_text(encoding="utf-8")
+    table = page.partition("| key | meaning |")[2]
+    assert [name for name in names if f"`{name}`" not in table] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,8 +64,6 @@ def _check_input(request: _Wire) -> list[str]:
     if not items and not request.get("previous_response_id"):
         return ["input: at least one item is required"]
     found: list[str] = []
-    ids = Counter(str(item["id"]) for item in items if item.get("id"))
-    found += (f"Duplicate item found with id {each}." for each, count in ids.items() if count > 1)
     for index, item in enumerate(items):
         found += _check_item_shape(item, f"input[{index}]")
     if detect_reasoning_support(str(request.get("model"))) is not None:

@@ -109,6 +109,8 @@ def _examine_items(
     seen: set[str] = set()
     for item in list_array_objects(full_request["input"]):
         name = str(item.get("id", ""))
+        if name and name in seen:
+            raise refused(f"Duplicate item found with id {name}.", param="input")
         seen.add(name)
         if _is_reference(item):
             raise _item_not_found(name)

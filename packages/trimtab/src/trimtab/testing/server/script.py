@@ -75,6 +75,7 @@ class ScriptStep:
 
 _STEP_KEYS = frozenset(field.name for field in fields(ScriptStep))
 _PLAN_KEYS = frozenset({"tool_calls", "parallel", "then"})
+_ALL_KEYS = ", ".join(sorted(_STEP_KEYS | _PLAN_KEYS | {"repeat"}))
 
 
 def parse_script_steps(value: Any) -> list[ScriptStep]:
@@ -91,7 +92,7 @@ def parse_script_steps(value: Any) -> list[ScriptStep]:
         return _parse_plan(told) * times
     if unknown := sorted(set(told) - _STEP_KEYS):
         raise ValueError(
-            f"unknown in a step: {', '.join(unknown)}; use {', '.join(sorted(_STEP_KEYS))}"
+            f"unknown in a step: {', '.join(unknown)}; use {_ALL_KEYS}"
         )
     if "fault" in told and told["fault"] not in PROVIDER_FAULTS:
         raise ValueError(
@@ -126,7 +127,7 @@ def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
     then = plan.pop("then", None)
     if unknown := sorted(set(plan) - _STEP_KEYS):
         raise ValueError(
-            f"unknown in a plan: {', '.join(unknown)}; use {', '.join(sorted(_PLAN_KEYS))}"
+            f"unknown in a plan: {', '.join(unknown)}; use {_ALL_KEYS}"
         )
     return [ScriptStep(**plan, calls=parallel)] * rounds + (
         [] if then is None else parse_script_steps(then)
