@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from trimtab.engine.log.event import SummaryAttempt, Usage
@@ -250,6 +250,10 @@ def turn_event_to_json(event: TurnEvent) -> dict[str, Any]:
             data = {"call_id": call.id, "name": call.name, **result}
         case SummaryFinished():
             data = {**summary_attempt_to_json(event.attempt), "seconds": event.seconds}
+        case TurnFinished():
+            data = asdict(replace(event, message=None))
+            data["text"] = event.text
+            del data["message"]  # it was an event of its own
         case _:
             data = asdict(event)
     return {"type": event.type, **data}

@@ -156,13 +156,7 @@ async def run_turn(
             finished = await run_turn(session, provider, [weather], message=message)
             print(finished.text)
     """
-    require_provider(provider)
-    if provider.dialect != (dialect := session.window.settings.dialect):
-        raise ValueError(
-            f"the provider sends requests of {provider.dialect}, and session {session.id!r} builds "
-            f"requests of {dialect}; pass a provider of {dialect}, or first "
-            f"session.configure(dialect={provider.dialect!r})"
-        )
+    _check_provider(session, provider)
     named = None if tools is None else {each.name: each for each in map(to_tool, tools)}
     chosen = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
@@ -237,6 +231,18 @@ async def run_turn(
             session, summariser, on_event, schedule_summary, releases=wait is not None
         )
     return ended
+
+
+def _check_provider(session: Session, provider: Provider) -> None:
+    """Raise if the provider cannot send the requests of the session."""
+    require_provider(provider)
+    dialect = session.window.settings.dialect
+    if provider.dialect != dialect:
+        raise ValueError(
+            f"the provider sends requests of {provider.dialect}, and session {session.id!r} builds "
+            f"requests of {dialect}; pass a provider of {dialect}, or first "
+            f"session.configure(dialect={provider.dialect!r})"
+        )
 
 
 def _find_end_reason(

@@ -91,9 +91,7 @@ def parse_script_steps(value: Any) -> list[ScriptStep]:
     if "then" in told or "tool_calls" in told:
         return _parse_plan(told) * times
     if unknown := sorted(set(told) - _STEP_KEYS):
-        raise ValueError(
-            f"unknown in a step: {', '.join(unknown)}; use {_ALL_KEYS}"
-        )
+        raise ValueError(f"unknown in a step: {', '.join(unknown)}; use {_ALL_KEYS}")
     if "fault" in told and told["fault"] not in PROVIDER_FAULTS:
         raise ValueError(
             f"unknown fault {told['fault']!r}; the faults are {', '.join(PROVIDER_FAULTS)}"
@@ -126,9 +124,7 @@ def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
     rounds, parallel = int(plan.pop("tool_calls", 0)), int(plan.pop("parallel", 1))
     then = plan.pop("then", None)
     if unknown := sorted(set(plan) - _STEP_KEYS):
-        raise ValueError(
-            f"unknown in a plan: {', '.join(unknown)}; use {_ALL_KEYS}"
-        )
+        raise ValueError(f"unknown in a plan: {', '.join(unknown)}; use {_ALL_KEYS}")
     return [ScriptStep(**plan, calls=parallel)] * rounds + (
         [] if then is None else parse_script_steps(then)
     )
