@@ -7,8 +7,6 @@ import ast
 from tests.contracts.definitions import list_bindings
 
 DIFFERENT = {
-    "compact": "a context returns its edits, a session what they hid",
-    "erase": "a context does not say which handles are gone",
     "request": "a session does not keep the types of the SDKs",
     "watch": "a context also takes streams that are not awaited, so it returns the stream itself",
 }

@@ -97,6 +97,22 @@ async def test_five_tasks_with_one_session_object_are_all_counted(place, address
     await clicks.check([session])
 
 
+async def test_five_requests_that_claim_the_turn_are_all_answered_in_turn(place, address):
+    clicks = Clicks(place, address)
+    clicks.together = asyncio.Barrier(1)
+    sessions = await clicks.open(REQUESTS)
+
+    async def click(session: Session, number: int) -> None:
+        async with session.claim_turn(wait=60):
+            await clicks.answer(session, number)
+
+    await asyncio.gather(*(click(*each) for each in zip(sessions, range(5), strict=True)))
+    assert len(clicks.billed) == REQUESTS
+    await clicks.check(sessions)
+    said = [entry.message.role for entry in sessions[0].window.entries.values()]
+    assert said == ["user", "assistant"] * REQUESTS
+
+
 async def test_a_reply_whose_turn_was_taken_over_is_counted_and_not_added(place, address):
     clicks = Clicks(place, address)
     clicks.together = asyncio.Barrier(1)
