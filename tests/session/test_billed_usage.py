@@ -8,8 +8,8 @@ from anthropic import AsyncAnthropic
 from psycopg import AsyncConnection
 
 from tests.conversations import user
-from tests.session.session_user import bodies
-from trimtab.engine.log.event import CallOutcome, ModelCall
+from tests.session.session_user import bodies, reply, text
+from trimtab.engine.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage
 from trimtab.errors import StaleOwner
 from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
@@ -131,3 +131,34 @@ async def test_a_reply_whose_turn_was_taken_over_is_counted_and_not_added(place,
     await clicks.check([stale, owner])
     said = [entry.message.role for entry in owner.window.entries.values()]
     assert said == ["user", "user", "assistant"]
+
+
+async def test_a_request_that_is_sent_again_is_one_call_and_its_reply_one_message(store):
+    session = await Session.create(store, "s", model=MODEL)
+    await session.add(user("Hello."))
+    await session.request()  # its stream breaks
+    await session.add(user("Hello?"))
+    await session.request()
+    await session.request()  # after an error of the network
+    answer = reply(1, text("Hi."))
+    assert await session.add(answer) == await session.add(answer)
+    report = session.report()
+    assert (report.calls, report.total_usage.output) == (2, 7)
+    roles = [entry.message.role for entry in session.window.entries.values()]
+    assert roles == ["user", "user", "assistant"]
+
+
+async def test_a_summary_whose_turn_was_taken_over_is_counted_and_not_used(store):
+    stale = await Session.create(store, "s", model=MODEL)
+    await stale.add(user("Hello."))
+    await SessionRecorder(stale).claim()
+    owner = await Session.open(store, "s")
+    await SessionRecorder(owner).claim()
+    usage = Usage(input=900, output=90)
+    attempt = SummaryAttempt(first=2, last=2, outcome="made", calls=1, usage=usage)
+    with pytest.raises(StaleOwner):
+        await SessionRecorder(stale).record_summary_attempt(attempt)
+    await owner.refresh()
+    [recorded] = [b for b in await bodies(store, "s") if isinstance(b, SummaryAttempt)]
+    assert (recorded.outcome, recorded.usage) == ("rejected", usage)
+    assert owner.window.accounting.summary_stats.made == 0

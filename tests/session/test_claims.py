@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from psycopg import AsyncConnection
 
 from tests.conversations import user
 from tests.session.session_user import MODEL, bodies, options, reply, text
@@ -170,4 +171,19 @@ async def test_a_turn_ends_with_its_killed_process(place):
         holder.kill()
         assert (await waiting).reason == "done"
     assert await list_turns(session) == ["From a process that is killed.", "Hi."]
+    await session.store.close()
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_a_turn_can_be_claimed_after_the_database_has_cut_its_connections(place):
+    [session] = await open_often(place, 1)
+    for _ in range(2):
+        async with session.claim_turn(wait=0):
+            async with await AsyncConnection.connect(place.conninfo) as connection:
+                await connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND application_name = 'trimtab turns'"
+                )
+            await session.add(user("Still mine."))
+    assert await list_turns(session) == ["Still mine.", "Still mine."]
     await session.store.close()

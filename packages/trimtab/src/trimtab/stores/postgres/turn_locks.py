@@ -7,10 +7,12 @@ turns run on. Then another request takes the turn over, and the epoch keeps the 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from psycopg import AsyncConnection, Error
 from psycopg.types.numeric import Int8
 
+from trimtab.errors import StoreUnavailable
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.escaping import compute_lock_key
 from trimtab.stores.postgres.queries import QUERIES
@@ -40,7 +42,8 @@ class TurnLocks:
     async def unlock(self, session: str) -> None:
         """Unlock a turn. If the connection is gone, so is the lock."""
         if self._connection is not None and not self._connection.closed:
-            await asyncio.shield(self._call("unlock_turn", session))
+            with suppress(StoreUnavailable):
+                await asyncio.shield(self._call("unlock_turn", session))
 
     async def close(self) -> None:
         """Close the connection, which unlocks all turns."""
@@ -48,14 +51,20 @@ class TurnLocks:
             await self._connection.close()
 
     async def _call(self, query: str, session: str) -> bool:
+        key = Int8(compute_lock_key("turn", session))
         async with self._using:
-            try:
-                if self._connection is None or self._connection.closed:
-                    self._connection = await self._connections.connect_apart("turns")
-                    await self._connection.execute(QUERIES["notice_lost_clients"], prepare=False)
-                key = Int8(compute_lock_key("turn", session))
-                cursor = await self._connection.execute(QUERIES[query], [key])
-                row = await cursor.fetchone()
-            except Error as error:
-                raise self._connections.translate_error(error) from error
-            return row is not None and bool(row[0])
+            while True:
+                before = self._connection
+                try:
+                    return await self._fetch_flag(query, key)
+                except Error as error:
+                    if before is None or not before.closed or self._connection is not before:
+                        raise self._connections.translate_error(error) from error
+                    self._connection = None  # it broke since its last use: a new one may do
+
+    async def _fetch_flag(self, query: str, key: Int8) -> bool:
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._connections.connect_apart("turns")
+            await self._connection.execute(QUERIES["notice_lost_clients"], prepare=False)
+        row = await (await self._connection.execute(QUERIES[query], [key])).fetchone()
+        return row is not None and bool(row[0])
