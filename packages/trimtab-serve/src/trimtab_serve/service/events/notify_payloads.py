@@ -42,7 +42,7 @@ _SENT_TYPES: Mapping[str, type[ReceivedEvent]] = {
 }
 
 
-def encode_event(event: TurnEvent) -> JsonEvent | None:
+def encode_turn_event(event: TurnEvent) -> JsonEvent | None:
     """Encode an event for another process. Return None if no subscriber there needs it."""
     match event:
         case ModelCallStarted() | ModelCallFinished():

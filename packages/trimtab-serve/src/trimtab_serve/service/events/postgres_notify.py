@@ -32,7 +32,7 @@ from trimtab_serve.service.events.notify_payloads import (
     build_event_payloads,
     build_session_list_payloads,
     decode_event,
-    encode_event,
+    encode_turn_event,
 )
 
 NOTIFY_CHANNEL = "trimtab_live"
@@ -82,7 +82,7 @@ class PostgresEventBus:
     def publish(self, session: str, event: TurnEvent) -> None:
         """Send an event to all subscribers. It never waits."""
         self._local.publish(session, event)
-        if session not in self._remote_watchers or (encoded := encode_event(event)) is None:
+        if session not in self._remote_watchers or (encoded := encode_turn_event(event)) is None:
             return
         waiting = self._pending_events.setdefault(session, [])
         if len(waiting) >= MAX_PENDING_EVENTS:
