@@ -16,6 +16,8 @@ USER_PROGRAM = Path(__file__).with_name("user_program.py").read_text()
 RIGHT_LINES = ('Context("any-name", dialect="openai_chat")', 'fit([], model="gpt-4o", goal="cost")')
 MISSPELLINGS = (
     'Context("gpt-4o", policy="atuo")',
+    'Session.create(MemoryStore(), "a", model="gpt-4o", dialect="anthropc")',
+    'Session.create(MemoryStore(), "a", modle="gpt-4o")',
     'Context("gpt-4o", dialect="anthropc")',
     'Context("gpt-4o", limits={"max_tool_result_token": 3})',
     'Context("gpt-4o").configure(modle="x")',
@@ -27,7 +29,13 @@ MISSPELLINGS = (
     'fit([], model="gpt-4o", limits={"summary": {"maxtokens": 3}})',
 )
 MISSPELLED_PROGRAM = "\n".join(
-    ["from trimtab import Context, fit", *RIGHT_LINES, *MISSPELLINGS, ""]
+    [
+        "from trimtab import Context, Session, fit",
+        "from trimtab.testing import MemoryStore",
+        *RIGHT_LINES,
+        *MISSPELLINGS,
+        "",
+    ]
 )
 
 
@@ -35,7 +43,7 @@ MISSPELLED_PROGRAM = "\n".join(
 def test_the_sdks_types_are_kept_and_misspelled_options_found(run_checker, tmp_path):
     (tmp_path / "user_program.py").write_text(USER_PROGRAM)
     (tmp_path / "misspelled.py").write_text(MISSPELLED_PROGRAM)
-    first = 2 + len(RIGHT_LINES)
+    first = 3 + len(RIGHT_LINES)
     expected = {("misspelled.py", first + index) for index in range(len(MISSPELLINGS))}
     assert run_checker(tmp_path).keys() == expected
 

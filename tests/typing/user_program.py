@@ -11,9 +11,11 @@ from anthropic.types import Message, MessageParam, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 
-from trimtab import Context, ContextReport, fit
+from trimtab import Context, ContextReport, Session, fit, run_turn
 from trimtab import Message as SaidMessage
 from trimtab.policies import Budget, Decision, WindowView
+from trimtab.providers import OpenAIResponsesProvider
+from trimtab.stores import Store
 
 claude = Context(
     "claude-sonnet-4-6",
@@ -99,6 +101,33 @@ async def ask_asynchronously(
         await openai_client.responses.create(**responses.request(stream=True)),
         openai.AsyncStream[ResponseStreamEvent],
     )
+
+
+async def ask_in_sessions(
+    store: Store, claude_client: anthropic.AsyncAnthropic, openai_client: openai.AsyncOpenAI
+) -> None:
+    session = await Session.open_or_create(store, "a", model="claude-sonnet-4-6")
+    assert_type(await claude_client.messages.create(**await session.request()), Message)
+    assert_type(
+        await claude_client.messages.create(**await session.request(stream=True)),
+        anthropic.AsyncStream[RawMessageStreamEvent],
+    )
+    known = await Session.open(store, "a")
+    assert_type(
+        await openai_client.chat.completions.create(**await known.request()), ChatCompletion
+    )
+    own = await Session.create(store, "b", model="gpt-5.2", dialect="openai_responses")
+    assert_type(await openai_client.responses.create(**await own.request()), Response)
+    fork = await own.fork("c")
+    assert_type(
+        await openai_client.responses.create(**await fork.request(stream=True)),
+        openai.AsyncStream[ResponseStreamEvent],
+    )
+    async for logged in own.messages():
+        assert_type(logged.message, SaidMessage)
+    finished = await run_turn(own, OpenAIResponsesProvider())
+    assert_type(finished.text, str)
+    assert_type(finished.cost, float | None)
 
 
 def use_the_helpers(claude_client: anthropic.Anthropic, openai_client: openai.OpenAI) -> None:

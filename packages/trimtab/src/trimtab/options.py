@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial, wraps
 from inspect import iscoroutinefunction, signature
 from reprlib import repr as short
-from typing import Any, Required, TypedDict, TypeVar, cast
+from typing import Any, Generic, Required, TypedDict, TypeVar, cast
 
 from trimtab.dialects import DIALECT_NAMES, DialectName, get_dialect
 from trimtab.dialects.base import WireObject
@@ -52,6 +52,7 @@ from trimtab.models.catalog import (
     resolve_model_info,
     with_cache_marks,
 )
+from trimtab.request import DialectT
 
 RESERVED_PARAMS = {
     "model": "model=",
@@ -382,15 +383,9 @@ Tokenizer = Callable[[str], int]
 """Returns the number of tokens of a text."""
 
 
-class ContextOptions(TypedDict, total=False):
-    """The options of `Context` except the model, for functions that pass them on.
-
-    `Context` documents each option.
-    """
-
+class _OptionsOfAnyDialect(TypedDict, total=False):
     system: str | Sequence[WireObject] | tuple[Message, ...]
     tools: Sequence[WireObject]
-    dialect: DialectName | None
     policy: PolicyName | Policy
     goal: Goal
     limits: PolicyLimits | None
@@ -406,9 +401,19 @@ class ContextOptions(TypedDict, total=False):
     redact: Redact | None
 
 
-class SessionOptions(ContextOptions, total=False):
+class ContextOptions(_OptionsOfAnyDialect, total=False):
+    """The options of `Context` except the model, for functions that pass them on.
+
+    `Context` documents each option.
+    """
+
+    dialect: DialectName | None
+
+
+class SessionOptions(_OptionsOfAnyDialect, Generic[DialectT], total=False):
     """The options of a session: those of `Context`, the model, and a clock for tests."""
 
+    dialect: DialectT | None
     model: Required[str]
     on_edit: Callable[[Any], object] | None
     clock: Callable[[], float]

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
         def __getattr__(self, name: str, /) -> Any: ...
 
+    DialectT = TypeVarWithDefault("DialectT", bound=DialectName, default=DialectName)
     DialectT_co = TypeVarWithDefault(
         "DialectT_co", bound=DialectName, default=DialectName, covariant=True
     )
 else:
     RequestValue = Any
+    DialectT = TypeVar("DialectT")
     DialectT_co = TypeVar("DialectT_co", covariant=True)
 
 Request: TypeAlias = dict[str, RequestValue]

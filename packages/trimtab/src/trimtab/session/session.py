@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import PurePath
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack, cast, overload
 
 from trimtab.context import Compaction, OnEdit, UndoOutcome
 from trimtab.dialects import get_dialect
@@ -81,6 +81,13 @@ from trimtab.options import (
     rebuild_options_from_changed_settings,
     require_logged_functions,
 )
+from trimtab.request import (
+    DialectT,
+    DialectT_co,
+    MessagesStreamRequest,
+    Request,
+    ResponsesStreamRequest,
+)
 from trimtab.session import history, store_recall
 from trimtab.session.awaited_calls import AwaitedCalls
 from trimtab.session.loading import (
@@ -111,7 +118,7 @@ _REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
 
-class Session:
+class Session(Generic[DialectT_co]):
     """A context whose events are in a store. Create it with `create`, `open` or `open_or_create`.
 
     A *handle* names a message (`m12`), a part of a message (`m12.0`) or a range of messages
@@ -129,7 +136,7 @@ class Session:
             await session.add(reply)
     """
 
-    def __init__(self, store: Store, session_id: str, context: StepwiseContext) -> None:
+    def __init__(self, store: Store, session_id: str, context: StepwiseContext[Any]) -> None:
         self.store = store
         """The store of its events."""
         self.id = session_id
@@ -159,8 +166,8 @@ class Session:
 
     @classmethod
     async def create(
-        cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
-    ) -> Session:
+        cls, store: Store, session_id: str, **options: Unpack[SessionOptions[DialectT]]
+    ) -> Session[DialectT]:
         """Create a new session in a store.
 
         Args:
@@ -188,12 +195,12 @@ class Session:
             await store.append(session_id, context.events)
         except PositionTaken as taken:
             raise SessionExists(session_id, taken.position) from None
-        return cls(store, session_id, context)
+        return cast("Session[DialectT]", cls(store, session_id, context))
 
     @classmethod
     async def open_or_create(
-        cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
-    ) -> Session:
+        cls, store: Store, session_id: str, **options: Unpack[SessionOptions[DialectT]]
+    ) -> Session[DialectT]:
         """Open a session, or create it if the store does not have it.
 
         Args:
@@ -220,7 +227,7 @@ class Session:
         await found.configure(
             **{name: given[name] for name in given if name not in ("on_edit", "clock")}
         )
-        return found
+        return cast("Session[DialectT]", found)
 
     @classmethod
     async def open(
@@ -473,7 +480,24 @@ class Session:
             if is_checkpoint_due(self.window):
                 await self._checkpoint()
 
-    async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
+    @overload
+    async def request(
+        self, *, stream: Literal[False] = ..., volatile: str | None = ...
+    ) -> Request: ...
+    @overload
+    async def request(
+        self: Session[Literal["openai_responses"]],
+        *,
+        stream: Literal[True],
+        volatile: str | None = ...,
+    ) -> ResponsesStreamRequest: ...
+    @overload
+    async def request(  # pyright: ignore[reportOverlappingOverload] - of a bool it is not known which
+        self, *, stream: Literal[True], volatile: str | None = ...
+    ) -> MessagesStreamRequest: ...
+    @overload
+    async def request(self, *, stream: bool, volatile: str | None = ...) -> dict[str, Any]: ...
+    async def request(self, *, stream: bool = False, volatile: str | None = None) -> Any:
         """Return the next request, as keyword arguments for the model's SDK.
 
         The call is in the store when this returns. Otherwise it is like `Context.request`.
@@ -875,7 +899,7 @@ class Session:
         """
         await self._draft_and_store(lambda: self._context.rewind(to))
 
-    async def fork(self, new_session_id: str, *, at: int | None = None) -> Session:
+    async def fork(self, new_session_id: str, *, at: int | None = None) -> Session[DialectT_co]:
         """Create a new session with the same past up to a position.
 
         Args:
@@ -898,7 +922,7 @@ class Session:
         )
         own = self._context.load_kwargs(earlier)
         context = await load_context(self.store, new_session_id, **own)
-        return Session(self.store, new_session_id, context)
+        return cast("Session[DialectT_co]", Session(self.store, new_session_id, context))
 
     async def erase(self, handle: str | Sequence[str], *, reason: str = "") -> None:
         """Destroy the content of messages or parts, in the store and in everything made from it.
@@ -1226,7 +1250,7 @@ def _check_place(store: Any, session_id: Any) -> None:
         raise ValueError("the session id is empty; it must have at least one character")
 
 
-def _last_folded_event(context: StepwiseContext) -> Event | None:
+def _last_folded_event(context: StepwiseContext[Any]) -> Event | None:
     """Return the event folded last; None if it is only in a snapshot."""
     events = context.events
     return events[-1] if events and events[-1].seq == context.window.seq else None
