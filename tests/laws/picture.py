@@ -31,6 +31,7 @@ def _plain(window: Window) -> dict[str, Any]:
         "last_usage": accounting.last_usage,
         "total_usage": accounting.total_usage,
         "total_cost_usd": accounting.total_cost_usd,
+        "costed_calls": accounting.costed_calls,
         "last_call_ratio": accounting.last_call_ratio,
         "calibration_sums": accounting.calibration_sums,
         "usage_anchor": accounting.usage_anchor,

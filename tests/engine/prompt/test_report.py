@@ -245,6 +245,38 @@ def test_input_above_a_jump_in_price_costs_twice_as_much():
     assert compute_cost_usd(replace(usage, input=200_001), entry) == pytest.approx(1.200006 + 0.015)
 
 
+def test_calls_without_usage_do_not_count_as_free():
+    context = claude()
+    for number in range(6):
+        context.add(user(f"go {number}"))
+        assert context.report().calls_without_cost == number
+        context.request()
+        assert context.report().calls_without_cost == number, "its reply may still come"
+        context.add({"role": "assistant", "content": "ok"})
+    report = context.report()
+    assert (report.calls, report.cost, report.calls_without_cost) == (6, None, 6)
+    assert report.describe_cost() == "unknown"
+    context.add(user("go"))
+    context.request()
+    context.add(claude_reply("msg_1", 100_000, 1_000))
+    report = Context.load(context.dump()).report()
+    assert (report.calls, report.calls_without_cost) == (7, 6)
+    assert report.cost is not None
+    assert report.describe_cost() == f"at least ${report.cost:.4f}"
+    assert f"cost so far: at least ${report.cost:.4f} in 7 calls" in report.breakdown()
+
+
+@pytest.mark.parametrize(("kind", "unknown"), [("rate_limit", 0), ("network", 1)])
+def test_a_refused_call_costs_nothing_and_one_that_failed_in_the_middle_may(kind, unknown):
+    context = claude()
+    context.add(user("go"))
+    context.request()
+    context.fail(kind)
+    report = context.report()
+    assert report.calls_without_cost == unknown
+    assert report.cost == (None if unknown else 0.0)
+
+
 def test_each_call_is_paid_at_the_price_of_the_model_that_it_went_to():
     context = claude(model="claude-opus-4-1")
     costs = []

@@ -37,6 +37,7 @@ def test_summaries_are_counted_with_what_they_cost():
 def test_what_was_never_reported_costs_nothing_and_an_unknown_price_is_none():
     assert SummaryAttemptStats().with_attempt(tried("failed", usage=None), 1).cost == 0.0
     assert SummaryAttemptStats().with_attempt(tried("made", prices={}), 1).cost is None
+    assert SummaryAttemptStats().with_attempt(tried("made", usage=None), 1).cost is None
 
 
 def test_each_failure_in_a_row_is_waited_out_longer_and_a_success_ends_it():

@@ -60,7 +60,12 @@ tokens = _counter(
     "purpose is reply or summary, as in the table llm_calls.",
     *("model", "type", "purpose"),
 )
-cost = _counter("cost_dollars", "US dollars at list prices, if known.", "model", "purpose")
+cost = _counter(
+    "cost_dollars",
+    "US dollars at list prices, of calls whose usage and price are known.",
+    "model",
+    "purpose",
+)
 agent_cost = _counter(
     "agent_cost_dollars",
     "US dollars at list prices, by agent (including its sub-agents) and tenant.",

@@ -210,7 +210,7 @@ def count_session_log_micros(window: Window) -> int:
     Calls without a known price count as nothing.
     """
     accounting = window.accounting
-    known = (accounting.total_cost_usd or 0.0) + (accounting.summary_stats.cost or 0.0)
+    known = accounting.total_cost_usd + (accounting.summary_stats.cost or 0.0)
     return ceil(known * MICROS_PER_DOLLAR)
 
 

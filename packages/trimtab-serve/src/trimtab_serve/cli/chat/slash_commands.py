@@ -281,10 +281,15 @@ async def _cost(chat: ChatState, argument: str) -> None:
         ("  written to the cache", f"{used.cache_write:,}"),
         ("output", f"{used.output:,} tokens"),
     ]
+    told = ledger.describe_cost()
     if ledger.cost is not None:
-        rows.append(("cost", f"${ledger.cost:.4f} at list prices"))
-    else:
-        rows.append(("cost", f"unknown: the catalog has no price for {ledger.model}"))
+        told += " at list prices"
+    if ledger.calls_without_cost:
+        told += (
+            f": {ledger.calls_without_cost:,} calls without reported usage, or without a price of "
+            f"{ledger.model}"
+        )
+    rows.append(("cost", told))
     for name, value in rows:
         line = Text(f"  {name:<23}", "dim")
         line.append(escape_control_characters(value), "default")

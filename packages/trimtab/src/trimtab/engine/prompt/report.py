@@ -88,8 +88,12 @@ class ContextReport:
     calls: int
     """Number of requests so far."""
     cost: float | None
-    """US dollars of all reported usage at list prices, without summaries; None if a price is
-    unknown."""
+    """US dollars of the calls whose cost is known, at list prices, without summaries; None if it is
+    known for none of them."""
+    calls_without_cost: int = 0
+    """Number of calls that are not in `cost`, because their usage was not reported or has no price.
+    If there are any, all calls together cost at least `cost`. A call that waits for its reply is
+    not among them."""
     summaries: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
     """Summaries that a model was asked to write, with their usage and cost."""
     model_doubt: str = ""
@@ -213,6 +217,13 @@ class ContextReport:
         many, tokens = len(self.unused_tools), sum(self.unused_tools.values())
         return f"{many} of {self.tool_count} tools were never called: {tokens:,} tokens a call"
 
+    def describe_cost(self) -> str:
+        """Describe the cost of all calls: `$0.0123`, `at least $0.0123` if some are not in it, or
+        `unknown`."""
+        if self.cost is None:
+            return "unknown"
+        return f"{'at least ' if self.calls_without_cost else ''}${self.cost:.4f}"
+
     def line(self) -> str:
         """Return how full the window is, on one line."""
         told = (
@@ -254,7 +265,7 @@ class ContextReport:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
             many = "1 call" if self.calls == 1 else f"{self.calls} calls"
-            lines.append(f"  cost so far: ${self.cost:.4f} in {many}")
+            lines.append(f"  cost so far: {self.describe_cost()} in {many}")
         if told := self.summaries.describe():
             lines.append(f"  {told}")
         return "\n".join(lines)
@@ -312,6 +323,10 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     used = sum(section.tokens for section in (*head, *body))
     tools = [each for tool in window.settings.tools for each in list_tools_in_prompt(tool)]
     tools = [(name, definition) for name, definition in tools if name not in RECALL_TOOL_NAMES]
+    costed_calls = window.accounting.costed_calls
+    open_seq = window.accounting.open_call_seq
+    is_waiting = open_seq is not None and window.conversation.last_assistant_seq < open_seq
+    calls_without_cost = max(0, window.accounting.call_count - is_waiting - costed_calls)
     return ContextReport(
         model=window.settings.model,
         limit=budget.limit,
@@ -323,9 +338,8 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         last_usage=window.accounting.last_usage,
         total_usage=window.accounting.total_usage,
         calls=window.accounting.call_count,
-        cost=window.accounting.total_cost_usd
-        if window.accounting.total_usage.input
-        else compute_cost_usd(window.accounting.total_usage, window.settings.entry),
+        cost=None if calls_without_cost and not costed_calls else window.accounting.total_cost_usd,
+        calls_without_cost=calls_without_cost,
         summaries=window.accounting.summary_stats,
         doubt=describe_usage_doubt(window),
         cache_miss=_cache_miss_text(window),

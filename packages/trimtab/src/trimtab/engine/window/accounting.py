@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
+from trimtab.engine.log.call_failure import UNBILLED_KINDS
 from trimtab.engine.log.event import (
     CallOutcome,
     Event,
@@ -381,8 +382,11 @@ class Accounting:
     """Usage of the last call that reported any."""
     total_usage: Usage = field(default_factory=lambda: Usage(input=0))
     """Sum of all reported usage."""
-    total_cost_usd: float | None = 0.0
-    """Cost of that usage in US dollars; None if a price is unknown."""
+    total_cost_usd: float = 0.0
+    """US dollars of all calls whose cost is known."""
+    costed_calls: int = 0
+    """Number of these calls: those with reported usage and a price, and those that were refused and
+    cost nothing."""
     learned_limit: int | None = None
     """Maximum tokens for input and output together, as learned from the provider."""
     learned_request_limits: LearnedRequestLimits = field(default_factory=LearnedRequestLimits)
@@ -443,6 +447,7 @@ class Accounting:
         """Record the outcome of a call: a reply with its usage, or an error."""
         settings, counter = conversation.settings, conversation.counter
         error = outcome.error or {}
+        self.costed_calls += error.get("kind") in UNBILLED_KINDS
         limit = error.get("limit")
         by_bytes = outcome.call == self.open_call_seq and self._learn_request_limits(
             error, conversation
@@ -607,7 +612,7 @@ class Accounting:
             "awaiting": self.open_call_seq,
             "overflowed": self.overflow_was_counted,
             "started": self.started_tool_keys,
-            "paid": self.total_cost_usd,
+            "paid": [self.total_cost_usd, self.costed_calls],
             "last_call": last.seq if last else None,
             "noted": self.policy_note is not None,
             "anchor": self.usage_anchor,
@@ -648,7 +653,8 @@ class Accounting:
             call_count=state["calls"],
             last_usage=None if usage is None else Usage(**usage),
             total_usage=Usage(**state["used"]),
-            total_cost_usd=state["paid"],
+            total_cost_usd=state["paid"][0],
+            costed_calls=state["paid"][1],
             learned_limit=state["learned_limit"],
             last_call_ratio=state["ratio"],
             calibration_sums=(heavy, light),
@@ -689,8 +695,10 @@ class Accounting:
     def _add_to_totals(self, usage: Usage, settings: Settings) -> None:
         self.total_usage = add_usage(self.total_usage, usage)
         at = 0.0 if self.last_call is None else self.last_call.at
-        paid, before = compute_cost_usd(usage, settings.entry, at=at), self.total_cost_usd
-        self.total_cost_usd = None if before is None or paid is None else before + paid
+        cost = compute_cost_usd(usage, settings.entry, at=at)
+        if cost is not None:
+            self.total_cost_usd += cost
+            self.costed_calls += 1
 
     def _calibrate(self, reported_tokens: int) -> bool:
         """Learn from the count of the last call. Return False if the count cannot be true."""

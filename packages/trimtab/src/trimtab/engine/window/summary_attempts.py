@@ -41,13 +41,15 @@ class SummaryAttemptStats:
     usage: Usage = field(default_factory=lambda: Usage(input=0))
     """Usage of all attempts, as reported."""
     cost: float | None = 0.0
-    """Cost in US dollars by the prices of the models; None if one is unknown."""
+    """Cost in US dollars by the prices of the models; None if it is not known for one of them."""
 
     def with_attempt(self, attempt: SummaryAttempt, message_count: int) -> SummaryAttemptStats:
         """Return the statistics with one more attempt, after this number of messages."""
         stands = attempt.outcome in ("made", "patched")
         usage = attempt.usage or Usage(input=0)
-        price = compute_cost_usd(usage, attempt.prices) if attempt.usage is not None else 0.0
+        price = compute_cost_usd(usage, attempt.prices)
+        if attempt.usage is None:  # a call that failed is not billed; a text without usage is
+            price = 0.0 if attempt.outcome == "failed" else None
         paid = replace(
             self,
             usage=add_usage(self.usage, usage),
