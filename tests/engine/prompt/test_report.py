@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conversations import calls, chat, claude, prose, result, talk, use, user
+from tests.conversations import calls, chat, claude, prose, request_anyway, result, talk, use, user
 from tests.pictures import PNG_TEXT
 from tests.snapshots import snapshot
 from trimtab import Context
@@ -158,7 +158,7 @@ def test_what_is_hidden_is_told_by_kind():
 def test_a_summary_has_a_section_of_its_own():
     context = chat("rolling")
     talk(context, 10, size=200)
-    context.request()
+    request_anyway(context)
     report = context.report()
     assert report.tokens("summary") > 0
     assert "Context summary:" in str(report)
@@ -167,7 +167,7 @@ def test_a_summary_has_a_section_of_its_own():
 def test_the_breakdown_names_sections_hidden_parts_and_cost():
     context = claude(limits={"max_history_tokens": 10})
     talk(context, 2)
-    context.request()
+    request_anyway(context)
     context.add(
         {
             "id": "msg_1",
@@ -186,7 +186,7 @@ def test_the_breakdown_names_sections_hidden_parts_and_cost():
     text = context.report().breakdown()
     assert "hidden by drop: 2 (" in text
     assert "read from the provider's cache: 75.0% of all input" in text
-    assert "cost so far: $0.0005 in 3 calls" in text
+    assert "cost so far: at least $0.0005 in 3 calls" in text
     assert "output reserve" in text
 
 

@@ -8,6 +8,7 @@ from tests.conversations import (
     claude,
     contents,
     prose,
+    request_anyway,
     result,
     results,
     said,
@@ -105,7 +106,7 @@ def test_ids_used_again_in_a_later_turn_answer_their_own_calls():
         context.add(user(f"turn {number}"))
         use(context, "call_0", f"result {number}")
         context.add(said("ok"))
-    request = context.request()
+    request = request_anyway(context)
     assert check(request) == []
     assert [
         (m["tool_call_id"], m["content"]) for m in request["messages"] if "tool_call_id" in m
@@ -196,7 +197,7 @@ def test_a_rewind_brings_back_what_was_seen_then():
     talk(context, 7, size=200)
     position, before = context.window.seq, totals(context.window)
     talk(context, 5, size=200, start=7)
-    context.request()
+    request_anyway(context)
     assert context.window.summary is not None
     context.rewind(position)
     assert context.window.summary is None
@@ -243,7 +244,7 @@ def test_a_pin_keeps_its_message_whatever_the_policy_wants():
     assert shown[1] == "Open approvals: deploy to production. To do: write tests."
     context.pin(handle, pinned=False)
     talk(context, 2, size=400)
-    assert "To do" not in texts(context.request())
+    assert "To do" not in texts(request_anyway(context))
 
 
 def test_a_pinned_result_is_not_masked():
@@ -290,7 +291,7 @@ def test_a_revealed_range_is_seen_again_and_its_notice_goes():
 def test_revealing_what_was_summarised_removes_the_summary():
     context = chat("rolling")
     talk(context, 10, size=200)
-    context.request()
+    request_anyway(context)
     context.configure(policy="full")
     context.reveal("m1-m999")
     request = context.request()
@@ -302,7 +303,7 @@ def test_erasing_destroys_the_payload_and_what_was_made_from_it():
     context = chat("rolling", recall=True)
     context.add(user("my secret is 12345"))
     talk(context, 9, size=200)
-    context.request()
+    request_anyway(context)
     assert "12345" in texts(context.request())
     context.erase("m2", reason="asked")
     assert "12345" not in "\n".join(context.dump())
@@ -347,7 +348,7 @@ def test_retention_destroys_all_before_a_position():
     talk(context, 2)
     body = RetentionErasure(before=context.window.seq, why="30 days")
     context._apply([Event(seq=context.window.seq + 1, at=0.0, body=body)])
-    assert contents(context.request())[:3] == ["[erased]"] * 3
+    assert contents(request_anyway(context))[:3] == ["[erased]"] * 3
     with pytest.raises(ErasedError):
         context.recall("m2")
 
