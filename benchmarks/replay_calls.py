@@ -115,8 +115,9 @@ class Replay:
         return self.tally
 
     def _take(self, step: wire_forms.Step) -> None:
-        # A record may begin with the model: then there was nothing to ask it with.
-        if not step.reply or step.index == self.start:
+        # A record may begin with the model, or have two replies in a row: then there was nothing to
+        # ask it with.
+        if not step.reply or not self.context.window.is_reply_due:
             self.context.add(step.wire)
             return
         used = self._call(step.index)

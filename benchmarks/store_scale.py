@@ -207,7 +207,7 @@ async def weight(where: Place, name: str) -> Report:
     gc.collect()
     before = _rss()
     session = await Session.open(store, name)
-    await session.request()
+    await session.preview()
     gc.collect()
     window = session.window
     snapshot = snapshot_to_json(window.base.snapshot)

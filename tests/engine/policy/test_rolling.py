@@ -9,6 +9,7 @@ from tests.conversations import (
     chat,
     contents,
     prose,
+    request_anyway,
     result,
     results,
     said,
@@ -62,7 +63,7 @@ def test_the_stand_in_tells_what_was_asked_answered_called_and_found():
     context.add(result("c1", "line 7: off by one\n" + prose(400)))
     context.add(said("In a.py."))
     talk(context, 6, size=100)
-    told = summary(context.request())
+    told = summary(request_anyway(context))
     assert told is not None
     assert told.splitlines()[:4] == [
         "- user: Where is the bug?",
@@ -75,19 +76,19 @@ def test_the_stand_in_tells_what_was_asked_answered_called_and_found():
 def test_the_next_summary_carries_the_last_one_on():
     context = chat("rolling")
     talk(context, 8, size=200)
-    context.request()
+    request_anyway(context)
     talk(context, 8, size=200, start=8)
-    told = summary(context.request())
+    told = summary(request_anyway(context))
     assert told is not None
     assert "- user: question 0" in told
     assert "- user: question 8" in told
-    assert texts(context.request()).count(SUMMARY) == 1
+    assert texts(request_anyway(context)).count(SUMMARY) == 1
 
 
 def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_first():
     context = chat("rolling")
     talk(context, 100, size=300)
-    told = summary(context.request())
+    told = summary(request_anyway(context))
     assert told is not None
     body, listed = split_summary(told)
     assert context.window.counter.count(body) <= 500
@@ -100,7 +101,7 @@ def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_fir
 def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
     context = chat("rolling", summaries="manual")
     talk(context, 24)
-    request = context.request()
+    request = request_anyway(context)
     assert len(request["messages"]) == 48
     wanted = context.pending_summary()
     assert wanted is not None
@@ -111,7 +112,7 @@ def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
 def test_at_50_messages_nobody_is_waited_for():
     context = chat("rolling", summaries="manual")
     talk(context, 25, size=100)
-    request = context.request()
+    request = request_anyway(context)
     assert len(request["messages"]) == 10
     told = summary(request)
     assert told is not None
@@ -121,9 +122,9 @@ def test_at_50_messages_nobody_is_waited_for():
 def test_a_summary_that_is_given_replaces_what_was_wanted():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=200)
-    context.request()
+    request_anyway(context)
     context.add_summary("They asked ten things.")
-    request = context.request()
+    request = request_anyway(context)
     assert summary(request) == "They asked ten things."
     assert len(request["messages"]) == 10
     assert context.pending_summary() is None
@@ -144,7 +145,7 @@ def test_a_given_summary_of_one_long_line_keeps_its_end():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=2_000)
     context.add_summary(prose(8_000) + " the end")
-    told = summary(context.request())
+    told = summary(request_anyway(context))
     assert told is not None
     assert told.endswith(" the end")
     assert 400 < context.window.counter.count(told) <= 500
@@ -154,13 +155,13 @@ def test_a_given_summary_of_one_long_line_keeps_its_end():
 def test_a_summary_that_is_empty_or_not_smaller_is_refused_and_the_messages_stay(text):
     context = chat("rolling", summaries="manual")
     talk(context, 9, size=40)
-    before = context.request()
+    before = request_anyway(context)
     with pytest.raises(
         UnusableSummary,
         match=r"m2-m.* is (empty|not smaller than what it replaces: it has \d+ tokens)",
     ):
         context.add_summary(text)
-    assert context.request() == before
+    assert request_anyway(context) == before
 
 
 def test_long_names_do_not_push_out_what_the_user_said_first():
@@ -170,7 +171,7 @@ def test_long_names_do_not_push_out_what_the_user_said_first():
         hashes = (sha256(f"{number} {n}".encode()).hexdigest() for n in range(8))
         context.add(said(f"commit {' '.join(hashes)}"))
         context.add(user(f"go on {number}"))
-        context.request()
+        request_anyway(context)
     summary = context.window.summary
     assert summary is not None
     assert summary.text.startswith("- user: Never touch invoices_2019.")
@@ -184,10 +185,10 @@ def test_a_round_is_summarised_whole_or_not_at_all():
     context.add(calls("a", "b", "c"))
     for each in ("a", "b", "c"):
         context.add(result(each, prose(200)))
-    context.request()
+    request_anyway(context)
     context.add(said("done"))
     talk(context, 4, size=200, start=2)
-    request = context.request()
+    request = request_anyway(context)
     kept = [m["role"] for m in request["messages"]]
     assert summary(request) is not None
     assert kept[1] != "tool"
@@ -199,7 +200,7 @@ def test_an_active_turn_of_many_messages_is_never_summarised_away():
     context.add(user("go"))
     for number in range(40):
         use(context, f"c{number}", prose(200))
-    request = context.request()
+    request = request_anyway(context)
     [asked] = [m["content"] for m in request["messages"] if m["role"] == "user"]
     assert asked.endswith("\n\ngo")
     assert summary(request) is not None
@@ -217,7 +218,7 @@ def test_results_are_cut_to_8000_tokens():
 def test_above_the_room_nobody_is_waited_for_however_few_the_messages():
     context = chat("rolling", summaries="manual", context_window=9_000, max_output_tokens=500)
     talk(context, 7, size=3_000)
-    request = context.request()
+    request = request_anyway(context)
     assert summary(request) is not None
     assert len(context.window.entries) == 14
     call = context.window.last_call
@@ -228,7 +229,7 @@ def test_above_the_room_nobody_is_waited_for_however_few_the_messages():
 def test_where_the_newest_ten_are_over_the_room_the_oldest_of_them_are_summarised():
     context = chat("rolling", context_window=9_000, max_output_tokens=500)
     talk(context, 5, size=6_000)
-    request = context.request()
+    request = request_anyway(context)
     told = summary(request)
     assert told is not None
     assert {edit.op for edit in edits(context)} == {"summarise"}
@@ -244,7 +245,7 @@ def test_messages_that_are_shorter_than_a_summary_of_them_stay():
     for number in range(10):
         context.add(user(f"{number}?"))
         context.add(said("Yes."))
-    request = context.request()
+    request = request_anyway(context)
     assert len(request["messages"]) == 20
     assert summary(request) is None
 
@@ -260,9 +261,9 @@ def edits(context):
 def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():
     context = chat("rolling", summaries="manual", limits={"summary": {"forced": 20}})
     talk(context, 9)
-    assert not contents(context.request())[0].startswith(SUMMARY)
+    assert not contents(request_anyway(context))[0].startswith(SUMMARY)
     talk(context, 1)
-    assert contents(context.request())[0].startswith(SUMMARY)
+    assert contents(request_anyway(context))[0].startswith(SUMMARY)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():
 def test_a_cap_that_is_set_binds_the_stand_in_of_every_preset(policy, options):
     context = chat(policy, limits={"summary": {"max_tokens": 60}}, **options)
     talk(context, 40, size=1_000)
-    context.request()
+    request_anyway(context)
     summary = context.window.summary
     assert summary is not None
     body, listed = split_summary(summary.text)
@@ -377,6 +378,6 @@ def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
         context.add(calls(f"c{number}"))
         context.add(result(f"c{number}", "ok"))
     context.add(user("And now?"))
-    context.request()
+    request_anyway(context)
     assert context.window.summary is not None
     assert context._decide_edits() == []

@@ -11,6 +11,7 @@ from tests.conversations import (
     claude,
     contents,
     prose,
+    request_anyway,
     result,
     results,
     said,
@@ -52,17 +53,17 @@ def test_70_percent_of_the_window_is_where_summaries_begin(words, used):
     fill(context, 27, 496)
     context.add(said("word " * words))
     assert context.report().used == used
-    assert (SUMMARY in texts(context.request())) == (used > 14_000)
+    assert (SUMMARY in texts(request_anyway(context))) == (used > 14_000)
 
 
 def test_the_next_summary_takes_in_the_last_one():
     context = exact()
     fill(context, 60, 240)
-    first = contents(context.request())[0]
+    first = contents(request_anyway(context))[0]
     fill(context, 70, 240)
-    second = contents(context.request())[0]
+    second = contents(request_anyway(context))[0]
     assert first != second
-    assert texts(context.request()).count(SUMMARY) == 1
+    assert texts(request_anyway(context)).count(SUMMARY) == 1
     handed = context.window.summary
     assert handed is not None
     assert handed.first == 2
@@ -71,7 +72,7 @@ def test_the_next_summary_takes_in_the_last_one():
 def test_with_summaries_by_hand_70_percent_only_asks():
     context = exact(summaries="manual")
     fill(context, 60, 240)
-    assert len(context.request()["messages"]) == 60
+    assert len(request_anyway(context)["messages"]) == 60
     wanted = context.pending_summary()
     assert wanted is not None
     assert len(wanted.messages) == 50
@@ -80,7 +81,7 @@ def test_with_summaries_by_hand_70_percent_only_asks():
 def test_with_summaries_by_hand_90_percent_no_longer_waits():
     context = exact(summaries="manual")
     fill(context, 76, 240)
-    request = context.request()
+    request = request_anyway(context)
     assert contents(request)[0].startswith(SUMMARY)
     assert len(request["messages"]) == 10
 
@@ -91,7 +92,7 @@ def test_90_percent_of_the_window_is_where_the_safety_trim_begins(words, used):
     fill(context, 9, 1_796)
     context.add(user("word " * words))
     assert context.report().used == used
-    assert (SUMMARY in texts(context.request())) == (used > 18_000)
+    assert (SUMMARY in texts(request_anyway(context))) == (used > 18_000)
     assert (context.report().used <= 14_000) == (used > 18_000)
 
 
@@ -102,13 +103,13 @@ def test_90_percent_of_the_window_is_where_nobody_is_waited_for(words, used):
     context.add(user("word " * words))
     assert context.report().used == used
     assert (context.pending_summary() is None) == (used > 18_000)
-    assert (SUMMARY in texts(context.request())) == (used > 18_000)
+    assert (SUMMARY in texts(request_anyway(context))) == (used > 18_000)
 
 
 def test_where_the_newest_ten_are_over_90_percent_the_oldest_of_them_are_summarised():
     context = exact()
     fill(context, 10, 1_850)
-    front, *kept = contents(context.request())
+    front, *kept = contents(request_anyway(context))
     assert front.startswith(SUMMARY)
     assert [text.split()[1] for text in kept] == ["3", "4", "5", "6", "7", "8", "9"]
     assert all(f"message {number} " in front for number in range(3))
@@ -121,9 +122,9 @@ def test_the_safety_trim_drops_what_no_summary_could():
     for text in ("one two three four five", "six seven eight nine ten") * 2:
         context.add(said(text) if text.startswith("six") else user(text))
     context.add(user("word " * 17_980))
-    shown = contents(context.request())
+    shown = contents(request_anyway(context))
     assert shown[0].startswith("[conversation truncated — 4 older messages omitted]")
-    assert SUMMARY not in texts(context.request())
+    assert SUMMARY not in texts(request_anyway(context))
 
 
 def test_a_threshold_is_never_above_the_room():
@@ -131,7 +132,7 @@ def test_a_threshold_is_never_above_the_room():
     talk(context, 40, size=1_000)
     budget = context.budget()
     assert budget.tokens_at_share(0.9) == budget.tokens_at_share(0.7) == budget.room
-    context.request()
+    request_anyway(context)
     assert context.window.tokens <= budget.room
 
 
@@ -187,7 +188,7 @@ def test_an_explicit_result_cap_in_characters_binds_in_every_preset(policy):
     assert shown.startswith("é" * 130)
     context.add(calls("c2", tool="look"))
     context.add(result("c2", prose(900)))
-    assert results(context.request())[-1] == prose(900)
+    assert results(request_anyway(context))[-1] == prose(900)
 
 
 def test_a_cap_in_characters_is_told_in_tokens_where_lines_are_kept():
@@ -205,7 +206,7 @@ def test_an_explicit_history_cap_binds_in_every_preset(policy):
     context = chat(policy, limits={"max_history_tokens": 100})
     talk(context, 4, size=400)
     context.add(user("now"))
-    shown = contents(context.request())
+    shown = contents(request_anyway(context))
     assert shown == ["[conversation truncated — 8 older messages omitted]", "now"]
 
 
@@ -232,6 +233,6 @@ def test_an_exempt_tool_is_exempt_in_every_preset(policy):
 def test_a_summary_outlives_a_restart():
     context = chat("thresholds", context_window=8_000, max_output_tokens=500)
     talk(context, 40, size=1_000)
-    shown = contents(context.request())
+    shown = contents(request_anyway(context))
     assert shown[0].startswith(SUMMARY)
     assert contents(Context.load(context.dump()).request()) == shown

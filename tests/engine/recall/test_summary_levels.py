@@ -2,7 +2,7 @@
 
 import json
 
-from tests.conversations import chat, prose, talk
+from tests.conversations import chat, prose, request_anyway, talk
 from trimtab.engine.log.edits import HandleTarget
 from trimtab.engine.log.event import DEFAULT_RECALL_HINT as HINT
 from trimtab.engine.log.event import Edit
@@ -20,10 +20,10 @@ def asks(context, handle, **how):
 def test_a_summary_of_a_summary_names_what_it_covers():
     context = chat("rolling", recall=True)
     talk(context, 8, size=200)
-    context.request()
+    request_anyway(context)
     first = context.window.summary
     talk(context, 8, size=200, start=8)
-    context.request()
+    request_anyway(context)
     last = context.window.summary
     assert first is not None
     assert last is not None
@@ -41,7 +41,7 @@ def test_a_summary_of_a_summary_names_what_it_covers():
 def test_lines_of_a_summary_s_span_are_those_of_its_messages():
     context = chat("rolling", recall=True)
     talk(context, 8, size=200)
-    context.request()
+    request_anyway(context)
     assert context.window.summary is not None
     assert asks(context, context.window.summary.handle, lines="1-2") == "[m2 user]\nquestion 0"
 
