@@ -331,7 +331,7 @@ def test_a_decision_says_how_large_a_summary_may_be():
     assert build_rolling_policy(PolicyConfig())(context.window, budget).summary_tokens == 500
 
 
-@pytest.mark.parametrize("compact", [Context.request, Context.compact])
+@pytest.mark.parametrize("compact", [request_anyway, Context.compact])
 def test_a_summary_has_no_list_unless_its_tokens_are_set(compact):
     for limits, has_list in (({}, False), ({"summary": {"list_tokens": 100}}, True)):
         context = chat("rolling", limits=limits)

@@ -40,8 +40,8 @@ from trimtab.dialects.caller_marks import has_marks, locate_marks
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.known_history import HistoryCheck, KnownHistory
 from trimtab.dialects.outgoing import (
-    accepts_prefill,
     build_request,
+    continues_replies,
     create_rendering,
     create_view,
     find_rejected_texts,
@@ -1054,7 +1054,7 @@ class Context(Generic[DialectT_co]):
                 "(window.is_reply_due says so); otherwise add a message, or rewind() to before the "
                 "reply to get another one"
             )
-        if not accepts_prefill(window.settings):
+        if not continues_replies(window.settings):
             raise NoReplyDue(
                 f"the conversation ends with a reply, m{newest.seq}, and {window.settings.model} "
                 "does not continue one; add a user message before request()"

@@ -162,7 +162,7 @@ COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
 """By dialect: the request parameters that the provider's count endpoint accepts."""
 
 
-def accepts_prefill(settings: Settings) -> bool:
+def continues_replies(settings: Settings) -> bool:
     """Whether the model continues a reply that the caller began."""
     return settings.dialect != "anthropic" or model_features.accepts_prefill(
         settings.rules_model, settings.params.get("thinking")
