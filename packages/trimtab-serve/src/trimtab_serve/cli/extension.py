@@ -86,7 +86,7 @@ def forget_typed_texts(texts: Sequence[str]) -> None:
     remove_history_lines(locate_history_file(os.environ), texts)
 
 
-async def migrate(database: str, *, plan: bool) -> list[str]:
+async def migrate_jobs(database: str, *, plan: bool) -> list[str]:
     """Migrate the job queue, if its package is installed."""
     if find_spec("procrastinate") is None:
         return []

@@ -47,7 +47,7 @@ class CommandExtension(Protocol):
         """Remove texts from the history file of the chat."""
         ...
 
-    async def migrate(self, database: str, *, plan: bool) -> list[str]:
+    async def migrate_jobs(self, database: str, *, plan: bool) -> list[str]:
         """Apply further migrations, or only list those that are pending."""
         ...
 

@@ -81,4 +81,6 @@ async def _run_migrations(database: str, *, plan: bool) -> list[str]:
 
     names = await (list_pending_migrations if plan else migrate)(database)
     extension = find_extension()
-    return names if extension is None else [*names, *await extension.migrate(database, plan=plan)]
+    if extension is not None:
+        names += await extension.migrate_jobs(database, plan=plan)
+    return names
