@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimtab.engine.log.event import Usage
 
@@ -19,6 +19,21 @@ _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
+class CostParts(NamedTuple):
+    """What a call costs, in US dollars, by what was paid for."""
+
+    fresh: float
+    """Input that the cache had no part in."""
+    cache_read: float
+    """Input read from the cache."""
+    cache_write: float
+    """Input written to the cache for its usual lifetime."""
+    cache_write_long: float
+    """Input written to the cache for its longer lifetime."""
+    output: float
+    """Output, including reasoning."""
+
+
 def compute_cost_usd(
     usage: Usage, model_info: Mapping[str, Any], *, at: float = 0.0
 ) -> float | None:
@@ -27,6 +42,14 @@ def compute_cost_usd(
     `at` is the time of the call in seconds since the epoch. If a price changes on a date, the price
     of the call's own day is used.
     """
+    parts = compute_cost_parts(usage, model_info, at=at)
+    return None if parts is None else sum(parts)
+
+
+def compute_cost_parts(
+    usage: Usage, model_info: Mapping[str, Any], *, at: float = 0.0
+) -> CostParts | None:
+    """Return the US dollars of one call by what was paid for; None if there are no prices."""
     prices = resolve_prices_at(model_info, at)
     price: float | None = prices.get("input_price")
     output: float | None = prices.get("output_price")
@@ -40,9 +63,14 @@ def compute_cost_usd(
     is_claude = prices.get("dialect") == "anthropic" and prices.get("cache_style") == "marks"
     long_price = HOUR_CACHE_WRITE_PRICE if is_claude else short_price
     long_lived = min(usage.cache_write, usage.cache_write_long)
-    read = usage.cache_read * float(prices.get("cache_read", 1.0))
-    write = (usage.cache_write - long_lived) * short_price + long_lived * long_price
-    return ((fresh + read + write) * price + usage.output * output) / 1_000_000
+    token_price = price / 1_000_000
+    return CostParts(
+        fresh=fresh * token_price,
+        cache_read=usage.cache_read * float(prices.get("cache_read", 1.0)) * token_price,
+        cache_write=(usage.cache_write - long_lived) * short_price * token_price,
+        cache_write_long=long_lived * long_price * token_price,
+        output=usage.output * output / 1_000_000,
+    )
 
 
 def resolve_prices_at(model_info: Mapping[str, Any], at: float) -> Mapping[str, Any]:
