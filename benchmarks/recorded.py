@@ -12,5 +12,5 @@ def held_out() -> list[RecordedConversation]:
     where = corpus.folder()
     paths = sorted(where.glob("entire_claude_code*.jsonl.gz")) if where else []
     return select_conversations(
-        (one for path in paths for one in read_recordings(path)), half="odd"
+        (one for path in paths for one in read_recordings(path) if one.part == 1), half="odd"
     )

@@ -261,7 +261,12 @@ def recorded(half: CorpusHalf, one_in: int) -> list[RecordedConversation]:
     """The conversations of one half, each up to where its agent itself compacted."""
     where = corpus.folder()
     every = (
-        [c for path in sorted(where.glob("*.jsonl.gz")) for c in read_recordings(path)]
+        [
+            c
+            for path in sorted(where.glob("*.jsonl.gz"))
+            for c in read_recordings(path)
+            if c.part == 1
+        ]
         if where
         else []
     )

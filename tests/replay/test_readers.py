@@ -1,6 +1,8 @@
 import asyncio
 import gzip
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from tests.replay.conversations import record, wires
 from trimtab import Context
 from trimtab.engine.log.event import Usage
-from trimtab.replay.readers import UnreadableRecording, read_recordings
+from trimtab.replay.readers import UnreadableRecording, json_files, read_recordings
 from trimtab.replay.selection import RecordedConversation
 from trimtab.session import Session
 from trimtab.stores.export import export_session
@@ -202,10 +204,21 @@ class TestRecords:
             ("b", "made/up", 4),
         ]
 
-    def test_a_record_ends_where_its_agent_compacted(self, tmp_path):
-        data = {**record("a", 4), "meta": {"compact": [{"at": 4}, {"at": 6}]}}
-        found = only(write(tmp_path / "x.jsonl", data))
-        assert [m.role for m in found.messages] == ["user", "assistant", "tool"]
+    def test_a_compaction_begins_a_new_part_with_the_usage_of_its_own_calls(self, tmp_path):
+        usage = {"2": {"input_tokens": 7}, "6": {"input_tokens": 8}}
+        meta = {"compact": [{"at": 4}], "usage": usage, "models": {"gpt-5": 3, "<synthetic>": 9}}
+        first, second = read_recordings(
+            write(tmp_path / "x.jsonl", {**record("a", 3), "meta": meta})
+        )
+        assert [m.role for m in first.messages] == ["user", "assistant", "tool"]
+        assert [(one.id, one.part, one.session) for one in (first, second)] == [
+            ("a", 1, "a"),
+            ("a#2", 2, "a"),
+        ]
+        assert first.usage == {1: Usage(input=7)}
+        assert second.usage == {2: Usage(input=8)}
+        assert [m.text for m in second.system] == ["You are careful."]
+        assert first.model == second.model == "gpt-5"
 
     def test_usage_of_both_vendors_is_normalised_and_counted_without_the_system_prompt(
         self, tmp_path
@@ -284,11 +297,10 @@ class TestClaudeCode:
         assert found.times is not None
         assert [at - found.times[0] for at in found.times] == [0, 2, 4, 6]
 
-    def test_side_chains_notes_repeats_and_made_up_errors_are_left_out(self, tmp_path):
+    def test_notes_repeats_and_made_up_errors_are_left_out(self, tmp_path):
         path = write(
             tmp_path / "abc.jsonl",
             claude("user", "said", 1),
-            claude("user", "a subagent's", 2, isSidechain=True),
             claude("user", "injected", 3, isMeta=True),
             claude("user", "said again", 1),
             claude("assistant", [{"type": "text", "text": "error"}], 4, model="<synthetic>"),
@@ -321,11 +333,66 @@ class TestClaudeCode:
             claude("user", "a summary", 2, isCompactSummary=True),
         ],
     )
-    def test_a_transcript_ends_where_its_agent_compacted(self, tmp_path, boundary):
+    def test_a_compaction_begins_a_new_part(self, tmp_path, boundary):
         path = write(
             tmp_path / "a.jsonl", claude("user", "before", 1), boundary, claude("user", "after", 3)
         )
-        assert [m.text for m in only(path).messages] == ["before"]
+        first, second = read_recordings(path)
+        assert [m.text for m in first.messages] == ["before"]
+        assert second.messages[-1].text == "after"
+        assert (first.session, second.session, second.part) == ("a", "a", 2)
+
+    def test_each_subagent_is_a_conversation_of_its_own(self, tmp_path):
+        path = write(
+            tmp_path / "abc.jsonl",
+            claude("user", "said", 1),
+            claude("user", "a task", 2, isSidechain=True, agentId="one"),
+            claude("user", "another", 3, isSidechain=True, agentId="two"),
+        )
+        assert [(c.kind, c.id, c.messages[0].text) for c in read_recordings(path)] == [
+            ("Claude Code", "abc", "said"),
+            ("Claude Code subagents", "abc/one", "a task"),
+            ("Claude Code subagents", "abc/two", "another"),
+        ]
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"type": "system", "subtype": "microcompact_boundary"},
+            {"type": "tool_results_cut", "uuid": "x"},
+            {"type": "attachment", "attachment": {"type": "tool_results_cut"}},
+        ],
+    )
+    def test_a_record_of_cut_results_marks_the_next_call(self, tmp_path, edit):
+        path = write(
+            tmp_path / "abc.jsonl",
+            claude("user", "Look.", 1),
+            claude("assistant", tool_use(1), 2, id="m1"),
+            claude("user", tool_result(1), 3),
+            edit,
+            claude("assistant", tool_use(2), 4, id="m2"),
+            claude("user", tool_result(2), 5),
+            claude("assistant", tool_use(3), 6, id="m3"),
+        )
+        assert [call.edited for call in only(path).recorded.values()] == [False, True, False]
+
+    def test_an_edit_that_the_provider_applied_marks_its_call(self, tmp_path):
+        reply = claude("assistant", tool_use(1), 2, id="m1")
+        reply["message"]["context_management"] = {
+            "applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 8}]
+        }
+        found = only(write(tmp_path / "abc.jsonl", claude("user", "Look.", 1), reply))
+        assert found.recorded[1].edited
+
+    def test_writes_for_an_hour_are_told_apart(self, tmp_path):
+        usage = {
+            "input_tokens": 1,
+            "cache_creation_input_tokens": 50,
+            "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30},
+        }
+        reply = claude("assistant", tool_use(1), 2, id="m1", usage=usage)
+        found = only(write(tmp_path / "abc.jsonl", claude("user", "Look.", 1), reply))
+        assert found.usage == {1: Usage(input=51, cache_write=50, cache_write_long=30)}
 
     def test_a_line_without_content_is_named(self, tmp_path):
         path = write(tmp_path / "a.jsonl", claude("user", "x", 1), {"type": "user", "message": {}})
@@ -365,7 +432,9 @@ class TestCodex:
             codex("compacted", 8, message="a summary"),
             codex("response_item", 9, type="function_call_output", call_id="c9", output="late"),
         )
-        found = only(path)
+        found, later = read_recordings(path)
+        assert later.messages[0].text == "a summary"
+        assert (later.id, later.part, later.kind) == ("thread-1#2", 2, "Codex")
         assert found.model == "gpt-5.4"
         assert found.id == "thread-1"
         assert [m.text for m in found.system] == ["Be brief."]
@@ -399,7 +468,7 @@ class TestAnything:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("hello\n", r"line 1: expected JSON, found 'hello'"),
+            ("hello\n", r"line 1: expected JSON"),
             ('{"name": "x"}\n', r"line 1: expected a trimtab log or export, conversations"),
             ("[1, 2]", r"line 1: expected a list of messages"),
             ('[{"role": "user",\n\n]', r"line 3: expected JSON"),
@@ -423,3 +492,137 @@ class TestAnything:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(UnreadableRecording, match=r"x\.jsonl, " + said):
             list(read_recordings(path))
+
+
+class TestPi:
+    def test_messages_usage_and_what_a_compaction_kept(self, tmp_path):
+        def entry(number, **more):
+            stamp = f"2026-01-01T00:00:{number:02}.000Z"
+            return {"id": f"e{number}", "parentId": None, "timestamp": stamp, **more}
+
+        def message(number, **spoken):
+            return entry(number, type="message", message=spoken)
+
+        usage = {"input": 5, "output": 3, "cacheRead": 40, "cacheWrite": 10}
+        call = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "ls"}}
+        path = write(
+            tmp_path / "x.jsonl",
+            {"type": "session", "version": 3, "id": "u", "timestamp": "x", "cwd": "/w"},
+            message(1, role="user", content="Look."),
+            message(2, role="assistant", content=[call], model="claude-opus-4-5", usage=usage),
+            message(
+                3, role="toolResult", toolCallId="c1", content=[{"type": "text", "text": "found"}]
+            ),
+            message(4, role="user", content="Go on."),
+            entry(5, type="compaction", summary="a summary", firstKeptEntryId="e4"),
+            message(6, role="assistant", content=[{"type": "text", "text": "Done."}], usage=usage),
+        )
+        first, second = read_recordings(path)
+        assert (first.kind, first.model) == ("pi", "claude-opus-4-5")
+        assert first.messages[1].calls[0].name == "bash"
+        assert first.messages[2].results[0].text == "found"
+        reported = Usage(input=55, output=3, cache_read=40, cache_write=10)
+        assert first.usage == {1: reported}
+        assert [m.text for m in second.messages] == ["a summary", "Go on.", "Done."]
+        assert second.usage == {2: reported}
+        assert first.times is not None
+        assert first.times[1] - first.times[0] == 1
+
+
+class TestOpencode:
+    def test_a_database_holds_sessions_with_calls_results_and_usage(self, tmp_path):
+        path = tmp_path / "opencode.db"
+        tokens = {"input": 5, "output": 2, "reasoning": 1, "cache": {"read": 40, "write": 10}}
+        reply = {"role": "assistant", "modelID": "gpt-5", "tokens": tokens}
+        state = {"status": "completed", "input": {"path": "x"}, "output": "found"}
+        tool = {"type": "tool", "tool": "read", "callID": "c1", "state": state}
+        messages = [
+            ("m1", 1_000, {"role": "user", "time": {"created": 1_000}}),
+            ("m2", 2_000, {**reply, "time": {"created": 2_000}}),
+            ("m3", 3_000, {**reply, "summary": True, "time": {"created": 3_000}}),
+            ("m4", 4_000, {"role": "user", "time": {"created": 4_000}}),
+        ]
+        parts = [
+            ("p1", "m1", {"type": "text", "text": "Look."}),
+            ("p2", "m2", tool),
+            ("p3", "m3", {"type": "text", "text": "a summary"}),
+            ("p4", "m4", {"type": "text", "text": "Go on."}),
+        ]
+        with closing(sqlite3.connect(path)) as database, database:
+            columns = "session_id TEXT, time_created INTEGER, data TEXT"
+            database.execute(f"CREATE TABLE message (id TEXT, {columns})")
+            database.execute(f"CREATE TABLE part (id TEXT, message_id TEXT, {columns})")
+            for name, at, data in messages:
+                row = (name, "ses_1", at, json.dumps(data))
+                database.execute("INSERT INTO message VALUES (?, ?, ?, ?)", row)
+            for name, owner, data in parts:
+                row = (name, owner, "ses_1", 0, json.dumps(data))
+                database.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?)", row)
+        first, second = read_recordings(tmp_path)
+        assert (first.kind, first.id, first.model) == ("opencode", "ses_1", "gpt-5")
+        assert [m.role for m in first.messages] == ["user", "assistant", "user", "assistant"]
+        assert first.messages[2].results[0].text == "found"
+        assert first.usage[1] == Usage(input=55, output=3, cache_read=40, cache_write=10)
+        assert first.times == (1.0, 2.0, 2.0, 3.0)
+        assert [m.text for m in second.messages] == ["a summary", "Go on."]
+
+
+class TestHostileLogs:
+    GOOD = claude("user", "Look.", 1)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"not json",
+            b"[1, 2]",
+            b'"text"',
+            b"[" * 100_000,
+            b"\xff\xfe\x00",
+            b'{"type": "assistant", "message": 3}',
+            b'{"type": "assistant", "message": {"content": [{"type": "tool_use"}]}}',
+            b'{"type": "user", "message": {"content": [{"type": "tool_result", "content": 3}]}}',
+            b'{"type": "assistant", "message": {"content": "x", "usage": {"input_tokens": -1}}}',
+            b'{"type": "assistant", "message": {"content": "x", "usage": {"input_tokens": 1e400}}}',
+            b'{"type": "assistant", "message": {"content": "x"}, "timestamp": "9999-99"}',
+        ],
+    )
+    def test_a_bad_line_is_skipped_and_the_rest_is_read(self, tmp_path, line):
+        good = [json.dumps(claude("user", text, n)).encode() for n, text in enumerate("ab", 1)]
+        path = tmp_path / "x.jsonl"
+        path.write_bytes(b"\n".join([good[0], line, good[1], b'{"type": "us']))
+        skipped: list[UnreadableRecording] = []
+        (found,) = read_recordings(path, skipped.append)
+        texts = [message.text for message in found.messages]
+        assert (texts[0], texts[-1]) == ("a", "b")
+        assert len(skipped) + len(texts) >= 3
+        assert all(usage.input >= 0 for usage in found.usage.values())
+
+    def test_a_line_that_is_too_long_is_skipped(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(json_files, "MAX_LINE_CHARS", 1_000)
+        path = write(
+            tmp_path / "x.jsonl",
+            claude("user", "a", 1),
+            claude("user", "x" * 5_000, 2),
+            claude("user", "b", 3),
+        )
+        skipped: list[UnreadableRecording] = []
+        (found,) = read_recordings(path, skipped.append)
+        assert [message.text for message in found.messages] == ["a", "b"]
+        assert [error.line for error in skipped] == [2]
+
+    @pytest.mark.parametrize(
+        "content", [b"SQLite format 3\x00junk", b"\x1f\x8bjunk", b"{", b"[]", b""]
+    )
+    def test_a_damaged_file_does_not_stop_the_others(self, tmp_path, content):
+        (tmp_path / "a.jsonl").write_bytes(content)
+        write(tmp_path / "b.jsonl", self.GOOD)
+        skipped: list[UnreadableRecording] = []
+        assert len(list(read_recordings(tmp_path, skipped.append))) == 1
+        assert [error.path.name for error in skipped] == ["a.jsonl"]
+
+    def test_no_error_repeats_what_is_in_a_log(self, tmp_path):
+        path = tmp_path / "x.jsonl"
+        path.write_text("the secret word\n", encoding="utf-8")
+        with pytest.raises(UnreadableRecording) as failure:
+            list(read_recordings(path))
+        assert "secret" not in str(failure.value)

@@ -6,8 +6,10 @@ Select the conversations to replay by length, by half and by number.
 from __future__ import annotations
 
 import hashlib
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal
 
 from trimtab.engine.log.event import Usage
@@ -15,11 +17,29 @@ from trimtab.engine.log.message import Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedCall:
+    """What a log says about one model call."""
+
+    usage: Usage | None = None
+    """What the provider reported."""
+    model: str | None = None
+    """The model that answered."""
+    reply_id: str | None = None
+    """The provider's id of the reply. A resumed session repeats its past under the same ids."""
+    edited: bool = False
+    """Whether client or provider had removed text from the prompt since the call before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedConversation:
-    """A conversation as it was recorded."""
+    """One session, or the part of a session between two compactions by its client."""
 
     id: str
-    """The id by which reports name it and halves are split."""
+    """The id by which reports name it. No other conversation has it."""
+    part: int = 1
+    """The number of the part, from 1. A compaction begins the next part."""
+    kind: str = "messages"
+    """The client that recorded it, such as `Claude Code`, or `messages`."""
     source: str
     """Its origin: the file, or the agent that recorded it."""
     messages: tuple[Message, ...]
@@ -30,9 +50,8 @@ class RecordedConversation:
     """Tool definitions, if they were recorded."""
     times: tuple[float, ...] | None = None
     """Seconds since the epoch, one for each message. None if they were not recorded."""
-    usage: Mapping[int, Usage] | None = None
-    """What the provider reported for the call that produced each message, by message index."""
-
+    recorded: Mapping[int, RecordedCall] = field(default_factory=dict[int, RecordedCall])
+    """What the log says about the call that produced each message, by message index."""
     model: str | None = None
     """The model that answered last, if the recording names it."""
     window: int | None = None
@@ -42,6 +61,25 @@ class RecordedConversation:
     def calls(self) -> int:
         """Model calls: one for each assistant message."""
         return sum(1 for message in self.messages if message.role == "assistant")
+
+    @property
+    def usage(self) -> dict[int, Usage]:
+        """What the provider reported for the call that produced each message, by message index."""
+        return {index: call.usage for index, call in self.recorded.items() if call.usage}
+
+    @property
+    def session(self) -> str:
+        """The id of the whole session."""
+        return self.id.removesuffix(_part_suffix(self.part))
+
+
+def name_part(session: str, part: int) -> str:
+    """Return the id of one part of a session."""
+    return f"{session}{_part_suffix(part)}"
+
+
+def _part_suffix(part: int) -> str:
+    return "" if part == 1 else f"#{part}"
 
 
 CorpusHalf = Literal["all", "even", "odd"]
@@ -56,8 +94,9 @@ def select_conversations(
     min_calls: int = 1,
     half: CorpusHalf = "all",
     limit: int | None = None,
+    max_calls: int | None = None,
 ) -> list[RecordedConversation]:
-    """Select conversations to replay.
+    """Select conversations to replay. Of those that are left out, nothing stays in memory.
 
     Args:
         conversations: The conversations to choose from.
@@ -65,23 +104,32 @@ def select_conversations(
         half: `even` or `odd` for one half of them, or `all`. Conversations that share tool calls
             are in the same half.
         limit: Maximum number of conversations. Those whose ids have the smallest hashes are kept.
+        max_calls: Keep only as many conversations as it takes for this many calls, by the same
+            hashes.
     """
-    found = list(conversations)
     if half != "all":
-        sides = assign_corpus_halves(found)
-        found = [one for one, side in zip(found, sides, strict=True) if side == half]
-    found = [one for one in found if one.calls >= max(1, min_calls)]
-    if limit is not None and limit < len(found):
-        chosen = sorted(found, key=lambda one: _hash_text(one.id))[:limit]
-        kept = {id(one) for one in chosen}
-        found = [one for one in found if id(one) in kept]
-    return found
+        read = list(conversations)
+        sides = assign_corpus_halves(read)
+        conversations = [one for one, side in zip(read, sides, strict=True) if side == half]
+    kept: list[tuple[int, int, RecordedConversation]] = []
+    calls = 0
+    for place, one in enumerate(conversations):
+        if one.calls < max(1, min_calls):
+            continue
+        insort(kept, (_hash_text(one.id), place, one), key=itemgetter(0, 1))
+        calls += one.calls
+        while (limit is not None and len(kept) > limit) or (
+            max_calls is not None and calls - kept[-1][2].calls >= max_calls
+        ):
+            calls -= kept.pop()[2].calls
+    return [one for _, _, one in sorted(kept, key=itemgetter(1))]
 
 
 def assign_corpus_halves(conversations: Sequence[RecordedConversation]) -> list[CorpusHalf]:
     """Return the half of each, by the SHA-256 of the smallest id among those it shares calls with.
 
     Resumed and forked sessions share tool-call ids. What is in one half must not be in the other.
+    The parts of a session are in one half.
     """
     parent = list(range(len(conversations)))
 
@@ -100,7 +148,7 @@ def assign_corpus_halves(conversations: Sequence[RecordedConversation]) -> list[
     smallest: dict[int, str] = {}
     for index, conversation in enumerate(conversations):
         key = root(index)
-        smallest[key] = min(smallest.get(key, conversation.id), conversation.id)
+        smallest[key] = min(smallest.get(key, conversation.session), conversation.session)
     return [
         "odd" if _hash_text(smallest[root(i)]) % 2 else "even" for i in range(len(conversations))
     ]

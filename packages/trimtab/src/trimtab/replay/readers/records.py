@@ -7,22 +7,25 @@ a request are also read as one conversation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, list_or_none
 from trimtab.dialects.reading import parse_any_system_and_history
-from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import Message
 from trimtab.replay.readers.json_files import (
+    READ_ERRORS,
     JsonLine,
+    LogFile,
     UnreadableRecording,
+    count_or_zero,
     derive_conversation_id,
     format_value_error,
     parse_recorded_usage,
 )
-from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.selection import RecordedCall, RecordedConversation, name_part
 
 
 def is_whole_conversation_line(line: JsonLine) -> bool:
@@ -30,80 +33,105 @@ def is_whole_conversation_line(line: JsonLine) -> bool:
 
 
 def read_conversation_records(
-    path: Path, lines: Iterator[JsonLine]
+    file: LogFile, lines: Iterator[JsonLine]
 ) -> Iterator[RecordedConversation]:
     for line in lines:
-        yield _parse_record(path, line.number, line.data)
+        try:
+            yield from _parse_record(file.path, line.number, line.data)
+        except UnreadableRecording as error:
+            if file.on_skipped is None:
+                raise
+            file.on_skipped(error)
 
 
 def is_message_line(line: JsonLine) -> bool:
     return isinstance(line.data.get("role"), str)
 
 
-def read_message_lines(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
+def read_message_lines(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
     """Read one message or one Responses item per line."""
-    said: list[dict[str, Any]] = []
+    wires: list[dict[str, Any]] = []
     for line in lines:
-        if not is_message_line(line) and "type" not in line.data:
-            raise UnreadableRecording(
-                path, line.number, "expected a message with `role` and `content`"
-            )
-        said.append(line.data)
-    yield _parse_record(path, 1, {"messages": said})
+        if is_message_line(line) or "type" in line.data:
+            wires.append(line.data)
+        else:
+            file.skip(line.number, "expected a message with `role` and `content`")
+    yield from _parse_record(file.path, 1, {"messages": wires})
 
 
-def read_json_document(path: Path, document: Any) -> Iterator[RecordedConversation]:
+def read_json_document(file: LogFile, document: Any) -> Iterator[RecordedConversation]:
     """Read a JSON file: a list of messages, a list of records, or one record."""
     listed = list_or_none(document)
     record = dict_or_none(document)
     if listed is not None and len(dicts_in_list(listed)) == len(listed) > 0:
         if all("messages" in item for item in dicts_in_list(listed)):
             for item in dicts_in_list(listed):
-                yield _parse_record(path, 1, item)
+                yield from _parse_record(file.path, 1, item)
             return
         record = {"messages": listed}
     if record is None or not isinstance(record.get("messages"), list):
         raise UnreadableRecording(
-            path, 1, "expected a list of messages, or an object with `messages`"
+            file.path, 1, "expected a list of messages, or an object with `messages`"
         )
-    yield _parse_record(path, 1, record)
+    yield from _parse_record(file.path, 1, record)
 
 
-def _parse_record(path: Path, number: int, record: Mapping[str, Any]) -> RecordedConversation:
+def _parse_record(
+    path: Path, number: int, record: Mapping[str, Any]
+) -> Iterator[RecordedConversation]:
+    """Yield the parts of a conversation: a compaction begins the next one."""
     wires = list_or_none(record.get("messages"))
     if wires is None:
         raise UnreadableRecording(path, number, "expected an object with a list of `messages`")
     meta = dict_or_none(record.get("meta")) or {}
-    for place in dicts_in_list(meta.get("compact"))[:1]:
-        # From here on the recorded agent saw less than what was said.
-        wires = wires[: int(place.get("at", len(wires)))]
-    try:
-        system, messages = parse_any_system_and_history(wires, "openai_chat")
-        head = (*_parse_system(record.get("system")), *system)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        expected = f"expected OpenAI or Anthropic messages{format_value_error(error)}"
-        raise UnreadableRecording(path, number, expected) from error
-    return RecordedConversation(
-        id=str(record.get("id") or derive_conversation_id(path)),
-        source=str(record.get("source") or path),
-        messages=tuple(messages),
-        system=head,
-        tools=tuple(dicts_in_list(record.get("tools"))),
-        usage=_parse_usage_by_index(meta, len(wires) - len(messages), len(messages)),
+    compactions = sorted(
+        {count_or_zero(place.get("at")) for place in dicts_in_list(meta.get("compact"))} - {0}
     )
+    edges = [0, *(at for at in compactions if at < len(wires)), len(wires)]
+    system: tuple[Message, ...] = ()
+    for part, (start, end) in enumerate(pairwise(edges), 1):
+        try:
+            if part == 1:
+                system = _parse_system(record.get("system"))
+            inline, messages = parse_any_system_and_history(wires[start:end], "openai_chat")
+            system = (*system, *inline)
+        except READ_ERRORS as error:
+            expected = f"expected OpenAI or Anthropic messages{format_value_error(error)}"
+            raise UnreadableRecording(path, number, expected) from error
+        yield RecordedConversation(
+            id=name_part(str(record.get("id") or derive_conversation_id(path)), part),
+            part=part,
+            source=str(record.get("source") or path),
+            messages=tuple(messages),
+            system=system,
+            tools=tuple(dicts_in_list(record.get("tools"))),
+            recorded=_parse_calls(meta, end - len(messages), len(messages)),
+            model=_parse_model(record, meta),
+        )
 
 
 def _parse_system(system: Any) -> tuple[Message, ...]:
     return get_dialect("anthropic").parse_system_messages(system) if system else ()
 
 
-def _parse_usage_by_index(
-    meta: Mapping[str, Any], offset: int, count: int
-) -> dict[int, Usage] | None:
-    """Return usage by message index. The record's indexes also count system messages."""
-    found: dict[int, Usage] = {}
+def _parse_model(record: Mapping[str, Any], meta: Mapping[str, Any]) -> str | None:
+    """Return the model of a record, or the one that `meta.models` counts most often."""
+    if isinstance(record.get("model"), str):
+        return record["model"]
+    calls = {
+        name: count_or_zero(count)
+        for name, count in (dict_or_none(meta.get("models")) or {}).items()
+        if not name.startswith("<")
+    }
+    return max(calls, key=lambda name: calls[name]) if calls else None
+
+
+def _parse_calls(meta: Mapping[str, Any], offset: int, count: int) -> dict[int, RecordedCall]:
+    """Return usage by message index. The record's indexes also count what stands before."""
+    calls: dict[int, RecordedCall] = {}
     for key, wire in (dict_or_none(meta.get("usage")) or {}).items():
         usage = parse_recorded_usage(wire)
-        if usage is not None and 0 <= int(key) - offset < count:
-            found[int(key) - offset] = usage
-    return found or None
+        index = int(key) - offset if key.isdecimal() else -1
+        if usage is not None and 0 <= index < count:
+            calls[index] = RecordedCall(usage=usage)
+    return calls

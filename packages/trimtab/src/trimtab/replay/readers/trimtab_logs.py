@@ -13,15 +13,19 @@ from trimtab.engine.log.event import (
     Event,
     MessageAdded,
     Settings,
-    Usage,
     event_from_json,
 )
 from trimtab.engine.log.message import Message
 from trimtab.engine.log.rewind import select_events_in_force
 from trimtab.errors import NewerLogError, UnreleasedLogError
 from trimtab.options import options_from_settings
-from trimtab.replay.readers.json_files import JsonLine, UnreadableRecording, derive_conversation_id
-from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.readers.json_files import (
+    JsonLine,
+    LogFile,
+    UnreadableRecording,
+    derive_conversation_id,
+)
+from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.stores.export import EXPORT_VERSION as EXPORT
 from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
 
@@ -32,9 +36,13 @@ def is_trimtab_log_line(line: JsonLine) -> bool:
     return is_event or _is_export_head(line)
 
 
-def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
+TRIMTAB = "Trimtab"
+
+
+def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
     """Read the messages that are valid at the end of the log. Repairs are left out: the replay
     makes them again."""
+    path = file.path
     found = list(lines)
     name = derive_conversation_id(path)
     if _is_export_head(found[0]):
@@ -45,7 +53,8 @@ def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[Recorded
         raise UnreadableRecording(path, 1, "the log contains no settings event")
     messages: list[Message] = []
     times: list[float] = []
-    usage: dict[int, Usage] = {}
+    recorded: dict[int, RecordedCall] = {}
+    last = options_from_settings(settings[-1])
     reported = {
         event.body.call: event.body.usage
         for event in events
@@ -55,18 +64,19 @@ def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[Recorded
         if not isinstance(event.body, MessageAdded):
             continue
         if event.body.call in reported:
-            usage[len(messages)] = reported.pop(event.body.call)
+            usage = reported.pop(event.body.call)
+            recorded[len(messages)] = RecordedCall(usage=usage, model=last.model)
         messages.append(event.body.message)
         times.append(event.at)
-    last = options_from_settings(settings[-1])
     yield RecordedConversation(
         id=name,
+        kind=TRIMTAB,
         source=str(path),
         messages=tuple(messages),
         system=settings[-1].system,
         tools=(*last.tools, *last.turn_tools),
         times=tuple(times),
-        usage=usage or None,
+        recorded=recorded,
         model=last.model,
         window=last.context_window or settings[-1].entry.get("context_window"),
     )
