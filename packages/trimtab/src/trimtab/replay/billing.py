@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab.engine.tokens.cost import HOUR_CACHE_WRITE_PRICE
 from trimtab.models.catalog import ModelInfo, resolve_model_info
 
 MARK_LOOKBACK_BLOCKS = 20
@@ -59,16 +60,40 @@ class InputBill:
     """Tokens written to the cache."""
     fresh: int
     """All other tokens."""
+    write_long: int = 0
+    """The part of `write` with the longer lifetime."""
 
     def cost(self, rules: CacheRules) -> float:
         """Return the cost in fresh input tokens."""
-        return self.read * rules.read + self.write * rules.write + self.fresh
+        short = self.write - self.write_long
+        written = short * rules.write + self.write_long * HOUR_CACHE_WRITE_PRICE
+        return self.read * rules.read + written + self.fresh
+
+    def scaled(self, ratio: float, *, long_lived: bool) -> InputBill:
+        """Return the bill in a provider's tokens, of which an estimated one is `ratio`."""
+        read, total = round(self.read * ratio), round(self.total * ratio)
+        write = min(round(self.write * ratio), total - read)
+        return InputBill(
+            read=read,
+            write=write,
+            fresh=total - read - write,
+            write_long=write if long_lived else 0,
+        )
+
+    @property
+    def total(self) -> int:
+        """All tokens of the input."""
+        return self.read + self.write + self.fresh
 
 
 @dataclass(slots=True)
 class PromptCacheModel:
     rules: CacheRules
     """The rules of the provider."""
+    shared: int = 0
+    """Tokens at the start of the prompt that other sessions keep in the cache."""
+    _pieces: list[PromptPiece] = field(default_factory=list[PromptPiece])
+    _chain: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     _stored: dict[bytes, float] = field(default_factory=dict[bytes, float])
     _last: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
     _last_at: float = 0.0
@@ -77,13 +102,32 @@ class PromptCacheModel:
         self, pieces: Sequence[PromptPiece], marked_indexes: Sequence[int], now: float
     ) -> InputBill:
         """Bill one call. `marked_indexes` are the pieces after which the prompt is marked."""
-        total = sum(piece.tokens for piece in pieces)
+        chain = self._chain_prefixes(pieces)
+        total = chain[-1][1] if chain else 0
         if self.rules.style == "none":
             return InputBill(read=0, write=0, fresh=total)
-        chain = _chain_prefixes(pieces)
         if self.rules.style == "automatic":
             return self._automatic(chain, total, now)
         return self._marked(chain, pieces, sorted(marked_indexes), total, now)
+
+    def _chain_prefixes(self, pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
+        """Return, for each piece, a hash of the prompt up to its end, and the tokens up to there.
+
+        Most prompts extend the one before, so only the new pieces are hashed.
+        """
+        same = 0
+        for mine, before in zip(pieces, self._pieces, strict=False):
+            if mine is not before:
+                break
+            same += 1
+        chain = self._chain[:same]
+        digest, size = chain[-1] if chain else (b"", 0)
+        for piece in pieces[same:]:
+            digest = hashlib.blake2b(digest + piece.digest, digest_size=16).digest()
+            size += piece.tokens
+            chain.append((digest, size))
+        self._pieces, self._chain = list(pieces), chain
+        return chain
 
     def _automatic(self, chain: list[tuple[bytes, int]], total: int, now: float) -> InputBill:
         read = 0
@@ -92,6 +136,7 @@ class PromptCacheModel:
                 if mine != theirs:
                     break
                 read = size
+        read = max(read, min(self.shared, total))
         read = read // self.rules.step * self.rules.step if read >= self.rules.minimum else 0
         self._last, self._last_at = chain, now
         return InputBill(read=read, write=total - read, fresh=0)
@@ -115,6 +160,7 @@ class PromptCacheModel:
                 index -= 1
         if found:
             self._stored[found] = now + self.rules.ttl
+        read = max(read, min(self.shared, total))
         last = read
         for mark in marks:
             key, size = chain[mark]
@@ -122,18 +168,6 @@ class PromptCacheModel:
                 self._stored[key] = now + self.rules.ttl
                 last = max(last, size)
         return InputBill(read=read, write=last - read, fresh=total - last)
-
-
-def _chain_prefixes(pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
-    """Return, for each piece, a hash of the prompt up to its end, and the tokens up to there."""
-    whole = hashlib.blake2b(digest_size=16)
-    size = 0
-    chain: list[tuple[bytes, int]] = []
-    for piece in pieces:
-        whole.update(piece.digest)
-        size += piece.tokens
-        chain.append((whole.digest(), size))
-    return chain
 
 
 ANTHROPIC_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"

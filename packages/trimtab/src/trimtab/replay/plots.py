@@ -23,7 +23,13 @@ from matplotlib.ticker import FuncFormatter
 
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.results import ReplayStudy
-from trimtab.replay.runner import PROMPT_SECTIONS, ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.replay.runner import (
+    PROMPT_SECTIONS,
+    ReplayedCall,
+    ReplaySetup,
+    learn_recorded_scale,
+    replay_conversation,
+)
 from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
 
@@ -189,7 +195,10 @@ def draw_context_over_time(
     figure, axes = _create_axes(6.0, 3.2)
     providers = {provider.name: provider.rules for provider in study.providers}
     wanted = find_earlier_references(conversation.messages)
-    calls = replay_conversation(conversation, setup, providers, wanted, with_sections=True).calls
+    scale = learn_recorded_scale(conversation, setup.model)
+    calls = replay_conversation(
+        conversation, setup, providers, wanted, scale=scale, with_sections=True
+    ).calls
     steps = range(1, len(calls) + 1)
     stacks = [[(call.sections or {}).get(name, 0) for call in calls] for name in PROMPT_SECTIONS]
     colours = [COLOURS_BY_CSS_NAME[f"s{i}"] for i in range(len(PROMPT_SECTIONS))]

@@ -105,10 +105,10 @@ def _render_definitions(study: ReplayStudy) -> str:
     own, first = study.providers[0].name, study.setups[0].name
     models = ", ".join(f"{p.name} by {p.model}" for p in study.providers if p.name != "no cache")
     said = {
-        "Conversations": f"{study.title}; from {_describe_sources(study)}. The replay stops at the "
-        "point where the recorded agent compacted its context. It is open-loop: the recorded "
-        "replies stay as they are, whatever a policy hides. It measures cost and exposure, not "
-        "success.",
+        "Conversations": f"{study.title}; from {_describe_sources(study)}. After the recorded "
+        "agent compacted its context, a new conversation begins. The replay is open-loop: the "
+        "recorded replies stay as they are, whatever a policy hides. It measures cost and "
+        "exposure, not success.",
         "Cost": "Cost per call in fresh input tokens. It is the sum of the input at cache prices, "
         "the recorded output at output prices, and the summary calls. A summariser reads the "
         f"summarised messages and writes {SUMMARY_OUTPUT_TOKENS} tokens, at a third of the main "

@@ -7,21 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import ProviderPricing
-from trimtab.replay.references import FAR_REFERENCE_MESSAGES
 from trimtab.replay.runner import ConversationRun, ReplaySetup
 from trimtab.replay.selection import RecordedConversation
-from trimtab.replay.setup_costs import (
-    BOOTSTRAP_RESAMPLES,
-    REFETCH_OUTPUT_TOKENS,
-    SUMMARY_OUTPUT_TOKENS,
-    SetupResult,
-    summarise_runs_by_setup,
-)
+from trimtab.replay.setup_costs import SetupResult, summarise_runs_by_setup
 
 MIN_CONVERSATIONS_AND_CALLS = (3, 30)
 """With fewer conversations, or fewer calls in each on average, a comparison proves little."""
@@ -92,12 +85,12 @@ class ReplayStudy:
 
     def warn_missing_system_prompts(self) -> str:
         """Return a warning if recordings have no system prompt, or nothing if all have one."""
-        bare = sum(not conversation.system for conversation in self.conversations)
+        bare = sum(not (one.system or one.usage) for one in self.conversations)
         if not bare:
             return ""
         return (
-            f"{bare} of {len(self.conversations)} recordings have no system prompt; the tokens of "
-            "their system prompts and tools are not counted"
+            f"{bare} of {len(self.conversations)} recordings have neither a system prompt nor "
+            "usage; the tokens of their system prompts and tools are not counted"
         )
 
     def warn_too_little_data(self) -> str:
@@ -115,96 +108,10 @@ class ReplayStudy:
             f"{MIN_CONVERSATIONS_AND_CALLS[1]} calls each"
         )
 
-    def list_short_notes(self) -> list[str]:
-        """List what to know before reading the table, in a few lines."""
-        return [
-            *filter(
-                None,
-                [
-                    self.warn_too_little_data(),
-                    self.warn_missing_system_prompts(),
-                    self.describe_left_out_calls(),
-                ],
-            ),
-            "cost: per call, in fresh input tokens; cached input counts at the cache price",
-            f"× cheaper: than {self.setups[0].name}, with a 95 % interval",
-            "recall: what share of the texts that the agent refers to is still sent",
-        ]
-
-    def describe_left_out_calls(self) -> str:
-        """Say how many calls are not counted. Empty if all are."""
-        refused = sum(row.cannot_fit for row in self.rows)
-        verb = "is" if refused == 1 else "are"
-        told = f"{format_noun_count(refused, 'call')} could not be made to fit and {verb} left out"
-        return told if refused else ""
-
-    def list_notes(self) -> list[str]:
-        """Explain what the numbers of the table mean."""
-        first, own = self.setups[0].name, self.providers[0].name
-        models = ", ".join(f"{p.name} = {p.model}" for p in self.providers if p.name != "no cache")
-        return [
-            (
-                "cost per call is in fresh input tokens: input as the cache bills it, output, and "
-                "summary calls (a summariser reads the summarised messages and writes "
-                f"{SUMMARY_OUTPUT_TOKENS} tokens, at a third of the price); {models}"
-            ),
-            (
-                f"policies decide by the prices of {own}; the other columns show what the same "
-                "prompts cost at other providers"
-            ),
-            (
-                f"× cheaper: the cost of {first} divided by the cost of the row, with a 95 % "
-                f"interval over conversations ({BOOTSTRAP_RESAMPLES:,} resamples)"
-            ),
-            (
-                "re-fetch: if a call lost references, its cost includes writing the messages that "
-                "contained them, and one more call that reads the prompt and writes "
-                f"{REFETCH_OUTPUT_TOKENS} tokens"
-            ),
-            (
-                "recall: share of earlier identifiers, paths and quoted strings in tool-call "
-                "arguments that the request still shows; far: last mentioned more than "
-                f"{FAR_REFERENCE_MESSAGES} messages before; tool: only ever in tool results"
-            ),
-            (
-                "breaks: calls whose prompt does not extend the previous one; uncached: input that "
-                "was not read from the cache, which delays the first token"
-            ),
-            self.describe_pauses(),
-            (
-                f"tokens are estimates with the weights of the {self.tokenizer} family; replies "
-                "stay as recorded, whatever a policy hides"
-            ),
-            *filter(
-                None,
-                [
-                    self.warn_missing_system_prompts(),
-                    self.describe_left_out_calls(),
-                    self.warn_too_little_data(),
-                ],
-            ),
-        ]
-
     @property
     def tokenizer(self) -> str:
         """The family whose weights estimate the tokens."""
         return resolve_model_info(self.model).tokenizer or "default"
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert everything except the single calls to plain JSON values."""
-        many = len(self.conversations)
-        return {
-            "model": self.model,
-            "window": self.window,
-            "tokenizer": self.tokenizer,
-            "conversations": many,
-            "sources": dict(self.count_sources()),
-            "calls": self.calls,
-            "pauses": {"recorded": self.recorded_times, "modelled": many - self.recorded_times},
-            "providers": [asdict(provider) for provider in self.providers],
-            "setups": [row.to_json() for row in self.rows],
-            "notes": self.list_notes(),
-        }
 
 
 def build_study(

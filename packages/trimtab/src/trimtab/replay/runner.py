@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 from trimtab.context import Context
@@ -31,13 +32,27 @@ from trimtab.engine.summaries.extract import extract_summary
 from trimtab.engine.summaries.facts import add_verbatim_list, compute_list_room
 from trimtab.engine.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
 from trimtab.engine.summaries.transcript import transcribe_messages
-from trimtab.engine.tokens.counter import measure_message_parts
+from trimtab.engine.tokens.counter import (
+    TokenCounter,
+    make_piecewise_counter,
+    measure_message_parts,
+    measure_request_head,
+)
 from trimtab.engine.window.structure import Entry
 from trimtab.engine.window.window import Window
 from trimtab.errors import CannotFit, UnusableSummary
+from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
+from trimtab.replay.cache_breaks import LONG_CACHE_SECONDS, find_cache_breaks
+from trimtab.replay.payments import with_believed_output
+from trimtab.replay.prompt_scale import (
+    PromptScale,
+    add_head_stand_in,
+    learn_prompt_scale,
+    measure_messages,
+)
 from trimtab.replay.references import EarlierReference, find_earlier_references
-from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.session.stepwise import StepwiseContext
 
 PROMPT_SECTIONS = ("system", "user", "assistant", "tool results", "placeholders", "summary")
@@ -91,6 +106,8 @@ def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
     return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, shown)), counter.count(body)
 
 
+EVERYTHING = "everything"
+"""The baseline: each call sends the whole conversation, as its client did."""
 MAX_REFETCH_TOKENS = 8_000
 """Maximum tokens of a result that is fetched again. Every policy would cap it at that size."""
 
@@ -107,6 +124,11 @@ class ReplaySetup:
     """The model whose tokenizer, window and dialect apply."""
     naive_marks: bool = False
     """Whether to mark only the head and the last block, as a loop that ignores caches would."""
+
+    @property
+    def sends_everything(self) -> bool:
+        """Whether nothing is hidden, not even to fit: what a client without any policy sends."""
+        return self.options.get("policy") == EVERYTHING
 
     @property
     def model_writes_summaries(self) -> bool:
@@ -174,16 +196,43 @@ def replay_conversation(
     rules_by_provider: Mapping[str, CacheRules],
     references: Mapping[int, list[EarlierReference]],
     *,
+    scale: PromptScale | None = None,
     with_sections: bool = False,
 ) -> ConversationRun:
-    """Replay a conversation call by call, with one request before each assistant message."""
+    """Replay a conversation call by call, with one request before each assistant message.
+
+    Args:
+        conversation: The conversation.
+        setup: The setup to replay it under.
+        rules_by_provider: The cache rules that bill each call, by the name of the provider.
+        references: The references of each reply, by message index.
+        scale: What its usage says about the tokens of its prompts. None bills estimated tokens,
+            and no head that the log does not show.
+        with_sections: Whether to count the tokens of each call by section.
+    """
+    used = scale or PromptScale()
+    if used.long_lived:
+        rules_by_provider = {
+            name: replace(rules, ttl=float(LONG_CACHE_SECONDS)) if rules.style == "marks" else rules
+            for name, rules in rules_by_provider.items()
+        }
+    if scale is not None:
+        first = next(iter(rules_by_provider.values()))
+        times = tuple(estimate_believed_times(conversation, first.ttl))
+        conversation = replace(conversation, times=times)
+    caches = {
+        name: PromptCacheModel(rules, used.shared) for name, rules in rules_by_provider.items()
+    }
+    if setup.sends_everything:
+        return _replay_everything(conversation, setup, caches, references, used)
+    conversation = add_head_stand_in(conversation, used, make_counter(setup.model))
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
-    context = StepwiseContext(setup.model, clock=lambda: clock[0], **setup.options)
+    options = _scale_options(setup, used)
+    context = StepwiseContext(setup.model, clock=lambda: clock[0], **options)
     if conversation.system or conversation.tools:
         context.configure(system=conversation.system, tools=conversation.tools)
-    caches = {name: PromptCacheModel(rules) for name, rules in rules_by_provider.items()}
-    walk = _ReplayWalk(context, setup, caches, with_sections)
+    walk = _ReplayWalk(context, setup, caches, used, with_sections)
     refused = 0
     for index, message in enumerate(conversation.messages):
         if message.role == "user" and not message.results:
@@ -191,7 +240,8 @@ def replay_conversation(
         clock[0] = times[index]
         if message.role == "assistant":
             try:
-                walk.call(index, message, references.get(index, []))
+                reported = conversation.recorded.get(index, RecordedCall()).usage
+                walk.call(index, message, references.get(index, []), reported)
             except CannotFit:
                 refused += 1
         walk.add(message)
@@ -203,6 +253,98 @@ def replay_conversation(
     )
 
 
+@lru_cache(maxsize=16)
+def make_counter(model: str) -> TokenCounter:
+    """Return the counter with which a context of this model estimates."""
+    entry = resolve_model_info(model)
+    return make_piecewise_counter(entry.tokenizer, entry.picture_rule)
+
+
+def _scale_options(setup: ReplaySetup, scale: PromptScale) -> dict[str, Any]:
+    """Return the options of a context that counts estimated tokens: its window shrinks or grows."""
+    options = dict(setup.options)
+    if scale.ratio != 1.0:
+        window = options.get("context_window") or resolve_model_info(setup.model).context_window
+        options["context_window"] = max(1, int(window / scale.ratio))
+    if scale.long_lived and resolve_model_info(setup.model).cache_style == "marks":
+        options.setdefault("cache", "1h")
+    return options
+
+
+def _replay_everything(
+    conversation: RecordedConversation,
+    setup: ReplaySetup,
+    caches: Mapping[str, PromptCacheModel],
+    references: Mapping[int, list[EarlierReference]],
+    scale: PromptScale,
+) -> ConversationRun:
+    """Bill the whole conversation in each call, marked at its end and where the call before ended,
+    as coding agents do. A call that the provider answered was not refused."""
+    counter = make_counter(setup.model)
+    entry = resolve_model_info(setup.model)
+    limit = int(setup.options.get("context_window") or entry.input_limit)
+    times = estimate_message_times(conversation)
+    sizes = measure_messages(conversation.messages, counter)
+    shown = measure_request_head(conversation.system, conversation.tools, counter).tokens
+    head = max(shown, scale.head)
+    sections: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0) | {"system": head}
+    pieces = [PromptPiece(digest=b"head", tokens=head, blocks=1)]
+    calls: list[ReplayedCall] = []
+    marked, refused = 0, 0
+    for index, message in enumerate(conversation.messages):
+        if message.role == "assistant":
+            reported = conversation.recorded.get(index, RecordedCall()).usage
+            tokens = round(scale.ratio * sum(sections.values()))
+            if tokens > limit and reported is None:
+                refused += 1
+            else:
+                marks = sorted({0, marked, len(pieces) - 1})
+                bills = {
+                    name: cache.bill_call(pieces, marks, times[index]).scaled(
+                        scale.ratio, long_lived=scale.long_lived and cache.rules.style == "marks"
+                    )
+                    for name, cache in caches.items()
+                }
+                marked = len(pieces) - 1
+                needs = references.get(index, [])
+                far, tool = sum(n.far for n in needs), sum(n.tool_only for n in needs)
+                calls.append(
+                    ReplayedCall(
+                        index=index,
+                        at=times[index],
+                        tokens=tokens,
+                        bill=bills,
+                        output=_choose_output(reported, message, sizes[index], scale),
+                        edits=0,
+                        broke=False,
+                        summarised=0,
+                        needs=len(needs),
+                        seen=len(needs),
+                        far=far,
+                        far_seen=far,
+                        tool=tool,
+                        tool_seen=tool,
+                        missing=0,
+                        sections={n: round(t * scale.ratio) for n, t in sections.items()},
+                    )
+                )
+        pieces.append(PromptPiece(digest=b"%d" % index, tokens=sizes[index], blocks=1))
+        role = "tool results" if message.results else message.role
+        sections[role if role in sections else "user"] += sizes[index]
+    return ConversationRun(
+        conversation=conversation.id, setup=setup.name, calls=tuple(calls), cannot_fit=refused
+    )
+
+
+def _choose_output(
+    reported: Usage | None, reply: Message, estimated: int, scale: PromptScale
+) -> int:
+    """Return the tokens of a reply: as reported, if the report can be believed."""
+    if reported is None:
+        return round(estimated * scale.ratio)
+    return with_believed_output(reported, reply).output
+
+
 class _ReplayWalk:
     """A running replay."""
 
@@ -211,11 +353,13 @@ class _ReplayWalk:
         context: StepwiseContext,
         setup: ReplaySetup,
         caches: dict[str, PromptCacheModel],
+        scale: PromptScale,
         sections: bool,
     ) -> None:
         self._context = context
         self._setup = setup
         self._caches = caches
+        self._scale = scale
         self._sections = sections
         self._positions: list[int] = []
         self._pieces: list[PromptPiece] = []
@@ -236,8 +380,14 @@ class _ReplayWalk:
             read, written = add_simulated_summary(self._context, forced=forced)
             self._paid = (self._paid[0] + read, self._paid[1] + written)
 
-    def call(self, index: int, reply: Message, needs: list[EarlierReference]) -> None:
-        context = self._context
+    def call(
+        self,
+        index: int,
+        reply: Message,
+        needs: list[EarlierReference],
+        reported: Usage | None,
+    ) -> None:
+        context, scale = self._context, self._scale
         before, version = len(context.events), context.window.accounting.prefix_version
         self._write(forced=True)
         context.apply(context.build_repair_events())
@@ -251,20 +401,34 @@ class _ReplayWalk:
         first = next(iter(bills.values()))
         usage = Usage(input=body.tokens, cache_read=first.read, cache_write=first.write)
         context.apply([context.build_event(CallOutcome(call=event.seq, usage=usage))])
+        output = sum(s.tokens for s in measure_message_parts(reply, context.window.counter))
         self.records.append(
             ReplayedCall(
                 index=index,
                 at=event.at,
-                tokens=body.tokens,
-                bill=bills,
-                output=sum(s.tokens for s in measure_message_parts(reply, context.window.counter)),
+                tokens=round(body.tokens * scale.ratio),
+                bill={
+                    name: bill.scaled(
+                        scale.ratio,
+                        long_lived=scale.long_lived and self._caches[name].rules.style == "marks",
+                    )
+                    for name, bill in bills.items()
+                },
+                output=_choose_output(reported, reply, output, scale),
                 edits=len(made),
                 broke=context.window.accounting.prefix_version != version and bool(self.records),
                 **self._summarised(made),
-                sections=count_section_tokens(context.window) if self._sections else None,
+                sections=self._count_sections(),
                 **self._recall(needs),
             )
         )
+
+    def _count_sections(self) -> dict[str, int] | None:
+        """Return the tokens of the request by section, if they were requested."""
+        if not self._sections:
+            return None
+        sections = count_section_tokens(self._context.window)
+        return {name: round(tokens * self._scale.ratio) for name, tokens in sections.items()}
 
     def _summarised(self, made: list[Edit]) -> dict[str, int]:
         """Return what summaries have cost since the last call."""
@@ -363,6 +527,37 @@ def estimate_message_times(conversation: RecordedConversation) -> list[float]:
     return times
 
 
+def estimate_believed_times(conversation: RecordedConversation, lifetime: float) -> list[float]:
+    """Return times at which a cache of this lifetime does what the recorded usage shows.
+
+    If usage shows that the prompt was still cached, the pause was short enough for it, whatever the
+    log says; if it shows that the cache was lost, the pause outlived it. Without usage, the times
+    are those of `estimate_message_times`.
+    """
+    usage = conversation.usage
+    if not usage or not lifetime:
+        return estimate_message_times(conversation)
+    breaks = find_cache_breaks(conversation)
+    recorded = conversation.times
+    now = recorded[0] if recorded else 0.0
+    times = [now] * len(conversation.messages)
+    last: int | None = None
+    for index, message in enumerate(conversation.messages):
+        times[index] = now
+        if message.role != "assistant":
+            continue
+        pause = 5.0
+        if last is not None and recorded is not None:
+            pause = recorded[index] - recorded[last]
+        if last in usage and index in usage:
+            lost = breaks.get(index)
+            is_lost = lost is not None and lost.is_outside
+            pause = max(pause, lifetime + 1.0) if is_lost else min(pause, lifetime - 1.0)
+        now += pause
+        times[index], last = now, index
+    return times
+
+
 OnReplayProgress = Callable[[int, int], None]
 """Called after each conversation with the calls done and all calls, over all setups."""
 
@@ -431,10 +626,24 @@ def replay_under_each_setup(
     """Replay one conversation under every setup. Its references are found only once."""
     wanted = find_earlier_references(conversation.messages)
     runs: list[ConversationRun] = []
+    scales: dict[str, PromptScale | None] = {}
     for setup in setups:
         try:
-            runs.append(replay_conversation(conversation, setup, rules_by_provider, wanted))
+            if setup.model not in scales:
+                scales[setup.model] = learn_recorded_scale(conversation, setup.model)
+            scale = scales[setup.model]
+            runs.append(
+                replay_conversation(conversation, setup, rules_by_provider, wanted, scale=scale)
+            )
         except Exception as error:
             error.add_note(f"in conversation {conversation.id} under {setup.name}")
             raise
     return runs
+
+
+def learn_recorded_scale(conversation: RecordedConversation, model: str) -> PromptScale | None:
+    """Learn from all recorded usage of a conversation. None if it has none."""
+    usage = conversation.usage
+    if not usage:
+        return None
+    return learn_prompt_scale(usage, measure_messages(conversation.messages, make_counter(model)))

@@ -35,7 +35,7 @@ def demo_command(
     from trimtab.cli.installed_packages import require_packages
 
     require_packages("the demo", REQUIRED_PACKAGES, extra="demo")
-    from trimtab.cli.replay import parse_token_count
+    from trimtab.cli.replay_setups import parse_token_count
     from trimtab.engine.policy.presets import POLICY_NAMES
     from trimtab_serve.cli.demo.live_display import run_demo
 

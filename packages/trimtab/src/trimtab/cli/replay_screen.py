@@ -1,0 +1,253 @@
+"""The output of `trimtab replay`: what was paid, cache breaks, and what policies would have saved.
+
+Nothing here comes from the content of a log: only figures, and the names of clients and policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trimtab.cli.text_format import format_count, join_names
+from trimtab.replay.cache_breaks import BreakCause
+from trimtab.replay.payments import (
+    CAPPED_RESULT_TOKENS,
+    LARGE_RESULT_TOKENS,
+    Payment,
+    Payments,
+)
+from trimtab.replay.savings import (
+    MIN_CALLS,
+    MIN_CONVERSATIONS,
+    MIN_SAVING,
+    PolicySaving,
+    Savings,
+)
+
+FLAT_PLAN = "On a flat plan this is usage, not money."
+_CAUSES: dict[BreakCause, str] = {
+    "pause": "a pause longer than the cache lives",
+    "compaction": "the client compacted",
+    "edit": "earlier text was removed or changed",
+    "head": "system prompt or tools changed",
+    "model": "another model",
+    "unknown": "the log shows no reason",
+}
+
+
+class Screen(NamedTuple):
+    """All figures of one run."""
+
+    payments: Payments
+    """What was paid."""
+    savings: Savings
+    """What policies would have cost."""
+    unreadable: int
+    """Lines and files that were skipped."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same figures as the screen, under plain names."""
+        return {
+            **self.payments.to_json(),
+            "replayed": self.savings.to_json(),
+            "skipped": self.unreadable,
+            "sentence": make_sentence(self),
+        }
+
+
+def list_screen_lines(screen: Screen) -> list[str]:
+    """Return the whole output."""
+    sections = [
+        _list_paid_lines(screen.payments),
+        _list_break_lines(screen.payments),
+        _list_advice_lines(screen.payments),
+        _list_policy_lines(screen.savings),
+        [make_sentence(screen)],
+    ]
+    lines = [line for section in sections if section for line in [*section, ""]]
+    return lines[:-1]
+
+
+def list_share_lines(screen: Screen) -> list[str]:
+    """Return the sentence and a small table, to be sent to others."""
+    total = screen.payments.total
+    rows = [["as sent", _dollars(total.total) if total.calls else "", "", ""]]
+    rows += [_policy_cells(one, total.total) for one in screen.savings.policies]
+    return [
+        make_sentence(screen),
+        "",
+        *_format_table(["", "cost", "saved", "still visible"], rows),
+        "",
+        "Measured with `trimtab replay`: no model was called, and nothing was sent anywhere.",
+    ]
+
+
+def make_sentence(screen: Screen) -> str:
+    """Return the answer in a sentence or two, also if it is that nothing would be saved."""
+    total, savings = screen.payments.total, screen.savings
+    first = savings.default
+    if first is None:
+        return "No policy was replayed."
+    best = max(savings.policies, key=lambda one: one.saved)
+    of = f" of the {_dollars(total.total)} that these sessions cost" if total.total else ""
+    if best.saved < MIN_SAVING:
+        amount = f"{_percent(best.saved)}" if best.saved > 0 else "nothing"
+        return f"Trimtab would have saved {amount}{of}. Not worth installing."
+    amount = f"{_percent(first.saved)}" if first.saved > 0 else "nothing"
+    sentence = f"Trimtab ({first.policy}) would have saved {amount}{of}"
+    if best is not first:
+        sentence += f", and {_percent(best.saved)} with {best.policy}"
+        if best.visible is not None:
+            sentence += f", which hides {_percent(1 - best.visible, 1)} of what is named again"
+    unsure = " The sessions differ too much to be sure." if best.low <= 0 else ""
+    return f"{sentence}.{unsure}"
+
+
+def _list_paid_lines(payments: Payments) -> list[str]:
+    total = payments.total
+    if not total.calls:
+        calls = format_count(total.calls_without_usage, "call")
+        return [f"What you paid is not in these logs: {calls} without usage."]
+    sessions = format_count(len(total.sessions), "session")
+    summary = (
+        f"You paid {_dollars(total.total)} for {format_count(total.calls, 'call')} in {sessions}, "
+        f"at list prices. {FLAT_PLAN}"
+    )
+    lines = [
+        summary,
+        "",
+        *_format_paid_table(payments, total),
+    ]
+    left_out = [
+        f"{format_count(count, 'call')} {reason}"
+        for count, reason in (
+            (total.calls_without_usage, "without usage"),
+            (total.calls_without_price, "of models without a known price"),
+        )
+        if count
+    ]
+    if left_out:
+        lines += ["", f"Not counted: {join_names(left_out)}."]
+    return lines
+
+
+def _format_paid_table(payments: Payments, total: Payment) -> list[str]:
+    paid = sorted(payments.by_kind.items(), key=lambda pair: -pair[1].total)
+    rows = [(kind, payment) for kind, payment in paid if payment.calls]
+    if len(rows) > 1:
+        rows.append(("all", total))
+    has_long = total.dollars.cache_write_long > 0
+    heads = ["", "sessions", "calls", "fresh input", "cache reads"]
+    heads += ["writes, 5 min", "1 h"] if has_long else ["cache writes"]
+    cells: list[list[str]] = []
+    for kind, payment in rows:
+        dollars = payment.dollars
+        amounts = [dollars.fresh, dollars.cache_read, dollars.cache_write]
+        amounts += [dollars.cache_write_long] if has_long else []
+        amounts += [dollars.output, payment.total]
+        counts = [f"{len(payment.sessions):,}", f"{payment.calls:,}"]
+        cells.append([kind, *counts, *map(_dollars, amounts)])
+    return _format_table([*heads, "output", "total"], cells)
+
+
+def _list_break_lines(payments: Payments) -> list[str]:
+    breaks = sorted(payments.breaks.items(), key=lambda pair: -pair[1].dollars)
+    if not breaks:
+        return []
+    total = payments.total
+    count = sum(loss.count for _, loss in breaks)
+    dollars = sum(loss.dollars for _, loss in breaks)
+    share = f" ({_percent(dollars / total.total)})" if total.total else ""
+    rows = [[_CAUSES[cause], f"{loss.count:,}", _dollars(loss.dollars)] for cause, loss in breaks]
+    summary = (
+        f"The cache broke {count:,} times. To send again what it had held cost "
+        f"{_dollars(dollars)}{share}:"
+    )
+    return [
+        summary,
+        "",
+        *_format_table(["", "calls", "cost"], rows),
+    ]
+
+
+def _list_advice_lines(payments: Payments) -> list[str]:
+    lines: list[str] = []
+    large, tools = payments.large_results, payments.unused_tools
+    if large.count:
+        lines.append(
+            f"{format_count(large.count, 'tool result')} had more than {LARGE_RESULT_TOKENS:,} "
+            f"tokens. Cut to {CAPPED_RESULT_TOKENS:,}, they would have cost "
+            f"{_dollars(large.dollars)} less."
+        )
+    if tools.unused:
+        lines.append(
+            f"{tools.unused:,} of {tools.defined:,} tools were never called: "
+            f"{tools.tokens_per_call:,.0f} tokens in each call, {_dollars(tools.dollars)}."
+        )
+    return lines
+
+
+def _list_policy_lines(savings: Savings) -> list[str]:
+    if not savings.policies:
+        return []
+    what = (
+        f"{format_count(savings.calls, 'call')} of {format_count(savings.conversations, 'session')}"
+    )
+    rows = [["everything, as sent", _dollars(savings.everything), "", "", _count(savings.refused)]]
+    rows += [[one.policy, *_policy_cells(one)[1:], _count(one.refused)] for one in savings.policies]
+    lines = [
+        f"The same {what}, replayed:",
+        "",
+        *_format_table(["", "cost", "saved", "still visible", "refused"], rows),
+    ]
+    if savings.error is not None:
+        off = savings.modelled / savings.paid - 1
+        error = (
+            f"How far to trust it: for everything, as sent, the model says "
+            f"{_percent(abs(off), 1)} {'more' if off > 0 else 'less'} than you paid for input "
+            f"(median of a session: {_percent(savings.error, 1)})."
+        )
+        lines += ["", error]
+    else:
+        lines += ["", "These logs have no usage, so system prompts and tools are not counted."]
+    if savings.is_too_little:
+        lines.append(
+            f"This is too little for a judgement: replay at least {MIN_CONVERSATIONS} sessions and "
+            f"{MIN_CALLS} calls."
+        )
+    return lines
+
+
+def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
+    dollars = one.dollars if paid is None else paid * (1 - one.saved)
+    interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
+    visible = "" if one.visible is None else _percent(one.visible, 1)
+    return [one.policy, _dollars(dollars), interval, visible]
+
+
+def _count(count: int) -> str:
+    return f"{count:,}" if count else ""
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def _dollars(amount: float) -> str:
+    """Return `$1,234`, `$12.34` or `$0.0012`."""
+    if amount >= 1_000:
+        return f"${amount:,.0f}"
+    return f"${amount:.2f}" if amount >= 0.01 or amount == 0 else f"${amount:.4f}"
+
+
+def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with aligned columns: the first to the left, the others to the right."""
+    table = [list(heads), *map(list, rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
+    return [
+        (
+            f"  {row[0]:<{widths[0]}}"
+            + "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        ).rstrip()
+        for row in table
+    ]

@@ -1,0 +1,231 @@
+"""Read logs, replay them and print the result: all of `trimtab replay` after its first line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from trimtab.cli.replay_screen import Screen, list_screen_lines, list_share_lines
+from trimtab.cli.replay_setups import parse_setups, parse_token_count
+from trimtab.cli.text_format import format_count, join_names, wrap_for_terminal
+from trimtab.models.catalog import find_model_info, resolve_model_info, suggest_model_names
+from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.locations import RECORDING_SUFFIXES
+from trimtab.replay.payments import Payments
+from trimtab.replay.readers import RECORDING_FORMATS_TEXT, UnreadableRecording, read_recordings
+from trimtab.replay.results import ReplayStudy, build_study
+from trimtab.replay.runner import replay_all
+from trimtab.replay.savings import compute_savings
+from trimtab.replay.selection import RecordedConversation, select_conversations
+
+DEFAULT_REPLAY_MODEL = "claude-sonnet-4-5"
+MAX_REPLAYED_CALLS = 4_000
+"""Calls after which no more sessions are replayed, unless the user names a number of sessions. They
+take about half a minute on one core; what was paid is read from all sessions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """The options of the command, as they were typed."""
+
+    policies: str
+    window: str | None
+    model: str | None
+    min_calls: int
+    limit: int | None
+    jobs: int | None
+    as_json: bool
+    share: bool
+    report: Path | None
+    png: Path | None
+
+
+def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> None:
+    """Read the files, replay their conversations and print what it says."""
+    notes = Console(stderr=True)
+    try:
+        window = None if options.window is None else parse_token_count(options.window)
+        # What is wrong is said before anything long is read.
+        parse_setups(options.policies, window=window, model=options.model or DEFAULT_REPLAY_MODEL)
+        _require_writable_reports(options.report, options.png)
+    except ValueError as error:
+        _print_note(notes, f"trimtab replay: {error}", "red")
+        raise typer.Exit(2) from error
+    payments, skipped = Payments(), list[UnreadableRecording]()
+    chosen = select_conversations(
+        _read_and_price(files, payments, skipped, notes),
+        min_calls=options.min_calls,
+        limit=options.limit,
+        max_calls=MAX_REPLAYED_CALLS if options.limit is None else None,
+    )
+    _describe_skipped(skipped, notes)
+    if not chosen:
+        why = _explain_nothing_to_replay(named, len(payments.total.sessions), options.min_calls)
+        _print_note(notes, f"trimtab replay: {why}")
+        raise typer.Exit(1)
+    groups = _group_by_model(chosen, options.model, notes)
+    studies = _run_studies(groups, options.policies, window, options.jobs, notes)
+    _write_reports(studies[0], options.report, options.png, notes)
+    screen = Screen(payments, compute_savings(studies), len(skipped))
+    if options.as_json:
+        typer.echo(json.dumps(screen.to_json(), indent=2))
+        return
+    lines = list_share_lines(screen) if options.share else list_screen_lines(screen)
+    typer.echo(wrap_for_terminal(sys.stdout, "\n".join(lines)))
+
+
+def _read_and_price(
+    files: list[Path], payments: Payments, skipped: list[UnreadableRecording], notes: Console
+) -> Iterator[RecordedConversation]:
+    """Yield the conversations of all files, and add up what was paid for each."""
+    with _show_progress(notes) as bar:
+        for file in bar.track(files, description="reading"):
+            for conversation in read_recordings(file, skipped.append):
+                payments.add(conversation)
+                yield conversation
+
+
+def _show_progress(notes: Console) -> Progress:
+    columns: list[Any] = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    ]
+    return Progress(*columns, console=notes, transient=True, disable=not notes.is_terminal)
+
+
+def _describe_skipped(skipped: list[UnreadableRecording], notes: Console) -> None:
+    if skipped:
+        files = format_count(len({error.path for error in skipped}), "file")
+        told = f"Skipped {format_count(len(skipped), 'entry')} of {files} that could not be read"
+        _print_note(notes, f"{told}, the first in {skipped[0]}", "yellow")
+
+
+def _print_note(notes: Console, text: str, style: str | None = None) -> None:
+    notes.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _explain_nothing_to_replay(paths: list[Path], sessions: int, min_calls: int) -> str:
+    """Explain why there is nothing to replay, and what to do."""
+    if sessions:
+        return (
+            f"{format_count(sessions, 'session')} found, but none is left to replay; lower "
+            f"--min-calls {min_calls}"
+        )
+    return (
+        f"no conversations found in {join_names([str(path) for path in paths])}; supported "
+        f"formats: {RECORDING_FORMATS_TEXT}, in files whose names end in "
+        f"{', '.join(RECORDING_SUFFIXES)}"
+    )
+
+
+def _group_by_model(
+    chosen: list[RecordedConversation], model: str | None, notes: Console
+) -> dict[str, list[RecordedConversation]]:
+    """Return the conversations by the model to replay them with, the one with most calls first."""
+    groups: dict[str, list[RecordedConversation]] = {}
+    calls: Counter[str] = Counter()
+    for conversation in chosen:
+        named = model or conversation.model or DEFAULT_REPLAY_MODEL
+        info = find_model_info(named)
+        name = info.name if info is not None else named
+        groups.setdefault(name, []).append(conversation)
+        calls[name] += conversation.calls
+    if model is None and any(conversation.model is None for conversation in chosen):
+        why = f"assuming model {DEFAULT_REPLAY_MODEL} for logs that name none"
+        _print_note(notes, f"{why}; --model chooses another", "yellow")
+    for name in groups:
+        if find_model_info(name) is None:
+            _print_note(notes, _describe_unknown_model(name), "yellow")
+    return {name: groups[name] for name, _ in calls.most_common()}
+
+
+def _run_studies(
+    groups: dict[str, list[RecordedConversation]],
+    policies: str,
+    window: int | None,
+    jobs: int | None,
+    notes: Console,
+) -> list[ReplayStudy]:
+    """Replay the conversations of each model under its own prices and window."""
+    studies: list[ReplayStudy] = []
+    with _show_progress(notes) as bar:
+        task = bar.add_task("replaying", total=len(groups))
+        for number, (model, group) in enumerate(groups.items()):
+            info = find_model_info(model)
+            # A window that logs name is that of the model which they name.
+            windows = {one.window for one in group if find_model_info(one.model or "") == info}
+            size = window if window is not None or len(windows) != 1 else next(iter(windows))
+            setups = parse_setups(policies, window=size, model=model)
+            providers = list_billed_providers(model)[:1]
+            runs = replay_all(
+                group,
+                setups,
+                {provider.name: provider.rules for provider in providers},
+                jobs=jobs,
+                on_progress=lambda done, total, number=number: bar.update(
+                    task, completed=number + done / max(1, total)
+                ),
+            )
+            studies.append(build_study(group, setups, runs, providers))
+    return studies
+
+
+def _describe_unknown_model(model: str) -> str:
+    close = suggest_model_names(model)
+    hint = f": did you mean {' or '.join(close)}?" if close else "."
+    assumed = resolve_model_info(model).context_window
+    return (
+        f"{model} is not in the catalog{hint} Its window is assumed to have {assumed:,} tokens, "
+        "and the cache rules may be wrong. Name another model with --model, or set the size of the "
+        "window with --window"
+    )
+
+
+def _require_writable_reports(report: Path | None, png: Path | None) -> None:
+    """Find a report that cannot be written before the replay, which may take minutes."""
+    if report is not None and report.is_dir():
+        raise ValueError(
+            f"--report {report} is a folder; name a file, such as {report}/replay.html"
+        )
+    if report is not None and not report.absolute().parent.is_dir():
+        raise ValueError(f"--report {report}: the folder {report.parent} does not exist; create it")
+    if png is not None and png.exists() and not png.is_dir():
+        raise ValueError(f"--png {png} is a file; name a folder")
+    if report or png:
+        _require_matplotlib()
+
+
+def _require_matplotlib() -> None:
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "the plots need one more package: pip install 'trimtab[report]'"
+        ) from error
+
+
+def _write_reports(
+    study: ReplayStudy, report: Path | None, png: Path | None, notes: Console
+) -> None:
+    if report is not None:
+        from trimtab.replay.report import render_html_report
+
+        report.write_text(render_html_report(study), encoding="utf-8")
+        notes.print(f"wrote {report}", markup=False, highlight=False, soft_wrap=True)
+    if png is not None:
+        from trimtab.replay.plots import write_png_files
+
+        for path in write_png_files(study, png):
+            notes.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
