@@ -20,6 +20,7 @@ COMMANDS = (
     ("-m", "benchmarks.text_kinds"),
     ("-m", "benchmarks.fit"),
     ("-m", "benchmarks.corpus_laws"),
+    ("-m", "benchmarks.paid"),
     ("-m", "benchmarks.adversary"),
     ("-m", "benchmarks.wire_switches"),
     ("-m", "benchmarks.store_crash"),

@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as folder:
     conversations = select_conversations(read_recordings(recording), min_calls=10)
 
 setups = [
-    ReplaySetup(name="full", options={"policy": "full"}),
+    ReplaySetup(name="everything", options={"policy": "everything"}),
     ReplaySetup(
         name="tight", options={"policy": "layered", "limits": {"max_history_tokens": 8_000}}
     ),
@@ -45,6 +45,6 @@ setups = [
 providers = list_billed_providers(MODEL)
 rules = {provider.name: provider.rules for provider in providers}
 runs = replay_all(conversations, setups, rules, jobs=1)
-full, tight = build_study(conversations, setups, runs, providers).rows
-print(f"tokens per call: full {full.tokens:.0f}, tight {tight.tokens:.0f}")
-print(f"the tight policy sends fewer tokens: {tight.tokens < full.tokens}")
+everything, tight = build_study(conversations, setups, runs, providers).rows
+print(f"tokens per call: everything {everything.tokens:.0f}, tight {tight.tokens:.0f}")
+print(f"the tight policy sends fewer tokens: {tight.tokens < everything.tokens}")

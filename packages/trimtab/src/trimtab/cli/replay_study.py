@@ -161,8 +161,9 @@ def _run_studies(
     """Replay the conversations of each model under its own prices and window."""
     studies: list[ReplayStudy] = []
     with _show_progress(notes) as bar:
-        task = bar.add_task("replaying", total=len(groups))
-        for number, (model, group) in enumerate(groups.items()):
+        task = bar.add_task("replaying", total=sum(one.calls for g in groups.values() for one in g))
+        finished = 0
+        for model, group in groups.items():
             info = find_model_info(model)
             # A window that logs name is that of the model which they name.
             windows = {one.window for one in group if find_model_info(one.model or "") == info}
@@ -174,10 +175,11 @@ def _run_studies(
                 setups,
                 {provider.name: provider.rules for provider in providers},
                 jobs=jobs,
-                on_progress=lambda done, total, number=number: bar.update(
-                    task, completed=number + done / max(1, total)
+                on_progress=lambda done, _, finished=finished, setups=setups: bar.update(
+                    task, completed=finished + done / len(setups)
                 ),
             )
+            finished += sum(one.calls for one in group)
             studies.append(build_study(group, setups, runs, providers))
     return studies
 

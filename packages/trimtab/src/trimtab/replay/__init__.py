@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from trimtab.replay.billing import ProviderPricing as ProviderPricing
     from trimtab.replay.billing import list_billed_providers as list_billed_providers
     from trimtab.replay.readers import read_recordings as read_recordings
+    from trimtab.replay.readers.json_files import OnSkipped as OnSkipped
     from trimtab.replay.readers.json_files import UnreadableRecording as UnreadableRecording
     from trimtab.replay.results import ReplayStudy as ReplayStudy
     from trimtab.replay.results import build_study as build_study
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from trimtab.replay.runner import ReplaySetup as ReplaySetup
     from trimtab.replay.runner import replay_all as replay_all
     from trimtab.replay.selection import CorpusHalf as CorpusHalf
+    from trimtab.replay.selection import RecordedCall as RecordedCall
     from trimtab.replay.selection import RecordedConversation as RecordedConversation
     from trimtab.replay.selection import select_conversations as select_conversations
     from trimtab.replay.setup_costs import SetupCostAtProvider as SetupCostAtProvider
@@ -32,7 +34,9 @@ __all__ = [
     "CorpusHalf",
     "InputBill",
     "OnReplayProgress",
+    "OnSkipped",
     "ProviderPricing",
+    "RecordedCall",
     "RecordedConversation",
     "ReplaySetup",
     "ReplayStudy",
@@ -57,6 +61,8 @@ _HOMES = {
     "ReplayedCall": "replay.runner",
     "OnReplayProgress": "replay.runner",
     "CorpusHalf": "replay.selection",
+    "OnSkipped": "replay.readers.json_files",
+    "RecordedCall": "replay.selection",
     "RecordedConversation": "replay.selection",
     "SetupResult": "replay.setup_costs",
     "SetupCostAtProvider": "replay.setup_costs",
