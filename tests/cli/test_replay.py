@@ -87,7 +87,7 @@ def test_it_says_first_what_it_reads_and_then_what_was_paid(screen, paid_logs):
     assert str(paid_logs) in screen.stderr
     assert screen.stdout.startswith("You paid $")
     assert "123 calls in 3 sessions" in screen.stdout
-    assert "On a flat plan this is usage, not money." in screen.stdout
+    assert "(on a flat plan: usage, not money)" in screen.stdout
 
 
 def test_breaks_are_told_by_cause(screen):
@@ -255,7 +255,7 @@ def test_a_table_fits_a_terminal_of_a_hundred_columns(screen):
 
 def test_conversations_are_chosen(logs):
     def count(*options):
-        return as_json(logs, "--policies", "full", *options)["replayed"]["conversations"]
+        return as_json(logs, "--policies", "full", *options)["replayed"]["sessions"]
 
     assert count() == 4
     assert count("--min-calls", "10") == 3
@@ -315,7 +315,7 @@ def test_one_session_with_one_call_is_said_in_the_singular(tmp_path):
     path.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
     told = " ".join(replay(path, "--policies", "full").stdout.split())
     assert "What you paid is not in these logs: 1 call without usage." in told
-    assert "The same 1 call of 1 session, replayed" in told
+    assert "Replayed: all 1 call of 1 session." in told
 
 
 def test_what_session_export_writes_is_replayed(tmp_path):

@@ -48,7 +48,7 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         int | None,
         typer.Option(
             min=1,
-            help="Number of sessions to replay. Default: as many as it takes for 4,000 calls.",
+            help="Number of sessions to replay. Default: as many as it takes for 3,000 calls.",
         ),
     ] = None,
     jobs: Annotated[

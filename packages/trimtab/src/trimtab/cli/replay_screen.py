@@ -18,13 +18,12 @@ from trimtab.replay.payments import (
 )
 from trimtab.replay.savings import (
     MIN_CALLS,
-    MIN_CONVERSATIONS,
     MIN_SAVING,
+    MIN_SESSIONS,
     PolicySaving,
     Savings,
 )
 
-FLAT_PLAN = "On a flat plan this is usage, not money."
 _CAUSES: dict[BreakCause, str] = {
     "pause": "a pause longer than the cache lives",
     "compaction": "the client compacted",
@@ -61,7 +60,7 @@ def list_screen_lines(screen: Screen) -> list[str]:
         _list_paid_lines(screen.payments),
         _list_break_lines(screen.payments),
         _list_advice_lines(screen.payments),
-        _list_policy_lines(screen.savings),
+        _list_policy_lines(screen),
         [make_sentence(screen)],
     ]
     lines = [line for section in sections if section for line in [*section, ""]]
@@ -98,7 +97,7 @@ def make_sentence(screen: Screen) -> str:
     if best is not first:
         sentence += f", and {_percent(best.saved)} with {best.policy}"
         if best.visible is not None:
-            sentence += f", which hides {_percent(1 - best.visible, 1)} of what is named again"
+            sentence += f", which hides {_percent(1 - best.visible, 1)} of what is used again"
     unsure = " The sessions differ too much to be sure." if best.low <= 0 else ""
     return f"{sentence}.{unsure}"
 
@@ -110,8 +109,8 @@ def _list_paid_lines(payments: Payments) -> list[str]:
         return [f"What you paid is not in these logs: {calls} without usage."]
     sessions = format_count(len(total.sessions), "session")
     summary = (
-        f"You paid {_dollars(total.total)} for {format_count(total.calls, 'call')} in {sessions}, "
-        f"at list prices. {FLAT_PLAN}"
+        f"You paid {_dollars(total.total)} at list prices for {format_count(total.calls, 'call')} "
+        f"in {sessions} (on a flat plan: usage, not money)."
     )
     lines = [
         summary,
@@ -187,18 +186,27 @@ def _list_advice_lines(payments: Payments) -> list[str]:
     return lines
 
 
-def _list_policy_lines(savings: Savings) -> list[str]:
+def _list_policy_lines(screen: Screen) -> list[str]:
+    savings = screen.savings
     if not savings.policies:
         return []
-    what = (
-        f"{format_count(savings.calls, 'call')} of {format_count(savings.conversations, 'session')}"
-    )
-    rows = [["everything, as sent", _dollars(savings.everything), "", "", _count(savings.refused)]]
-    rows += [[one.policy, *_policy_cells(one)[1:], _count(one.refused)] for one in savings.policies]
+    heads = ["", "cost", "saved", "still visible"]
+    rows = [["everything, as sent", _dollars(savings.everything), "", ""]]
+    rows += [_policy_cells(one) for one in savings.policies]
+    refused = [savings.refused, *(one.refused for one in savings.policies)]
+    if any(refused):
+        heads.append("calls that did not fit")
+        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refused, strict=True)]
+    total = screen.payments.total
+    sessions = format_count(savings.sessions, "session")
+    share = "" if savings.sessions < len(total.sessions) else "all "
+    chosen = "" if share else ", chosen at random; --limit replays more"
     lines = [
-        f"The same {what}, replayed:",
+        f"Replayed: {share}{format_count(savings.calls, 'call')} of {sessions}{chosen}.",
         "",
-        *_format_table(["", "cost", "saved", "still visible", "refused"], rows),
+        *_format_table(heads, rows),
+        "",
+        "Still visible: of the names and paths that the agent used again, what it could still see.",
     ]
     if savings.error is not None:
         off = savings.modelled / savings.paid - 1
@@ -207,12 +215,12 @@ def _list_policy_lines(savings: Savings) -> list[str]:
             f"{_percent(abs(off), 1)} {'more' if off > 0 else 'less'} than you paid for input "
             f"(median of a session: {_percent(savings.error, 1)})."
         )
-        lines += ["", error]
+        lines.append(error)
     else:
-        lines += ["", "These logs have no usage, so system prompts and tools are not counted."]
+        lines.append("These logs have no usage, so system prompts and tools are not counted.")
     if savings.is_too_little:
         lines.append(
-            f"This is too little for a judgement: replay at least {MIN_CONVERSATIONS} sessions and "
+            f"This is too little for a judgement: replay at least {MIN_SESSIONS} sessions and "
             f"{MIN_CALLS} calls."
         )
     return lines
@@ -223,10 +231,6 @@ def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
     interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
     visible = "" if one.visible is None else _percent(one.visible, 1)
     return [one.policy, _dollars(dollars), interval, visible]
-
-
-def _count(count: int) -> str:
-    return f"{count:,}" if count else ""
 
 
 def _percent(share: float, digits: int = 0) -> str:

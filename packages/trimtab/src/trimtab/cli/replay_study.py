@@ -29,7 +29,7 @@ from trimtab.replay.savings import compute_savings
 from trimtab.replay.selection import RecordedConversation, select_conversations
 
 DEFAULT_REPLAY_MODEL = "claude-sonnet-4-5"
-MAX_REPLAYED_CALLS = 4_000
+MAX_REPLAYED_CALLS = 3_000
 """Calls after which no more sessions are replayed, unless the user names a number of sessions. They
 take about half a minute on one core; what was paid is read from all sessions."""
 

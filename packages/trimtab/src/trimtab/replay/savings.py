@@ -27,8 +27,8 @@ from trimtab.replay.setup_costs import (
 
 MIN_SAVING = 0.05
 """Below this share nothing is worth installing."""
-MIN_CONVERSATIONS, MIN_CALLS = 3, 90
-"""With fewer conversations or calls a comparison proves little."""
+MIN_SESSIONS, MIN_CALLS = 3, 90
+"""With fewer sessions or calls a comparison proves little."""
 _TOKENS_PER_PRICE = 1_000_000
 
 
@@ -52,8 +52,8 @@ class PolicySaving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Savings:
-    conversations: int
-    """Number of replayed conversations."""
+    sessions: int
+    """Number of replayed sessions."""
     calls: int
     """Number of replayed calls."""
     models: Mapping[str, int]
@@ -75,7 +75,7 @@ class Savings:
     @property
     def is_too_little(self) -> bool:
         """Whether there are too few sessions or calls for a judgement."""
-        return self.conversations < MIN_CONVERSATIONS or self.calls < MIN_CALLS
+        return self.sessions < MIN_SESSIONS or self.calls < MIN_CALLS
 
     @property
     def default(self) -> PolicySaving | None:
@@ -95,7 +95,7 @@ def compute_savings(studies: Sequence[ReplayStudy]) -> Savings:
     paid, modelled = sum(a for a, _ in bills), sum(b for _, b in bills)
     errors = [abs(b - a) / a for a, b in bills if a > 0]
     return Savings(
-        conversations=sum(len(study.conversations) for study in studies),
+        sessions=len({one.session for study in studies for one in study.conversations}),
         calls=sum(study.calls for study in studies),
         models={study.model: study.window for study in studies},
         paid=paid,
