@@ -17,7 +17,7 @@ paid_error_without_pauses
 Then it writes logs of the same sizes as these clients do, with times, into a temporary folder (500,
 or 20 in a quick run), and lets `trimtab replay` read them.
 
-first_line_s    seconds until it says what it reads
+first_line_s    seconds until it says what it reads, the fastest of five starts
 cpu_s           CPU seconds until its last line, all processes together
 
 The median must be at most 0.10, in each client too; the first line must come within 2 seconds, and
@@ -27,7 +27,6 @@ The median must be at most 0.10, in each client too; the first line must come wi
 from __future__ import annotations
 
 import json
-import os
 import resource
 import statistics
 import subprocess
@@ -58,6 +57,8 @@ MIN_CALLS = 9
 QUICK_CONVERSATIONS = 30
 """Conversations of each client in a quick run."""
 LOGS = {"full": 500, "quick": 20}
+STARTS = 5
+"""Starts of the command, of which the fastest counts: others may use the machine."""
 MAX_MEDIAN_ERROR = 0.10
 MAX_FIRST_LINE_SECONDS = 2.0
 MAX_CPU_SECONDS = 60.0
@@ -172,18 +173,10 @@ def _time_replay(count: int) -> Report:
         folder = Path(name)
         size = _write_logs(folder, count)
         command = [sys.executable, "-m", "trimtab", "replay", str(folder), "--json"]
+        first_line_s = min(_time_first_line(command) for _ in range(STARTS))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start = time.monotonic()
-        with subprocess.Popen(  # noqa: S603 - our own command
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "HOME": name},
-        ) as process:
-            assert process.stderr is not None
-            process.stderr.readline()
-            first_line_s = time.monotonic() - start
-            figures = json.loads(process.communicate()[0])
+        done = subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - our own
+        figures = json.loads(done.stdout)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
@@ -195,6 +188,19 @@ def _time_replay(count: int) -> Report:
         "sentence": figures["sentence"],
         "screen_error": round(figures["replayed"]["error"], 3),
     }
+
+
+def _time_first_line(command: Sequence[str]) -> float:
+    """Start the command and return the seconds until it says what it reads."""
+    start = time.monotonic()
+    with subprocess.Popen(  # noqa: S603 - our own
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        seconds = time.monotonic() - start
+        process.kill()
+    return seconds
 
 
 def _write_logs(folder: Path, count: int) -> int:
