@@ -81,17 +81,17 @@ def main(quick: bool) -> Report:
     }
     merged = [one for client in CLIENTS for one in errors[client]]
     report: Report = {
-        "sample": {client: len(found) for client, found in errors.items()},
+        "sample": {client: len(measured) for client, measured in errors.items()},
         "paid_error": _median([one.cost for one in merged]),
         "paid_error_p90": _p90([one.cost for one in merged]),
         "paid_error_by_client": {
             client: {
-                "paid_error": _median([one.cost for one in found]),
-                "paid_error_p90": _p90([one.cost for one in found]),
-                "token_error": _median([one.tokens for one in found]),
-                "paid_error_without_pauses": _median([one.cost_without_pauses for one in found]),
+                "paid_error": _median([one.cost for one in measured]),
+                "paid_error_p90": _p90([one.cost for one in measured]),
+                "token_error": _median([one.tokens for one in measured]),
+                "paid_error_without_pauses": _median([one.cost_without_pauses for one in measured]),
             }
-            for client, found in errors.items()
+            for client, measured in errors.items()
         },
         "token_error": _median([one.tokens for one in merged]),
         "paid_error_without_pauses": _median([one.cost_without_pauses for one in merged]),
@@ -121,8 +121,8 @@ def _find_slowness(report: Report) -> Iterator[str]:
 def _read(client: str, quick: bool) -> list[RecordedConversation]:
     folder = corpus.folder()
     paths = sorted(folder.glob(CLIENTS[client])) if folder else []
-    found = (one for path in paths for one in read_recordings(path))
-    kept = [one for one in found if len(one.usage) >= MIN_CALLS]
+    recordings = (one for path in paths for one in read_recordings(path))
+    kept = [one for one in recordings if len(one.usage) >= MIN_CALLS]
     return select_conversations(kept, limit=QUICK_CONVERSATIONS if quick else None)
 
 
@@ -298,8 +298,8 @@ def _codex_lines(one: corpus.Conversation, number: int) -> Iterator[dict[str, An
             content = [{"type": kind, "text": text}]
             yield line("response_item", index, type="message", role=role, content=content)
         for call in message.get("tool_calls") or ():
-            made = {"call_id": call["id"], **call["function"]}
-            yield line("response_item", index, type="function_call", **made)
+            item = {"call_id": call["id"], **call["function"]}
+            yield line("response_item", index, type="function_call", **item)
         if usage := one.meta["usage"].get(str(index)):
             yield line("event_msg", index, type="token_count", info={"last_token_usage": usage})
 

@@ -108,8 +108,8 @@ def _show_progress(notes: Console) -> Progress:
 def _describe_skipped(skipped: list[UnreadableRecording], notes: Console) -> None:
     if skipped:
         files = format_count(len({error.path for error in skipped}), "file")
-        told = f"Skipped {format_count(len(skipped), 'entry')} of {files} that could not be read"
-        _print_note(notes, f"{told}, the first in {skipped[0]}", "yellow")
+        count = f"Skipped {format_count(len(skipped), 'entry')} of {files} that could not be read"
+        _print_note(notes, f"{count}, the first in {skipped[0]}", "yellow")
 
 
 def _print_note(notes: Console, text: str, style: str | None = None) -> None:
