@@ -7,7 +7,6 @@ import ast
 from tests.contracts.definitions import list_bindings
 
 DIFFERENT = {
-    "request": "a session does not keep the types of the SDKs",
     "watch": "a context also takes streams that are not awaited, so it returns the stream itself",
 }
 """Verbs whose results differ, and why."""
@@ -22,7 +21,8 @@ def list_results(module: str, name: str) -> dict[str, list[str]]:
         is_method = isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
         if is_method and not member.name.startswith("_") and member.returns:
             result = ast.unparse(member.returns).replace("AsyncIterator", "Iterator")
-            results.setdefault(member.name, []).append("Self" if result == name else result)
+            is_same_class = result.partition("[")[0] == name
+            results.setdefault(member.name, []).append("Self" if is_same_class else result)
     return results
 
 

@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
+from tests.conversations import request_anyway
 from trimtab import Context, Message, check, fit, make_text_message
 from trimtab.errors import CannotFit as CannotFit
 from trimtab.errors import ProviderError, ProviderFailureDetails
@@ -333,8 +334,10 @@ class Talk(Seen):
         return self.request()
 
     def request(self, *, volatile: str | None = None) -> dict[str, Any]:
-        """What is sent to the model next."""
-        return self._held.request(volatile=volatile)
+        """What is sent to the model next, also if nobody waits for its reply."""
+        if self._held.window.is_reply_due:
+            return self._held.request(volatile=volatile)
+        return request_anyway(self._held, volatile=volatile)
 
     def refused(self, status: int, body: Mapping[str, Any]) -> str:
         """Let the last call fail with what a provider answered; returns what that was taken for."""
@@ -535,7 +538,10 @@ class Life(Seen):
         await self._held.add({"role": "assistant", "content": text})
 
     async def request(self) -> dict[str, Any]:
-        return await self._held.request()
+        """What is sent to the model next, also if nobody waits for its reply."""
+        if self._held.window.is_reply_due:
+            return await self._held.request()
+        return (await self._held.preview()).request
 
     async def turn(
         self,
