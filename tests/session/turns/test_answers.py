@@ -48,6 +48,33 @@ async def test_a_turn_returns_the_answer_and_what_all_its_calls_cost(memory, dia
     assert second.text == ""
 
 
+@pytest.mark.parametrize("dialect", MODELS)
+async def test_a_message_that_comes_again_gets_the_answer_that_it_had(memory, dialect):
+    session = await create(memory, dialect)
+    call = ScriptedCall(name="read", arguments={"path": "sky"})
+    provider = ScriptedProvider(
+        dialect, [ScriptedReply(text="Let me see.", calls=(call,)), "Yes.", "Green."]
+    )
+    tools = [Hand(gives="sun").tool]
+    await run_turn(session, provider, tools, message=ASK, key="first")
+    await run_turn(session, provider, tools, message=user("Which one?"), key="second")
+    again = await run_turn(session, provider, tools, message=ASK, key="first")
+    assert (again.text, again.calls, again.cost) == ("Yes.", 0, 0.0)
+    again = await run_turn(session, provider, tools, message=user("Which one?"), key="second")
+    assert (again.text, again.calls) == ("Green.", 0)
+
+
+async def test_each_of_several_callers_at_once_gets_the_reply_to_its_message(memory):
+    session = await create(memory)
+    provider = ScriptedProvider("anthropic", ["One.", "Two.", "Three.", "Four."])
+    turns = [run_turn(session, provider, message=user(f"Number {n}?")) for n in range(4)]
+    finished = await asyncio.gather(*turns)
+    async for logged in session.messages():
+        last = logged.message.text
+    assert all(each.text for each in finished)
+    assert last in {each.text for each in finished}
+
+
 async def test_a_call_without_a_price_makes_the_cost_of_the_turn_unknown(memory):
     session = await create(memory, "openai_chat", model="unheard-of", context_window=9_000)
     finished = await run_turn(session, ScriptedProvider("openai_chat", ["Yes."]), message=ASK)

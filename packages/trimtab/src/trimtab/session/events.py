@@ -188,7 +188,8 @@ class TurnFinished:
     calls: int
     """Model calls made in this turn. It is 0 if the message had its reply already."""
     message: Message | None = None
-    """The model's last reply in this turn; None if it made none."""
+    """The model's last reply in this turn, or the reply of another turn that had answered the
+    message; None if there is none."""
     usage: Usage | None = None
     """Usage of all model calls of this turn together, without summaries; None if it is not known
     for one of them."""

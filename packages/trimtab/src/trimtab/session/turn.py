@@ -24,7 +24,7 @@ from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import MessageAdded
-from trimtab.engine.log.message import ToolCall
+from trimtab.engine.log.message import Message, ToolCall, ToolResult
 from trimtab.engine.window.window import Window
 from trimtab.errors import CostCeilingReached, ProviderError, SessionLockedByOtherProcess
 from trimtab.options import explain_unknown_options
@@ -143,7 +143,8 @@ async def run_turn(
         CannotFit: If a request would not fit, whatever is hidden.
         ProviderError: If a call failed and could not be recovered.
         SessionBusy: If another request had the turn all the time. The message is in the session,
-            unless another process has locked the session's files.
+            unless another process has locked the session's files, and that turn may answer it. To
+            ask again, pass the same key.
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
         TypeError: If an argument has a wrong type, such as a client of an SDK as the provider.
@@ -160,15 +161,11 @@ async def run_turn(
     named = None if tools is None else {each.name: each for each in map(to_tool, tools)}
     chosen = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
-    first = message if claim_with_message else None
     meter = TurnMeter(on_event)
-    if message is not None and first is None:
-        try:
-            await recorder.add_outside_turn(message, key=key)
-        except SessionLockedByOtherProcess:
-            if wait is None:
-                raise
-            first = message  # to be added with the claim, when the other process has ended its turn
+    handle: str | None = None
+    if message is not None and not claim_with_message:
+        handle = await _add_before_turn(recorder, message, key, waits=wait is not None)
+    first = message if handle is None else None
     async with (
         recorder.hold_turn(wait),
         recorder.turn_lock,
@@ -219,7 +216,7 @@ async def run_turn(
         if ceiling is not None
         else _find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
         calls=calls,
-        message=meter.message,
+        message=meter.message or await _find_earlier_answer(session, handle),
         usage=meter.usage,
         cost=meter.cost,
         cost_ceiling=ceiling,
@@ -243,6 +240,36 @@ def _check_provider(session: Session, provider: Provider) -> None:
             f"requests of {dialect}; pass a provider of {dialect}, or first "
             f"session.configure(dialect={provider.dialect!r})"
         )
+
+
+async def _add_before_turn(
+    recorder: SessionRecorder, message: Any, key: str | None, *, waits: bool
+) -> str | None:
+    """Add a message, so that a turn that is running answers it too, and return its handle.
+
+    None if another process has locked the session's files: then the message is added with the
+    claim, when that process has ended its turn.
+    """
+    try:
+        return await recorder.add_outside_turn(message, key=key)
+    except SessionLockedByOtherProcess:
+        if waits:
+            return None
+        raise
+
+
+async def _find_earlier_answer(session: Session, handle: str | None) -> Message | None:
+    """Return the reply that a message got from an earlier turn, or from one that was running."""
+    answer: Message | None = None
+    if handle is None or session.window.is_reply_due:
+        return answer
+    async for logged in session.messages(after=handle):
+        message = logged.message
+        if message.role == "assistant":
+            answer = message
+        elif answer is not None and any(not isinstance(p, ToolResult) for p in message.parts):
+            break
+    return answer
 
 
 def _find_end_reason(
