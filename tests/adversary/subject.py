@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from tests.adversary.counting import count, sent
 from tests.adversary.laws import Room
+from tests.conversations import request_anyway
 from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.larger_window import LARGER_WINDOW_REASON
@@ -136,7 +137,10 @@ class Subject:
         return self.context.add(item)
 
     def request(self, volatile: str | None = None) -> dict[str, Any]:
-        return self.context.request(volatile=volatile)
+        """The request of the window as it is, also if nobody waits for a reply."""
+        if self.context.window.is_reply_due:
+            return self.context.request(volatile=volatile)
+        return request_anyway(self.context, volatile=volatile)
 
     def preview(self, volatile: str | None = None) -> Mapping[str, Any]:
         """The request that would be made."""

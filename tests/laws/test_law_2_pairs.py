@@ -23,6 +23,8 @@ def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> No
     if told.messages[max(told.messages)].role == "assistant":
         # Whoever asks behind a reply wants it continued, which newer models refuse.
         problems = [problem for problem in problems if "prefill" not in problem]
+    # Whoever asks for less output than the API allows gets its refusal.
+    problems = [problem for problem in problems if "below minimum value" not in problem]
     assert problems == []
 
 

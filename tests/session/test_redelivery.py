@@ -7,7 +7,6 @@ import pytest
 from tests.conversations import said, user
 from trimtab import Session, run_turn
 from trimtab.errors import NoReplyDue
-from trimtab.session.recorder import SessionRecorder
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -15,8 +14,7 @@ pytestmark = pytest.mark.anyio
 PAY = user("Pay 10 to the harbour.")
 
 
-@pytest.mark.parametrize("in_turn", [True, False])
-async def test_a_process_that_was_behind_learns_that_the_message_was_answered(store, in_turn):
+async def test_a_process_that_was_behind_learns_that_the_message_was_answered(store):
     first = await Session.create(store, "s", model="gpt-4o")
     handle = await first.add(PAY, key="update-871")
     other = await Session.open(store, "s")
@@ -24,8 +22,7 @@ async def test_a_process_that_was_behind_learns_that_the_message_was_answered(st
     await first.add(said("Paid."))
     await first.close()
     assert other.window.is_reply_due
-    add = other.add if in_turn else SessionRecorder(other).add_outside_turn
-    assert await add(PAY, key="update-871") == handle
+    assert await other.add(PAY, key="update-871") == handle
     assert not other.window.is_reply_due
     with pytest.raises(NoReplyDue):
         await other.request()

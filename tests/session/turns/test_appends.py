@@ -43,7 +43,7 @@ async def test_a_turn_is_claimed_with_its_message_and_ended_with_its_last_reply(
     session = await create(store, tools=[hand.tool.definition])
     store.appends.clear()
     provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Done."])
-    await run_turn(session, provider, [hand.tool], message=say(), key="k", claim_with_message=True)
+    await run_turn(session, provider, [hand.tool], message=say(), key="k")
     assert store.appends == [
         ["user", "claimed"],
         ["call"],
@@ -88,7 +88,7 @@ async def test_a_reply_during_which_somebody_wrote_does_not_end_the_turn(memory)
 
 async def reopened_says(store):
     """Somebody writes while the model does."""
-    await SessionRecorder(await reopened(store)).add_outside_turn(say("And this."))
+    await (await reopened(store)).add(say("And this."))
 
 
 async def test_a_message_that_is_in_the_log_is_not_added_again_with_a_claim(memory):

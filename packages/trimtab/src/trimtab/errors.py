@@ -154,7 +154,6 @@ class SessionBusy(StoreError):
         super().__init__(
             f"another request has the turn of session {session!r}, and it did not end within "
             f"{waited_s:g} seconds; answer 409, or wait longer with `wait=`"
-            " (a message that `run_turn` got with a `key` may be passed again)"
         )
 
 

@@ -155,7 +155,6 @@ class ServedTurn:
                 message,
                 key=None if newest is None else newest.key,
                 wait=None,  # it has the lease; the epoch stops a turn that has lost it
-                claim_with_message=True,
                 # Messages that arrive while the last reply is written get their own turn.
                 end_with_reply=True,
                 on_event=self._on_turn_event,

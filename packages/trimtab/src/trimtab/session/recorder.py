@@ -65,16 +65,17 @@ class SessionRecorder:
 
         A message is added before it, in the same append.
         """
+        await self.session._claim(message, key=key)
+        return self.session._epoch or 0
+
+    async def claim_for(self, message: Any, key: str | None) -> int | None:
+        """Claim the turn, and return the position of the message if it was in the log already."""
         return await self.session._claim(message, key=key)
 
     def disown(self) -> None:
         """Leave a claimed turn to whoever runs it next. What this process adds after that does not
         belong to it."""
         self.session._epoch = None
-
-    async def add_outside_turn(self, message: Any, *, key: str | None = None) -> str:
-        """Add a message even if another process has claimed the turn, and return its handle."""
-        return await self.session._add_once(message, key=key, check_epoch=False)
 
     async def add_reply(
         self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]

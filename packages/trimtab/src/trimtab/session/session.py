@@ -344,23 +344,17 @@ class Session(Generic[DialectT_co]):
 
                 await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
         """
-        handle = await self._add_once(item, key=key, usage=usage)
-        if exceeds_message_limit(self.window):
-            await self._hide_messages_over_limit()
-        return handle
-
-    async def _add_once(
-        self, item: Any, *, key: str | None, usage: Usage | None = None, check_epoch: bool = True
-    ) -> str:
         is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
-            handle = await self._add_item(item, key=key, usage=usage, check_epoch=check_epoch)
+            handle = await self._add_item(item, key=key, usage=usage)
         except DuplicateIdempotencyKey as known:
             handle, is_known = f"m{known.position}", True
         if is_known:
             # Somebody else may have added it, or answered it.
             async with self._lock:
-                await self._catch_up_with_others(check_epoch=check_epoch)
+                await self._catch_up_with_others()
+        if exceeds_message_limit(self.window):
+            await self._hide_messages_over_limit()
         return handle
 
     async def _add_item(
@@ -369,7 +363,6 @@ class Session(Generic[DialectT_co]):
         *,
         key: str | None = None,
         usage: Usage | None = None,
-        check_epoch: bool = True,
         follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
     ) -> str:
         """Add a message. A reply answers the newest call of this object, whoever called since."""
@@ -383,10 +376,7 @@ class Session(Generic[DialectT_co]):
 
         try:
             return await self._draft_and_store(
-                draft,
-                check_epoch=check_epoch,
-                follow=follow,
-                text_bytes=estimate_item_bytes(item),
+                draft, follow=follow, text_bytes=estimate_item_bytes(item)
             )
         except StaleOwner:
             await self._record_late_usage(item, usage)
@@ -1023,25 +1013,31 @@ class Session(Generic[DialectT_co]):
             finally:
                 self._turn_holder = None
 
-    async def _claim(self, message: Any = None, *, key: str | None = None) -> int:
+    async def _claim(self, message: Any = None, *, key: str | None = None) -> int | None:
         """Begin a turn, perhaps with a message in the same append. The owner of the previous turn
-        can no longer write."""
+        can no longer write.
 
-        def draft() -> None:
+        Return the position of the message if it was in the log already.
+        """
+
+        def draft() -> int | None:
+            position = None if key is None else self.window.base.seq_by_idempotency_key.get(key)
             if message is not None:
                 self._context.add(message, key=key)
             self._context.append(self._build_claim())
+            return position
 
         try:
-            await self._draft_and_store(
+            position = await self._draft_and_store(
                 draft, check_epoch=False, text_bytes=estimate_item_bytes(message)
             )
         except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
-            return await self._claim()
+            await self._claim()
+            return known.position
         self._epoch = self.window.accounting.epoch
-        return self._epoch
+        return position
 
     def _build_claim(self) -> TurnProgressRecord:
         return TurnProgressRecord(state="claimed", epoch=self.window.accounting.epoch + 1)

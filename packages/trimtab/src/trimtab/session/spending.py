@@ -193,7 +193,7 @@ class CallCharge:
         cost = compute_cost_usd(usage, settings.entry, at=self._at)
         if cost is None:
             raise CostCeilingUncheckable(explain_unknown_price(settings.model))
-        return ceil(cost * MICROS_PER_DOLLAR)
+        return _count_micros(cost)
 
 
 def explain_unknown_price(model: str) -> str:
@@ -211,7 +211,12 @@ def count_session_log_micros(window: Window) -> int:
     """
     accounting = window.accounting
     known = accounting.total_cost_usd + (accounting.summary_stats.cost or 0.0)
-    return ceil(known * MICROS_PER_DOLLAR)
+    return _count_micros(known)
+
+
+def _count_micros(usd: float) -> int:
+    """Round dollars up, but not for the error of a sum of floats."""
+    return ceil(round(usd * MICROS_PER_DOLLAR, 3))
 
 
 def _log_refusal(account: SpendingAccount, reached: CostCeilingReached) -> None:

@@ -26,7 +26,7 @@ from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import Message, ToolCall, ToolResult
 from trimtab.engine.window.window import Window
-from trimtab.errors import CostCeilingReached, ProviderError, SessionLockedByOtherProcess
+from trimtab.errors import CostCeilingReached, ProviderError
 from trimtab.options import explain_unknown_options
 from trimtab.providers.base import STREAM_CUT_SHORT, Provider, require_provider
 from trimtab.providers.error_parser import parse_error_event
@@ -99,12 +99,12 @@ async def run_turn(
     schedule_summary: ScheduleSummary | None = None,
     stop: asyncio.Event | None = None,
     wait: float | None = TURN_WAIT_S,
-    claim_with_message: bool = False,
     end_with_reply: bool | None = None,
 ) -> TurnFinished:
     """Let the model answer, and run the tools that it calls, until it has finished.
 
-    If a turn is already running in this session, it also answers the message.
+    If a turn is already running in this session, it waits until that one has ended. A message that
+    `session.add` adds meanwhile is answered by the running turn.
 
     Args:
         session: The session.
@@ -128,8 +128,6 @@ async def run_turn(
         stop: An event that stops the turn. The reply so far is kept, and running tools are ended.
         wait: Seconds to wait for another request that has the turn of this session. None takes the
             turn over at once: then its owner can no longer write.
-        claim_with_message: Add the message in the same append as the turn's claim, which saves one
-            append. A turn that is already running then does not see the message.
         end_with_reply: End the turn in the same append as a reply without tool calls, which saves
             one append. `before_request` is not awaited after it. None does so if there is no
             `before_request`.
@@ -142,9 +140,7 @@ async def run_turn(
     Raises:
         CannotFit: If a request would not fit, whatever is hidden.
         ProviderError: If a call failed and could not be recovered.
-        SessionBusy: If another request had the turn all the time. The message is in the session,
-            unless another process has locked the session's files, and that turn may answer it. To
-            ask again, pass the same key.
+        SessionBusy: If another request had the turn all the time. The message was not added.
         StaleOwner: If another process has claimed the turn.
         StoreError: If the store failed.
         TypeError: If an argument has a wrong type, such as a client of an SDK as the provider.
@@ -162,15 +158,11 @@ async def run_turn(
     chosen = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
     meter = TurnMeter(on_event)
-    handle: str | None = None
-    if message is not None and not claim_with_message:
-        handle = await _add_before_turn(recorder, message, key, waits=wait is not None)
-    first = message if handle is None else None
     async with (
         recorder.hold_turn(wait),
         recorder.turn_lock,
         emit_turn_start_and_failure(session, on_event),
-        _hold_claimed_turn(recorder, first, key),
+        _hold_claimed_turn(recorder, message, key) as answer,
     ):
         await set_session_tools(session, named, chosen)
         if summariser is not None:
@@ -180,7 +172,8 @@ async def run_turn(
         ceiling: str | None = None
         ends_turn = before_request is None if end_with_reply is None else end_with_reply
         interruption = TurnInterruption(stop)
-        while not cut_off and not ended_with_reply:
+        is_answered = answer is not None and before_request is None
+        while not is_answered and not cut_off and not ended_with_reply:
             rounds += (
                 1
                 if session.window.conversation.open_calls() or is_last_reply_paused(session.window)
@@ -216,7 +209,7 @@ async def run_turn(
         if ceiling is not None
         else _find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
         calls=calls,
-        message=meter.message or await _find_earlier_answer(session, handle),
+        message=meter.message or answer,
         usage=meter.usage,
         cost=meter.cost,
         cost_ceiling=ceiling,
@@ -242,33 +235,20 @@ def _check_provider(session: Session, provider: Provider) -> None:
         )
 
 
-async def _add_before_turn(
-    recorder: SessionRecorder, message: Any, key: str | None, *, waits: bool
-) -> str | None:
-    """Add a message, so that a turn that is running answers it too, and return its handle.
-
-    None if another process has locked the session's files: then the message is added with the
-    claim, when that process has ended its turn.
-    """
-    try:
-        return await recorder.add_outside_turn(message, key=key)
-    except SessionLockedByOtherProcess:
-        if waits:
-            return None
-        raise
-
-
-async def _find_earlier_answer(session: Session, handle: str | None) -> Message | None:
-    """Return the reply that a message got from an earlier turn, or from one that was running."""
+async def _find_answer(session: Session, position: int) -> Message | None:
+    """Return the finished reply to a message in the log; None if it has none."""
     answer: Message | None = None
-    if handle is None or session.window.is_reply_due:
-        return answer
-    async for logged in session.messages(after=handle):
+    async for logged in session.messages(after=f"m{position}"):
         message = logged.message
         if message.role == "assistant":
             answer = message
         elif answer is not None and any(not isinstance(p, ToolResult) for p in message.parts):
             break
+    else:
+        if session.window.is_reply_due:
+            return None
+    if answer is None or any(isinstance(part, ToolCall) for part in answer.parts):
+        return None
     return answer
 
 
@@ -285,12 +265,15 @@ def _find_end_reason(
 @asynccontextmanager
 async def _hold_claimed_turn(
     recorder: SessionRecorder, message: Any, key: str | None
-) -> AsyncGenerator[None]:
-    """Claim a turn and end it in the log, unless it fails. A failed turn can be continued."""
-    await recorder.claim(message, key=key)
+) -> AsyncGenerator[Message | None]:
+    """Claim a turn and end it in the log, unless it fails. A failed turn can be continued.
+
+    Yield the reply to the message if it has one already.
+    """
+    known = await recorder.claim_for(message, key)
     try:
         try:
-            yield
+            yield None if known is None else await _find_answer(recorder.session, known)
         except ProviderError as error:
             # Whoever goes on with turns that were left open would only send the same again.
             if error.failure.kind != "rejected":

@@ -63,12 +63,11 @@ def compute_cost_parts(
     is_claude = prices.get("dialect") == "anthropic" and prices.get("cache_style") == "marks"
     long_price = HOUR_CACHE_WRITE_PRICE if is_claude else short_price
     long_lived = min(usage.cache_write, usage.cache_write_long)
-    token_price = price / 1_000_000
     return CostParts(
-        fresh=fresh * token_price,
-        cache_read=usage.cache_read * float(prices.get("cache_read", 1.0)) * token_price,
-        cache_write=(usage.cache_write - long_lived) * short_price * token_price,
-        cache_write_long=long_lived * long_price * token_price,
+        fresh=fresh * price / 1_000_000,
+        cache_read=usage.cache_read * float(prices.get("cache_read", 1.0)) * price / 1_000_000,
+        cache_write=(usage.cache_write - long_lived) * short_price * price / 1_000_000,
+        cache_write_long=long_lived * long_price * price / 1_000_000,
         output=usage.output * output / 1_000_000,
     )
 
