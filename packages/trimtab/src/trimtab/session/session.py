@@ -18,7 +18,7 @@ from collections.abc import (
     Callable,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -69,6 +69,7 @@ from trimtab.errors import (
     LogDamaged,
     PositionTaken,
     SessionExists,
+    SessionLockedByOtherProcess,
     SessionNotFound,
     StaleOwner,
     StoreError,
@@ -114,6 +115,8 @@ TURN_WAIT_S = 30.0
 shorter than web servers wait for an answer."""
 MAX_UNEXPLAINED_REFUSALS = 3
 """How often in a row a store may refuse an append as taken without having a new event."""
+_CREATION_TRIES = 100
+_CREATION_PAUSE_S = 0.05
 _REOPEN_OPTIONS = ("policy", "tokenizer", "redact", "on_edit", "clock")
 """Options that `open` takes because they are not, or not completely, in the log."""
 
@@ -217,9 +220,18 @@ class Session(Generic[DialectT_co]):
             ValueError: If an option has an invalid value.
         """
         _check_place(store, session_id)
-        if not await store.position(session_id):
-            with suppress(SessionExists):  # somebody else was faster
+        tries_left = _CREATION_TRIES
+        while not await store.position(session_id):
+            try:
                 return await cls.create(store, session_id, **options)
+            except SessionExists:
+                break  # somebody else was faster
+            except SessionLockedByOtherProcess:
+                # Another process is creating it, and has its files.
+                tries_left -= 1
+                if not tries_left:
+                    raise
+                await asyncio.sleep(_CREATION_PAUSE_S)
         given = cast("dict[str, Any]", options)
         own = {name: given[name] for name in _REOPEN_OPTIONS if name in given}
         found = await cls._load(store, session_id, **own)
