@@ -85,6 +85,27 @@ def test_a_reply_of_anthropics_sdk_in_a_list_brings_its_usage():
     assert context.report().last_usage == replace(USAGE, cache_write=30)
 
 
+def reasoned(text):
+    """The items of a reply of the Responses API that begins with a reasoning item."""
+    said_text = {"type": "output_text", "text": text, "annotations": []}
+    return [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [said_text]},
+    ]
+
+
+@pytest.mark.parametrize("after", [[], [user("more")]])
+def test_a_call_answered_elsewhere_by_a_reply_that_begins_with_reasoning_is_synced(after):
+    context = start("openai_responses", model="gpt-5.4")
+    context.sync([user("hi")])
+    context.request()  # it failed, and another worker got the answer
+    items = [user("hi"), *reasoned("Hello."), *after]
+    context.sync(items)
+    context.sync([*items, user("and more")])
+    assert context.request()["input"] == [*items, user("and more")]
+    assert not any(isinstance(event.body, Rewind) for event in context.events)
+
+
 def test_an_unreadable_item_among_messages_is_named():
     with pytest.raises(TypeError, match=r"messages\[1\]"):
         chat().sync([make_text_message("user", "hi"), 7])

@@ -55,6 +55,7 @@ from trimtab.dialects.reading import (
     parse_any_tool_call,
     read_history,
     read_message,
+    read_whole_reply,
     require_message_list,
     to_plain_dict,
 )
@@ -920,9 +921,7 @@ class Context(Generic[DialectT_co]):
         """
         if not new_starts or self.window.accounting.open_call_seq is None:
             return None
-        settings = self.window.settings
-        item = items[new_starts[0]]
-        return read_message(item, dialect=settings.dialect, model=settings.rules_model)[1]
+        return read_whole_reply(items[new_starts[0]], dialect=self.window.settings.dialect)
 
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
         """Use the system messages of a caller's list after the prompt that was set."""

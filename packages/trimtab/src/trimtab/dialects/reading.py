@@ -104,16 +104,32 @@ def read_message(item: Any, *, dialect: str, model: str) -> tuple[Message, Model
         message = copy_message(item)
     else:
         plain = to_plain_dict(item)
-        written_in = detect_dialect(plain, get_dialect(dialect))
-        if written_in.is_reply_body(plain):
-            reply = written_in.parse_reply(plain)
+        if (reply := _parse_whole_reply(item, plain, dialect)) is not None:
             return reply.message, reply
-        message = written_in.parse_message(plain)
+        message = detect_dialect(plain, get_dialect(dialect)).parse_message(plain)
         _reject_bare_reasoning(message)
-        if is_langchain_message(item) and (usage := read_langchain_usage(item)) is not None:
-            stop = read_langchain_stop_reason(item)
-            return message, ModelReply(message=message, usage=usage, stop=stop, id=item.id)
     return convert_media_or_refuse(message, dialect=dialect, model=model), None
+
+
+def read_whole_reply(item: Any, *, dialect: str) -> ModelReply | None:
+    """Read an item of a caller's list as a whole reply.
+
+    None if it is none. An item that is only a part of a reply, such as a reasoning item, is not
+    read as a message: alone it can be invalid although the list is valid.
+    """
+    if isinstance(item, Message):
+        return None
+    return _parse_whole_reply(item, to_plain_dict(item), dialect)
+
+
+def _parse_whole_reply(item: Any, plain: dict[str, Any], dialect: str) -> ModelReply | None:
+    written_in = detect_dialect(plain, get_dialect(dialect))
+    if written_in.is_reply_body(plain):
+        return written_in.parse_reply(plain)
+    if is_langchain_message(item) and (usage := read_langchain_usage(item)) is not None:
+        message, stop = written_in.parse_message(plain), read_langchain_stop_reason(item)
+        return ModelReply(message=message, usage=usage, stop=stop, id=item.id)
+    return None
 
 
 _SAID_IN_REPLY = {
