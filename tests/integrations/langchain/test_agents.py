@@ -115,6 +115,25 @@ def test_claude_s_largest_reply_as_the_default_does_not_take_the_window(served):
     assert {body["max_tokens"] for body in bodies(served)} == {WINDOW // 4}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_claude_s_largest_reply_as_the_default_shrinks_with_a_window_that_is_learned(
+    restarts, served
+):
+    model = make_model("anthropic", served, max_tokens=None)
+    store, saver = MemoryStore(), InMemorySaver()
+    agent = make_agent(model, [TrimtabMiddleware(store=store)], saver=saver)
+    calls = [{"name": "read_report", "arguments": {"number": number}} for number in range(16)]
+    for some in (calls[:6], calls[6:]):  # the second list is far too long for the window
+        served.simulator.script.set_replies([{"calls": some}, {"text": 10}])
+        say(agent, "Read reports.")
+    if restarts:
+        agent = make_agent(model, [TrimtabMiddleware(store=store)], saver=saver)
+    live(agent, served, range(6, 9))
+    assert len(refused(served)) == 1
+    asked = [body["max_tokens"] for body in bodies(served)]
+    assert [*dict.fromkeys(asked)] == [model.max_tokens, WINDOW // 4]
+
+
 def test_no_output_limit_is_sent_that_nobody_has_set(served):
     agent = make_agent(make_model("openai_chat", served, max_tokens=None))
     live(agent, served, range(6))

@@ -38,6 +38,7 @@ from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.errors import SessionLockedByOtherProcess, SessionNotFound
 from trimtab.integrations.loop_thread import LoopThread
 from trimtab.integrations.refusal import find_refusal
@@ -186,6 +187,7 @@ class Conversations:
         tools: Sequence[WireObject] = (),
         ids: Sequence[str] | None = None,
         max_output_tokens: int | None = None,
+        is_output_default: bool = False,
         context_window: int | None = None,
     ) -> View:
         """Take the whole history before a model call, and return what to send.
@@ -199,6 +201,8 @@ class Conversations:
             tools: Tool definitions that the framework sends.
             ids: The framework's id of each message.
             max_output_tokens: Tokens of output that the framework asks for.
+            is_output_default: Whether the framework chose them, and not the user. Then they are
+                at most a quarter of the window, also of one that is smaller than believed.
             context_window: Tokens of the window by the framework, for a model that the catalog may
                 not know. The user's own option takes precedence.
 
@@ -218,16 +222,28 @@ class Conversations:
             names = map(read_tool_name, tools)
             head["recall"] = RECALL_HINT if RECALL_TOOL in names else False
 
+        default_output = max_output_tokens if is_output_default else None
+
+        async def fit_once(conversation: _Conversation) -> View:
+            return await self._fit(
+                conversation_id,
+                conversation,
+                head,
+                messages,
+                ids=ids,
+                default_output=default_output,
+            )
+
         async def fit() -> View:
             async with self._use(conversation_id) as conversation:
                 if len(messages) != conversation.list_length:
                     conversation.list_length = len(messages)
                     conversation.forget_refusals()
                 try:
-                    return await self._fit(conversation_id, conversation, head, messages, ids)
+                    return await fit_once(conversation)
                 except SessionNotFound:
                     await self._begin_again(conversation_id, conversation)
-                    return await self._fit(conversation_id, conversation, head, messages, ids)
+                    return await fit_once(conversation)
 
         return await self._run_when_free(fit)
 
@@ -237,9 +253,18 @@ class Conversations:
         conversation: _Conversation,
         head: Mapping[str, Any],
         messages: Sequence[Any],
+        *,
         ids: Sequence[str] | None,
+        default_output: int | None,
     ) -> View:
+        if default_output and conversation.session is not None:  # it is set below
+            head = {name: head[name] for name in head if name != "max_output_tokens"}
         session = await self._open(conversation_id, conversation, head)
+        if default_output:
+            window = session.window
+            learned = window.accounting.learned_limit
+            limit, _ = resolve_token_limit_and_source(window.settings, learned)
+            await session.configure(max_output_tokens=min(default_output, max(1, limit // 4)))
         await session.sync(messages, ids=ids)
         await session.request()
         return session.view()

@@ -100,6 +100,8 @@ class ModelFacts:
     """Output tokens that LangChain asks for; None if it sends no limit."""
     reserved_output: int | None
     """Output tokens to reserve; None for Trimtab's default."""
+    is_output_default: bool
+    """Whether they are LangChain's default, its profile's largest reply, and not the user's."""
     thinking_tokens: int
     """The budget for thinking, which the output limit must exceed."""
     takes_cache_control: bool
@@ -348,6 +350,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         request, model = call.request, call.model
         ids = [message.id for message in request.messages]
         has_ids = all(ids) and len({*ids}) == len(ids)
+        own_output = self._options.get("max_output_tokens")
         view = await call.conversations.fit(
             call.conversation_id,
             request.messages,
@@ -356,7 +359,8 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             system=request.system_prompt or "",
             tools=self._definitions.read(request, model.dialect),
             ids=cast("list[str]", ids) if has_ids else None,
-            max_output_tokens=self._options.get("max_output_tokens") or model.reserved_output,
+            max_output_tokens=own_output or model.reserved_output,
+            is_output_default=model.is_output_default and not own_output,
             context_window=model.context_window,
         )
         settings = {**request.model_settings}
@@ -575,8 +579,11 @@ def read_model(
     window = profile.get("max_input_tokens") if find_model_info(name) is None else None
     output_setting, asked = _find_output_limit(model, settings)
     reserved = min(asked, info.max_output) if asked else None
-    if reserved and asked == profile.get("max_output_tokens"):
-        # LangChain asks Claude for its largest reply by default, which is a third of the window.
+    # LangChain asks Claude for its largest reply by default, which may be a third of the window.
+    # It writes this into the model as if the user had set it, so only the number tells.
+    is_set = output_setting in settings or asked != profile.get("max_output_tokens")
+    is_default = bool(asked) and not is_set
+    if reserved and is_default:
         reserved = min(reserved, (limit or window or info.context_window) // 4)
     thinking: Mapping[str, Any] = settings.get("thinking") or getattr(model, "thinking", None) or {}
     classes = {each.__name__ for each in type(model).__mro__}
@@ -588,6 +595,7 @@ def read_model(
         output_setting=output_setting,
         asked_output=asked,
         reserved_output=reserved,
+        is_output_default=is_default,
         thinking_tokens=thinking.get("budget_tokens") or 0,
         takes_cache_control=can_cache and not classes.isdisjoint(_CLASSES_THAT_CACHE),
         takes_cache_marks="ChatAnthropic" in classes,
