@@ -198,6 +198,17 @@ def test_an_empty_thread_id_is_a_thread():
     assert middleware.report("").calls == 2
 
 
+@pytest.mark.parametrize("thread_id", [uuid.UUID(int=7), 7])
+def test_a_thread_id_need_not_be_a_text(thread_id):
+    middleware = TrimtabMiddleware(context_window=16_000)
+    agent = create_agent(answers(2), [], middleware=[middleware], checkpointer=InMemorySaver())
+    for turn in range(2):
+        said = {"messages": [("user", f"Question {turn}")]}
+        agent.invoke(said, {"configurable": {"thread_id": thread_id}})
+    assert middleware.report(thread_id).calls == middleware.report(str(thread_id)).calls == 2
+    assert middleware.why("m2", thread_id).text.endswith("Question 0")
+
+
 def test_a_list_without_messages_is_sent_as_without_trimtab():
     for middleware in ([], [TrimtabMiddleware(context_window=16_000)]):
         agent = create_agent(answers(1), [], system_prompt="Say hello.", middleware=middleware)

@@ -227,7 +227,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         await self._finish(call, response)
         return response
 
-    def report(self, thread_id: str | None = None) -> ContextReport:
+    def report(self, thread_id: str | int | uuid.UUID | None = None) -> ContextReport:
         """Return how a conversation uses its tokens.
 
         Args:
@@ -239,12 +239,12 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         conversations, conversation_id = self._find(thread_id)
         return conversations.run(conversations.report(conversation_id))
 
-    async def areport(self, thread_id: str | None = None) -> ContextReport:
+    async def areport(self, thread_id: str | int | uuid.UUID | None = None) -> ContextReport:
         """Return how a conversation uses its tokens, as `report` does."""
         conversations, conversation_id = self._find(thread_id)
         return await conversations.report(conversation_id)
 
-    def why(self, handle: str, thread_id: str | None = None) -> VisibilityReason:
+    def why(self, handle: str, thread_id: str | int | uuid.UUID | None = None) -> VisibilityReason:
         """Explain why the model does or does not see something.
 
         Args:
@@ -258,7 +258,9 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         conversations, conversation_id = self._find(thread_id)
         return conversations.run(conversations.why(conversation_id, handle))
 
-    async def awhy(self, handle: str, thread_id: str | None = None) -> VisibilityReason:
+    async def awhy(
+        self, handle: str, thread_id: str | int | uuid.UUID | None = None
+    ) -> VisibilityReason:
         """Explain why the model does or does not see something, as `why` does."""
         conversations, conversation_id = self._find(thread_id)
         return await conversations.why(conversation_id, handle)
@@ -273,9 +275,9 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         for conversations in (self._stored, self._in_memory):
             await conversations.close()
 
-    def _find(self, thread_id: str | None) -> tuple[Conversations, str]:
+    def _find(self, thread_id: str | int | uuid.UUID | None) -> tuple[Conversations, str]:
         if thread_id is not None:
-            return self._stored, thread_id
+            return self._stored, str(thread_id)
         if self._newest is None:
             raise LookupError("no model call was made yet")
         return self._newest
@@ -329,12 +331,13 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         info = getattr(runtime, "execution_info", None)
         if info is None or info.thread_id is None:
             return None
+        thread_id = str(info.thread_id)  # LangGraph also takes a UUID or a number
         outer = info.checkpoint_ns.split("|")[:-1]
         if not outer:
-            return self._stored, info.thread_id
+            return self._stored, thread_id
         nodes = [piece.partition(":")[0] for piece in outer]
         first = messages[0].id if messages else ""
-        name = "|".join([info.thread_id, *nodes, first or ""])
+        name = "|".join([thread_id, *nodes, first or ""])
         return (self._stored if has_second_turn(messages) else self._in_memory), name
 
     def _read_model(self, request: ModelRequest[Any], model: Any) -> ModelFacts:
