@@ -37,6 +37,7 @@ __all__ = [
     "ProviderFailureDetails",
     "ProviderPaused",
     "RequestChangedError",
+    "SessionBusy",
     "SessionExists",
     "SessionImportError",
     "SessionLockedByOtherProcess",
