@@ -22,14 +22,17 @@ def add_cache_comparison(
 
     An id of another provider is left out.
     """
-    known = last_reply_id or ""
-    if dialect == "anthropic" and (asked := dict_or_none(params.get("diagnostics"))) is not None:
-        before = known if known.startswith("msg_") else asked.get("previous_message_id")
-        return {**params, "diagnostics": {**asked, "previous_message_id": before}}
+    reply_id = last_reply_id or ""
+    if (
+        dialect == "anthropic"
+        and (diagnostics := dict_or_none(params.get("diagnostics"))) is not None
+    ):
+        before = reply_id if reply_id.startswith("msg_") else diagnostics.get("previous_message_id")
+        return {**params, "diagnostics": {**diagnostics, "previous_message_id": before}}
     options = dict_or_none(params.get("prompt_cache_options")) or {}
     if dialect != "openai_responses" or _COMPARISON_KEY not in options:
         return params
-    before = known if known.startswith("resp_") else options[_COMPARISON_KEY]
+    before = reply_id if reply_id.startswith("resp_") else options[_COMPARISON_KEY]
     rest = {key: value for key, value in options.items() if key != _COMPARISON_KEY}
     if before is not None:
         return {**params, "prompt_cache_options": {**rest, _COMPARISON_KEY: before}}

@@ -72,8 +72,10 @@ def build_prompt(
     last_reply_id: str | None = None,
 ) -> Prompt:
     """Build the prompt of a call whose window is rendered."""
-    cache_marks, blocks = settings.entry.get("cache_marks"), rendering.blocks
-    system, tools = settings.system, settings.tools
+    cache_marks = settings.entry.get("cache_marks")
+    blocks = rendering.blocks
+    system = settings.system
+    tools = settings.tools
     if cache_marks in ("off", "caller"):
         blocks = place_marks(blocks, call.caller_marks)
     if cache_marks == "off":
@@ -102,19 +104,20 @@ def render_blocks_as_sent(window: Window, rendering: IncrementalRenderer) -> Sen
     Marks and the volatile text belong to that call. They are left out if the window has changed
     since.
     """
-    settings, last = window.settings, window.last_call
+    settings = window.settings
+    last = window.last_call
     unbroken = window.accounting.version_at_last_call == window.accounting.prefix_version
     if last is None or not unbroken or last.body.blocks != len(rendering.blocks):
         call = ModelCall(position=window.seq, max_output=0)
     else:
         call = last.body
     prompt = build_prompt(settings, rendering, call)
-    sent = get_dialect(settings.dialect).render_sent_blocks(prompt)
+    sent_blocks = get_dialect(settings.dialect).render_sent_blocks(prompt)
     if prompt.blocks is rendering.blocks:
-        return sent
+        return sent_blocks
     pairs = enumerate(zip(rendering.blocks, prompt.blocks, strict=True))
-    moved = {index: block for index, (was, block) in pairs if block is not was}
-    return replace(sent, changed={**moved, **sent.changed})
+    block_moves = {index: block for index, (was, block) in pairs if block is not was}
+    return replace(sent_blocks, changed={**block_moves, **sent_blocks.changed})
 
 
 COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
@@ -171,13 +174,13 @@ def continues_replies(settings: Settings) -> bool:
 
 def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request for the provider's count endpoint."""
-    known = COUNT_PARAMETERS.get(dialect)
-    if known is None:
+    names = COUNT_PARAMETERS.get(dialect)
+    if names is None:
         raise ValueError(
             f"{dialect} has no count endpoint: report() estimates, and tokenizer= takes an exact "
             "counter; Anthropic's Messages and OpenAI's Responses have one"
         )
-    return {name: value for name, value in request.items() if name in known}
+    return {name: value for name, value in request.items() if name in names}
 
 
 def find_rejected_texts(

@@ -20,15 +20,15 @@ _TEXT_KEYS = frozenset({"text", "data", "url", "image_url", "file_data", "conten
 def find_texts_at_error_location(request: Mapping[str, Any], error_message: str) -> frozenset[str]:
     """Return the texts, payloads and URLs at the place that the error names; none if it names
     none."""
-    found = _ERROR_LOCATION.search(error_message)
-    if found is None:
+    match = _ERROR_LOCATION.search(error_message)
+    if match is None:
         return frozenset()
-    listed = dicts_in_list(request.get("messages", request.get("input")))
-    at: Any = _nth(listed, found[1])
-    for number in (found[2], found[3]):
+    messages = dicts_in_list(request.get("messages", request.get("input")))
+    at: Any = _nth(messages, match[1])
+    for number in (match[2], match[3]):
         if number is not None:
-            held = dict_or_none(at) or {}
-            at = _nth(dicts_in_list(held.get("content", held.get("output"))), number)
+            message = dict_or_none(at) or {}
+            at = _nth(dicts_in_list(message.get("content", message.get("output"))), number)
     return frozenset(text for text in _texts(at) if text)
 
 
