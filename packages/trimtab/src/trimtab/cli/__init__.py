@@ -42,13 +42,13 @@ COMMANDS_CALLING_MODELS = ("init", "doctor", "chat")
 
 def main() -> None:
     """Run the command that the user typed."""
-    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
         extension = find_extension()
         if extension is not None:
-            extension.prepare_command(asked)
-        elif EXTRAS_BY_COMMAND.get(asked, "cli") != "cli":
-            sys.stderr.write(f"{explain_missing_command(asked)}\n")
+            extension.prepare_command(command)
+        elif EXTRAS_BY_COMMAND.get(command, "cli") != "cli":
+            sys.stderr.write(f"{explain_missing_command(command)}\n")
             sys.exit(2)
         from trimtab.cli.app import app
 
@@ -57,7 +57,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRA_BY_PACKAGE:
             raise
-        sys.stderr.write(f"{explain_missing_package(package, asked)}\n")
+        sys.stderr.write(f"{explain_missing_package(package, command)}\n")
         sys.exit(2)
 
 
@@ -87,5 +87,5 @@ def _find_extras(command: str) -> str:
     from importlib.util import find_spec
 
     # Which one is a choice; who has neither gets what `init` takes unless told otherwise.
-    known = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
-    return extra if known else f"{extra},anthropic"
+    has_sdk = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
+    return extra if has_sdk else f"{extra},anthropic"

@@ -27,8 +27,8 @@ def warn_about_typed_password(
 
     source = context.get_parameter_source(option)
     if source is not None and source.name == "COMMANDLINE" and contains_database_password(address):
-        told = (
+        warning = (
             f"trimtab: every program on this machine can see the password in --{option} while this "
             f"command runs; put the address into the variable {variable}"
         )
-        typer.echo(wrap_for_terminal(sys.stderr, told, "    "), err=True)
+        typer.echo(wrap_for_terminal(sys.stderr, warning, "    "), err=True)
