@@ -27,8 +27,8 @@ def _decode_value(value_type: Any, data: Any) -> Any:
         return [_decode_value(get_args(value_type)[0], each) for each in data]
     if is_dataclass(value_type):
         hints = _field_types(value_type)
-        given = {name: _decode_value(hints[name], data[name]) for name in hints if name in data}
-        return cast("Any", value_type)(**given)
+        arguments = {name: _decode_value(hints[name], data[name]) for name in hints if name in data}
+        return cast("Any", value_type)(**arguments)
     return data
 
 

@@ -62,9 +62,10 @@ class Heartbeat:
         """Send heartbeats until cancelled."""
         self._last_beat_at = self._loop_seen_at = monotonic()
         self.heard_since = None
-        loop, stopped = asyncio.get_running_loop(), Event()
+        loop = asyncio.get_running_loop()
+        stop_event = Event()
         thread = Thread(
-            target=self._beat_until, args=(stopped, loop), name="trimtab-heartbeat", daemon=True
+            target=self._beat_until, args=(stop_event, loop), name="trimtab-heartbeat", daemon=True
         )
         thread.start()
         try:
@@ -75,7 +76,7 @@ class Heartbeat:
                 self._loop_seen_at = monotonic()
                 await asyncio.sleep(min(1.0, self._timings.heartbeat_s))
         finally:
-            stopped.set()
+            stop_event.set()
             await asyncio.to_thread(thread.join, THREAD_END_S)
 
     def _is_silent(self) -> bool:
@@ -86,13 +87,13 @@ class Heartbeat:
         """Whether the event loop has not run for this long."""
         return monotonic() - self._loop_seen_at > seconds
 
-    def _beat_until(self, stopped: Event, loop: asyncio.AbstractEventLoop) -> None:
+    def _beat_until(self, stop_event: Event, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            while not stopped.wait(self._timings.heartbeat_s):
+            while not stop_event.wait(self._timings.heartbeat_s):
                 if self._is_silent():
-                    stalled = self._is_stalled(self._timings.self_cancel_after_s)
+                    is_stalled = self._is_stalled(self._timings.self_cancel_after_s)
                     with suppress(RuntimeError):  # the loop has ended
-                        loop.call_soon_threadsafe(self._cancel_jobs, stalled)
+                        loop.call_soon_threadsafe(self._cancel_jobs, is_stalled)
                 if not self._is_stalled(self._timings.max_stall_s):
                     self._beat()
                 elif self.heard_since is not None:

@@ -69,14 +69,14 @@ class TextLogFormatter(logging.Formatter):
         session: Any = getattr(record, "session", "")
         where = f" [{session}]" if session else ""
         request_id: Any = getattr(record, "request_id", "")
-        asked = f" (request {request_id})" if request_id else ""
-        message = f"{record.getMessage()}{where}{asked}"
+        request_note = f" (request {request_id})" if request_id else ""
+        message = f"{record.getMessage()}{where}{request_note}"
         lines = "\n  ".join(escape_control_characters(line) for line in message.splitlines())
-        told = f"{at:%H:%M:%S} {level}{lines}"
+        text = f"{at:%H:%M:%S} {level}{lines}"
         if record.exc_info and record.exc_info[0] is not None:
             trace = "".join(traceback.format_tb(record.exc_info[2]))
-            told = f"{told}\n{trace}{record.exc_info[0].__name__}"
-        return told
+            text = f"{text}\n{trace}{record.exc_info[0].__name__}"
+        return text
 
 
 class SecretLogFilter(logging.Filter):
@@ -88,8 +88,9 @@ class SecretLogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        if (masked := self._mask(message)) != message:
-            record.msg, record.args = masked, ()
+        if (safe_message := self._mask(message)) != message:
+            record.msg = safe_message
+            record.args = ()
         for name, value in vars(record).items():
             if name not in _STANDARD_RECORD_FIELDS and isinstance(value, str):
                 setattr(record, name, self._mask(value))

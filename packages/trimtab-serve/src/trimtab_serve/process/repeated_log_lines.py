@@ -44,15 +44,16 @@ class RepeatedLineFilter(logging.Filter):
             text = _VARIABLE.sub("#", str(record.msg))
         kind = (record.name, record.levelno, text, getattr(record, "session", None))
         now = self._clock()
-        begun, count = self._windows.get(kind, (now, 0))
-        if now - begun >= _WINDOW_S:
+        window_start, count = self._windows.get(kind, (now, 0))
+        if now - window_start >= _WINDOW_S:
             left_out = max(0, count - MAX_LINES_PER_MINUTE)
-            begun, count = now, 0
+            window_start = now
+            count = 0
             if left_out:
                 record.msg = f"{record.getMessage()} ({left_out:,} more of these were left out)"
                 record.args = ()
                 record.suppressed = left_out
-        self._windows[kind] = (begun, count + 1)
+        self._windows[kind] = (window_start, count + 1)
         if count < MAX_LINES_PER_MINUTE:
             return True
         count_suppressed_log_line(record.name)

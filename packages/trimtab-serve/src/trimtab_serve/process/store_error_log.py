@@ -21,7 +21,8 @@ def log_store_errors() -> Generator[None]:
     last: dict[str, float] = {}
 
     def listen(error: StoreError) -> None:
-        kind, now = type(error).__name__, time.monotonic()
+        kind = type(error).__name__
+        now = time.monotonic()
         if now - last.get(kind, -REPEAT_AFTER_S) >= REPEAT_AFTER_S:
             last[kind] = now
             log.error("the store failed: %s", error, extra={"event": "store_failed"})

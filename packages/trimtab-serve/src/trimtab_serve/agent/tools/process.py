@@ -115,14 +115,14 @@ async def run_process(
 async def _watch_process(
     process: Process, output: _OutputPipe, timeout_s: float, *, is_sandboxed: bool
 ) -> ProcessResult:
-    ended = asyncio.ensure_future(process.wait())
+    exit_wait = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait(
-            (ended, output.flooded), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            (exit_wait, output.flooded), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
-        stopped = None
-        if not ended.done():
-            stopped = (
+        stop_reason = None
+        if not exit_wait.done():
+            stop_reason = (
                 f"stopped: it had printed {output.kept.total_bytes:,} bytes and continued; write "
                 "to a file and look at parts of it"
                 if output.flooded.done()
@@ -140,11 +140,11 @@ async def _watch_process(
         return ProcessResult(
             output=output.kept.to_text(),
             exit_status=0 if status is None else status,
-            stop_reason=stopped,
+            stop_reason=stop_reason,
             left_processes_running=left_behind,
         )
     finally:
-        ended.cancel()
+        exit_wait.cancel()
 
 
 class _OutputPipe:

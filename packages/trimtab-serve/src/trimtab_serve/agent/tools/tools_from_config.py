@@ -34,16 +34,16 @@ async def open_tools(
     box = _ToolBuilder(setting)
     async with box.held:
         # Servers start side by side: each may take seconds.
-        made = await asyncio.gather(
+        tool_lists = await asyncio.gather(
             *(box.build(name, spec) for name, spec in tool_specs.items()), return_exceptions=True
         )
-        found: list[Tool] = []
-        for each in made:
+        tools: list[Tool] = []
+        for each in tool_lists:
             if isinstance(each, BaseException):
                 raise each
-            found += each
-        _refuse_duplicate_names(found)
-        yield found
+            tools += each
+        _refuse_duplicate_names(tools)
+        yield tools
 
 
 class _ToolBuilder:

@@ -31,5 +31,5 @@ class DiscordMessageOrigin:
 def is_discord_origin_allowed(config: DiscordSpec, origin: DiscordMessageOrigin) -> bool:
     """Whether the user, channel or server is allowed, and none of them is denied."""
     ids = (origin.user_id, origin.channel_id, origin.parent_channel_id, origin.guild_id)
-    known = {str(one) for one in ids if one is not None}
-    return is_allowed(config, known)
+    names = {str(one) for one in ids if one is not None}
+    return is_allowed(config, names)

@@ -138,7 +138,8 @@ class DiscordMessageIntake:
         self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
     ) -> None:
         """Carry out a slash command. Only its user sees the answer."""
-        channel, user = interaction.channel, interaction.user
+        channel = interaction.channel
+        user = interaction.user
         place = await self._resolve_channel(interaction.client, channel)
         if channel is None or place is None:
             return
@@ -239,13 +240,14 @@ class DiscordMessageIntake:
             )
             return
         channel = await self._find_conversation_channel(bot, message, place)
-        session, key = self._session_id_for(channel), discord_message_key(message.id)
+        session = self._session_id_for(channel)
+        key = discord_message_key(message.id)
         before = await self._service.find_message_by_key(session, key)
         if before is not None:
             if not edited or _leading_text(before) == format_discord_message_for_agent(message, me):
                 return  # a duplicate, or a preview was added to it
             key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
-        said, refusal = await build_user_message(
+        user_message, refusal = await build_user_message(
             format_discord_message_for_agent(message, me, edited=before is not None),
             list_discord_files(message),
             accepted_media=self._service.agent_for(session).accepted_media,
@@ -259,7 +261,7 @@ class DiscordMessageIntake:
         inbound = InboundMessage(
             session=session,
             message=with_sender(
-                said, f"discord:{message.author.id}", is_private=is_direct_message(message)
+                user_message, f"discord:{message.author.id}", is_private=is_direct_message(message)
             ),
             key=key,
             at=time.time(),
@@ -272,16 +274,20 @@ class DiscordMessageIntake:
         """Return the channel with its parent. None if it is unknown."""
         if isinstance(channel, discord.DMChannel):
             # The library treats every message without a server as direct.
-            known = bot.get_channel(channel.id)
-            return channel if known is None or isinstance(known, discord.DMChannel) else None
+            own_channel = bot.get_channel(channel.id)
+            return (
+                channel
+                if own_channel is None or isinstance(own_channel, discord.DMChannel)
+                else None
+            )
         if not isinstance(channel, discord.PartialMessageable):
             return channel
         # Without its parent, it is unknown whether a thread is allowed.
         if channel.id not in self._threads:
-            found = await fetch_discord_channel(bot, channel.id)
-            if not isinstance(found, discord.Thread):
-                return found
-            self._threads[channel.id] = found
+            thread = await fetch_discord_channel(bot, channel.id)
+            if not isinstance(thread, discord.Thread):
+                return thread
+            self._threads[channel.id] = thread
         return self._threads[channel.id]
 
     def _is_for_bot(
