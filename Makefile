@@ -25,6 +25,7 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m tests.contracts.plain_words
+	$(PYTHON) -m tests.contracts.local_names
 
 types:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) packages

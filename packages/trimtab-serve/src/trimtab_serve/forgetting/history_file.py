@@ -93,7 +93,7 @@ def lock_history_file(path: Path) -> Generator[None]:
     replaced."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # Where a file system knows no locks, a line that is typed meanwhile may be lost.
+        # If the file system has no locks, a line that is typed meanwhile may be lost.
         with contextlib.suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield

@@ -298,7 +298,7 @@ class LimitedHttpProtocol(H11Protocol):
         self._pause_after_small_piece(len(data))
 
     def pause_writing(self) -> None:
-        # Whoever does not read what they asked for waits no less than who sends nothing.
+        # A client that does not read its response waits as long as one that sends nothing.
         self._open_connections.mark_waiting(self)
         super().pause_writing()
 

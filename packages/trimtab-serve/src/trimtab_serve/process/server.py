@@ -278,7 +278,7 @@ class _ServerProcess:
         self._signals += 1
         self._stop.set()
         if self._signals > 1:
-            # Whoever asks twice does not want to wait: what is in the log is safe.
+            # A second signal means that nobody wants to wait. What is in the log is safe.
             raise SystemExit(1)
 
     def _announce(self, runtime: ServerRuntime) -> None:

@@ -86,6 +86,6 @@ def _find_extras(command: str) -> str:
         return extra
     from importlib.util import find_spec
 
-    # Which one is a choice; who has neither gets what `init` takes unless told otherwise.
+    # Either SDK will do. Without any, name the one that `init` uses by default.
     has_sdk = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
     return extra if has_sdk else f"{extra},anthropic"

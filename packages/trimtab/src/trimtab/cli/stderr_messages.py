@@ -22,7 +22,7 @@ def warn_about_typed_password(
     context: typer.Context, option: str, address: str, *, variable: str
 ) -> None:
     """Warn about a password on the command line: `ps` shows it to everybody while it runs."""
-    # Stores take a while to import, and most who refuse something know of none.
+    # Stores load slowly, and most errors do not come from one.
     from trimtab.stores.factory import contains_database_password
 
     source = context.get_parameter_source(option)

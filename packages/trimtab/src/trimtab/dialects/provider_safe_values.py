@@ -85,7 +85,7 @@ def _parse_json_object(text: str) -> dict[str, Any] | None:
     """Parse a text as a JSON object, if a provider could accept it."""
     try:
         value = dict_or_none(json.loads(text))
-        # Too deep for whoever writes it, or a number that is none: 1e999, NaN.
+        # Nested too deeply to be written, or an invalid number: 1e999, NaN.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None

@@ -414,7 +414,7 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
         changes = _parse_price_changes(overrides["price_changes"])
     new_info = replace(info, **{**overrides, "price_changes": changes})
     if overrides.get("cache_style", "marks") != "marks" and "cache_marks" not in overrides:
-        # Who says that marks are not how the cache works wants none.
+        # A cache style without marks needs no marks.
         new_info = replace(new_info, cache_marks="off")
     elif "cache_marks" in overrides or _wants_hour_marks(new_info, overrides):
         new_info = replace(new_info, cache_marks=overrides.get("cache_marks", "1h"))

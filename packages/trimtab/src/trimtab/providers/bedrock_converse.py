@@ -168,7 +168,7 @@ class BedrockConverseProvider:
         if isinstance(error, boto_errors.ParamValidationError):
             return ProviderFailureDetails(kind="refused", message=words)
         if isinstance(error, boto_errors.BotoCoreError):
-            # All else is about who asks: no credentials, an unknown profile, a role that is gone.
+            # All others are about credentials: none, an unknown profile, a deleted role.
             return ProviderFailureDetails(kind="auth", message=words)
         return None
 

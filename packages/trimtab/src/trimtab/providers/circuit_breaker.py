@@ -101,7 +101,7 @@ class CircuitBreaker:
             self._failures += 1
         else:
             if self.is_open and failure.status is not None:
-                self.record_success()  # whoever refuses a request has read it
+                self.record_success()  # a provider that refuses a request has read it
             return
         if self._failures < FAILURES_TO_OPEN:
             return

@@ -221,7 +221,7 @@ class _BlockBuilder:
             case "document":
                 return self._build_document(block)
             case "thinking":
-                # Claude refuses what nobody has signed, Nova an empty signature.
+                # Claude refuses thinking without a signature, Nova refuses an empty signature.
                 if not block.get("signature"):
                     return None
                 reasoning = {"text": block["thinking"], "signature": block["signature"]}
@@ -333,7 +333,7 @@ def _build_choice(request: _JsonObject) -> dict[str, Any]:
         case "tool":
             return {"toolChoice": {"tool": {"name": choice["name"]}}}
         case _:
-            # It has no word for `none`: the tools must stand there where calls do.
+            # Converse has no `none`: a request with calls must define their tools.
             return {}
 
 

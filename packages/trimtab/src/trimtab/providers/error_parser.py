@@ -361,7 +361,7 @@ def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
         return seconds
     if (then := _parse_http_date(retry_after)) is None:
         return None
-    # The server's own clock, where it names the time: ours may be off by more than the wait.
+    # Use the server's clock if it sends the time: ours may be off by more than the wait.
     now = _parse_http_date(lower_headers.get("date"))
     return max(0.0, then - (time.time() if now is None else now))
 

@@ -226,7 +226,7 @@ OVERFLOW_PATTERNS: tuple[tuple[str, str], ...] = (
 """Provider and pattern: the request is larger than the model accepts."""
 
 TOKEN_FIGURE_PATTERNS: tuple[str, ...] = (
-    # Read only where the text is an overflow.
+    # Read only if the text names an overflow.
     r"exceed context limit: <input> \+ <requested> > <limit>",
     r"maximum number of tokens allowed \(<limit>\)",
     r"requested (?:about |a total of )?<total> tokens",

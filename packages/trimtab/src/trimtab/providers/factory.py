@@ -302,7 +302,7 @@ def _guess_endpoint(
         return ENDPOINT_BY_PROVIDER["openai"]
     name = (info.base_model or model).lower()
     for server in ENDPOINT_BY_PROVIDER.values():
-        # A maker who speaks another dialect cannot be asked in this one.
+        # The maker's own API has another dialect.
         if server.dialect != "anthropic" and name.startswith(server.model_prefixes):
             return server
     # `o3`, `chatgpt-…`, `ft:gpt-…`; a path (`vendor/model`) is a name at somebody else's server.

@@ -225,7 +225,7 @@ class Session(Generic[DialectT_co]):
             try:
                 return await cls.create(store, session_id, **options)
             except SessionExists:
-                break  # somebody else was faster
+                break  # another process was faster
             except SessionLockedByOtherProcess:
                 # Another process is creating it, and has its files.
                 tries_left -= 1
@@ -540,7 +540,7 @@ class Session(Generic[DialectT_co]):
                 except PositionTaken:
                     await self._catch_up_after_refusal()
                 else:
-                    # The last call stands for this one only where nobody has written since.
+                    # The last call may be used for this one only if nothing was written since.
                     if new or await self.store.position(self.id) == self.window.seq:
                         request = await self._read_window(self._context.render_request)
                         self._read_seq = self.window.seq
@@ -1014,7 +1014,7 @@ class Session(Generic[DialectT_co]):
                 if self._epoch is not None:
                     await self._end_turn()
             finally:
-                # Where this failed, whoever else uses the session is not taken for the turn.
+                # After a failure, another user of this session must not write as the turn.
                 self._epoch = None
 
     @asynccontextmanager
@@ -1051,7 +1051,7 @@ class Session(Generic[DialectT_co]):
             )
         except DuplicateIdempotencyKey as duplicate:
             if duplicate.position > self.window.seq:
-                await self.refresh()  # somebody else added it: the next request must hold it
+                await self.refresh()  # another process added it: the next request must contain it
             await self._claim()
             return duplicate.position
         self._epoch = self.window.accounting.epoch
@@ -1128,7 +1128,7 @@ class Session(Generic[DialectT_co]):
     async def _store_and_fold(self, events: list[Event], *, check_epoch: bool = True) -> None:
         if not events:
             return
-        # Until it is folded nobody knows: it may land although we are cancelled or cut off.
+        # It may be stored although we are cancelled or lose the connection. A fold shows it.
         self._unsure = True
         try:
             await self.store.append(self.id, events, epoch=self._epoch if check_epoch else None)

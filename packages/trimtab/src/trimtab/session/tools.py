@@ -140,7 +140,7 @@ async def run_open_tool_calls(
             for calls in by_id.values():
                 group.create_task(in_turn(calls))
     except BaseExceptionGroup as failures:
-        # Whoever lost the turn, or the store, is told so, however many tools ran at that time.
+        # One error is enough for the caller, however many tools failed at the same time.
         raise failures.exceptions[0] from None
 
 

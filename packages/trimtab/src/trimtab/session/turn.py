@@ -277,7 +277,7 @@ async def _hold_claimed_turn(
         try:
             yield None if position is None else await _find_answer(recorder.session, position)
         except ProviderError as error:
-            # Whoever goes on with turns that were left open would only send the same again.
+            # If the turn stayed open, it would be resumed and send the same request again.
             if error.failure.kind != "rejected":
                 raise
             await recorder.end_turn()
@@ -285,7 +285,7 @@ async def _hold_claimed_turn(
         if recorder.epoch is not None:
             await recorder.end_turn()
     finally:
-        # What is said after a turn that failed is no part of it: no successor need be feared.
+        # Later appends do not belong to this turn, so a newer turn must not make them fail.
         recorder.disown()
 
 

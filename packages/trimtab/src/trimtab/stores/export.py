@@ -68,7 +68,7 @@ async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
         event_count += 1
         yield line
     if event_count != count:
-        # Without an end: whoever has taken the lines so far has a file that is refused.
+        # Without a last line, so that `import` refuses the lines written so far.
         raise SessionNotFound(session_id)
     yield _to_json_line({"trimtab": FOOTER_KIND, "events": count, "sha256": checksum.hexdigest()})
 

@@ -72,11 +72,11 @@ def _with_password(database: str, environ: Mapping[str, str]) -> str:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
     except ModuleNotFoundError:
-        return database  # whoever opens it says what is missing
+        return database  # the error of opening it says what is missing
     try:
         own_password = conninfo_to_dict(database).get("password")
     except ProgrammingError:
-        return database  # whoever opens it says what is wrong
+        return database  # the error of opening it says what is wrong
     return database if own_password else make_conninfo(database, password=password)
 
 

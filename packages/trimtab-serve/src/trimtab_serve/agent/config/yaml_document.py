@@ -141,7 +141,7 @@ _KNOWN_TAG_NAMES = (
 )
 _KNOWN_TAGS = frozenset(_YAML_TAG_PREFIX + kind for kind in _KNOWN_TAG_NAMES)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-# Without YAML 1.1's octal 010 and base-60 12:30, which nobody means.
+# Without YAML 1.1's octal 010 and base-60 12:30: users mean the digits.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MAX_NUMBER_CHARS = 30

@@ -142,7 +142,7 @@ class McpServer:
             link.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._spec.timeout)
         )
         try:
-            # A connection may break without a word to those who wait.
+            # A connection may break without an error for the calls that wait.
             await asyncio.wait((calling, link.owner), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not calling.done():

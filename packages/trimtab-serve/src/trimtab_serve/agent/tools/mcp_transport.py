@@ -141,7 +141,7 @@ async def _forward_stdout(
             try:
                 line = await process.stdout.readuntil(b"\n")
             except (asyncio.IncompleteReadError, ConnectionError):
-                # Its end; who waits for an answer is told when the stream is closed.
+                # Its end. Calls that wait fail when the stream is closed.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), TERMINATION_GRACE_S)
                 return
@@ -184,7 +184,7 @@ async def _end(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
-        # Not wait(): it waits for all who hold the pipes as well.
+        # Not wait(): it also waits for other processes that hold the pipes.
         if process.returncode is not None:
             break
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)

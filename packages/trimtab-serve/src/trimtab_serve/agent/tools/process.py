@@ -175,7 +175,7 @@ class _OutputPipe:
             return False
         self.kept.add(chunk)
         if self.kept.total_bytes > self._most and not self.flooded.done():
-            # Whoever prints on has to wait from here: nobody reads.
+            # Nobody reads from here on, so a process that goes on printing blocks.
             self._loop.remove_reader(self._fd)
             self.flooded.set_result(None)
         return True
@@ -205,7 +205,7 @@ async def terminate_process_group(process: Process, grace_s: float = TERMINATION
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)
     kill_process_group(process)
     for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
-        # Not wait(): it waits for all who hold a pipe to it as well.
+        # Not wait(): it also waits for other processes that hold a pipe.
         if process.returncode is not None:
             return
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)

@@ -67,7 +67,7 @@ class _ToolBuilder:
 
     async def _build_mcp_tools(self, name: str, spec: McpToolSpec) -> list[Tool]:
         try:
-            # Only for those who use it: it is an extra, and takes its time to load.
+            # Imported only if an agent uses it: it is an extra, and loads slowly.
             from trimtab_serve.agent.tools.mcp import McpServer, make_mcp_tools
         except ModuleNotFoundError as error:
             raise UnusableToolError(

@@ -309,7 +309,7 @@ class SimulatedGateway:
         for session_of_client in self.sessions.values():
             if session_of_client.connection is connection:
                 session_of_client.connection = None
-        # Who says goodbye does not come back.
+        # A client that closes normally does not resume its session.
         if session is not None and not connection.closed_by_server and code in (1000, 1001):
             self.sessions.pop(session.id, None)
         if all(one.connection is None for one in self.sessions.values()):

@@ -32,7 +32,7 @@ def validate_message_body(body: Any, max_chars: int) -> dict[str, Any]:
         )
     if not (content or "").strip() and not message.get("embeds") and not message.get("attachments"):
         raise DiscordRefusal(400, 50006, "Cannot send an empty message")
-    # As UTF-16, where an emoji counts twice: whoever keeps to this is right either way.
+    # In UTF-16 units, in which an emoji counts twice. A shorter text is valid by any count.
     if len((content or "").encode("utf-16-le", "surrogatepass")) // 2 > max_chars:
         raise make_invalid_field_refusal(
             "content", "BASE_TYPE_MAX_LENGTH", f"Must be {max_chars} or fewer in length."

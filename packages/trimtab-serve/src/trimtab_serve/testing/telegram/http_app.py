@@ -51,7 +51,7 @@ def build_bot_api_app(simulator: TelegramSimulator) -> Starlette:
             answer, trouble = simulator.call_method(name, params, BOT_METHODS.get(name))
         except TelegramRefusal as refusal:
             return JSONResponse(refusal.to_json(), refusal.code)
-        except ClientDisconnect:  # whoever asked was killed in the middle of it
+        except ClientDisconnect:  # the client was killed during its request
             return Response(status_code=400)
         except (ValueError, TypeError):
             refusal = make_bad_request_refusal("can't parse request")

@@ -120,7 +120,7 @@ async def find_call_by_reference(
 
 
 async def _find_call_at(store: Store, session: str, position: int, seq: int) -> CallWithOutcome:
-    # Everything up to the call before it would tell its edits too, but nobody asked for them.
+    # The edits before it are not needed, so the events up to the call before are not read.
     around = (max(1, seq - _CALL_SEARCH_SPAN), seq + _CALL_SEARCH_SPAN)
     near = collect_calls([event async for event in store.events(session, [around])])
     for past_call in near:

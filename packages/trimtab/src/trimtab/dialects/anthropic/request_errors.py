@@ -323,7 +323,7 @@ def _check_open_loop_thinking(
     if kind is None or kind in THINKING_BLOCK_TYPES:
         return []
     if _find_open_loop_start(messages, contents, text_ends_loop=True)[0] != index:
-        return []  # what holds where somebody spoke within a loop is not documented
+        return []  # the rule for a user message within a loop is not documented
     return [
         (
             f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but "

@@ -424,7 +424,7 @@ def _as_part_list(content: Any) -> list[Any]:
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     is_openai = is_openai_model(prompt.rules_model)
-    # Who serves other models is not known, and some of them take more.
+    # The server of other models is unknown, and some servers accept more.
     params = drop_foreign_parameters(name, prompt.params) if is_openai else prompt.params
     other_params = {key: value for key, value in params.items() if key not in _OUTPUT_LIMIT_PARAMS}
     out = {**other_params, "model": prompt.model, prompt.output_param: prompt.max_output}

@@ -179,7 +179,7 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     return ModelReply(
         message=_parse_assistant(dicts_in_list(reply_body.get("output"))),
         usage=None if usage is None else parse_responses_usage(usage),
-        # What was compacted is not counted any more, and nobody tells what it was.
+        # What was compacted is no longer counted, and the reply does not say what it was.
         counted=None if edits is None else 0,
         cache_diagnosis=read_responses_cache_diagnosis(reply_body),
         server_edits=edits,

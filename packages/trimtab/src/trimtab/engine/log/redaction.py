@@ -90,7 +90,7 @@ def _find_pattern_and_mark(given: str | re.Pattern[str]) -> tuple[re.Pattern[str
         right = "the name of a built-in pattern, or a pattern for texts from re.compile"
         raise TypeError(describe_wrong_value("a pattern", given, right))
     if given not in REDACTION_PATTERNS:
-        # Not taken for an expression: a misspelt name would match nothing, and nobody would notice.
+        # Not read as a pattern: a misspelt name would match nothing, and nobody would notice.
         raise ValueError(
             f"unknown pattern {given!r}; choose one of {', '.join(REDACTION_PATTERNS)}, or pass "
             f"your own pattern as re.compile({given!r})"

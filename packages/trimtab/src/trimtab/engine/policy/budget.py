@@ -193,5 +193,5 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
     }
     if sum(window.conversation.groups[index].tokens for index in newest) <= budget.room:
         return budget
-    # What must stay is above where the price jumps: to hide the rest would be in vain.
+    # What must stay already exceeds the limit of the lower price: hiding the rest saves nothing.
     return replace(budget, soft_limit=budget.limit)

@@ -122,7 +122,7 @@ def shrink_plan_to_fit(plan: Plan) -> None:
         plan.settle_user_words()
         if fits():
             return
-    # Where nobody named a limit, it is the refusal that has to be told.
+    # If no limit is known, the error must quote the refusal.
     raise build_cannot_fit_error(
         plan, refusal="" if plan.window.accounting.overflow_without_numbers else None
     )

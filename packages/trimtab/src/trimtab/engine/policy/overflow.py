@@ -88,7 +88,7 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
         if smaller or (last is not None and output < last.body.max_output):
             return Decision()  # with less output it is another request already
     except CannotFit:
-        return Decision()  # which is said where the request is made again
+        return Decision()  # the error is raised when the request is made again
     decision = decide_aggressive_hiding(window, budget, config=config)
     if not decision.edits:
         raise build_cannot_fit_error(plan, refusal="")

@@ -36,7 +36,7 @@ def truncate_unsent_results(plan: Plan, config: PolicyConfig, preset_cap: Preset
         truncation = config.truncation_for_tool(result.tool)
         cap = _cap_for_result(tool, config, preset, truncation)
         if cap is not None and not tool.exempt and _may_exceed(result, cap):
-            # Where somebody has summarised it, it is edited already.
+            # A result that was summarised is already edited.
             note = "; no summary was made" if truncation == "summary" else ""
             why = f"{result.tool}: over {cap.amount} {cap.unit}{note}"
             plan.truncate(result.entry, result.part, cap, why)

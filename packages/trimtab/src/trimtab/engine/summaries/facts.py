@@ -227,7 +227,7 @@ def build_verbatim_list(
     covered_items = cut_verbatim_list(
         VerbatimList(items=tuple(old)), counter, max_tokens // 2
     ).items
-    # A question that somebody has replied to since is old news: it goes first.
+    # A question that has got a reply since is the first to be left out.
     has_reply = any(message.role == "assistant" and message.text.strip() for message in messages)
     old_questions = [text for text in prior_list.open_questions if text not in need.open_questions]
     waiting = need.open_questions if has_reply else (*need.open_questions, *old_questions)

@@ -606,7 +606,7 @@ def render_user_words_block(
     last = 0
     for place in block.listed_parts:
         same = said_messages.get(place.same_seq)
-        # Where what it refers to was erased, it is the only one that says it.
+        # If the message that it refers to was erased, only this one still has the text.
         alone = same is not None and _is_erased(same.message, place.same_part)
         reference = place._replace(head=-1, same_seq=0) if alone else place
         words = _render_listed_part(

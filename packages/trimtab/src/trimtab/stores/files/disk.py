@@ -88,7 +88,7 @@ def open_private_file(path: Path, flags: int) -> int:
     it to them."""
     fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
-        # Whoever may write to another one's file may not change who reads it.
+        # Writing to another user's file does not allow changing its permissions.
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, FILE_MODE)
     return fd

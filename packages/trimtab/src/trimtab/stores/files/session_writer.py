@@ -184,7 +184,7 @@ class SessionWriter:
         If the event is never written, the parent notices that when it reads the fork.
         """
         folder = self._root / session_to_folder_name(parent)
-        # There is nothing to tell where the parent is not, or is deleted just now.
+        # The parent may be missing, or deleted at this moment. Then nothing is written.
         with contextlib.suppress(FileNotFoundError):
             if (folder / LOG_FILE).exists():
                 make_private_folder(folder / FORKS_FOLDER)
@@ -243,7 +243,7 @@ class SessionWriter:
                 )
             self._reindex = False
         except OSError:
-            # Whoever reads finds the missing entries in the log; the next append tries again.
+            # Readers find the missing entries in the log, and the next append tries again.
             self._reindex = True
 
     def _recover(self) -> None:

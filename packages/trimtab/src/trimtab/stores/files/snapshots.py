@@ -82,7 +82,7 @@ def _read_newest(folder: Path) -> dict[str, Any] | None:
     try:
         data = parse_snapshot_yaml((folder / NEWEST_SNAPSHOT_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        # Whoever edited it by hand has thrown it away.
+        # Somebody edited the file by hand, so it is not a snapshot any more.
         return None
     return data if isinstance(data.get("seq"), int) else None
 

@@ -227,7 +227,7 @@ class FileStore:
         """Return the positions of the messages that match a query best, best first."""
         log_search = LogSearch(words=split_query_words(query), limit=limit)
         with contextlib.suppress(SessionNotFound):
-            # In pieces: whoever gives up waiting does not leave a thread that reads on.
+            # In pieces, so that a cancelled caller leaves no thread that reads on.
             while log_search.words and not log_search.is_complete:
                 await self._look(session, log_search.search_next_chunk)
         return log_search.best_positions()
@@ -261,7 +261,7 @@ class FileStore:
         ids = await asyncio.to_thread(self._list_ids, scope)
         sessions = list[str]()
         for first in range(0, len(ids), _SESSIONS_PER_SEARCH):
-            # In pieces: whoever gives up waiting does not leave a thread that reads on.
+            # In pieces, so that a cancelled caller leaves no thread that reads on.
             some = ids[first : first + _SESSIONS_PER_SEARCH]
             sessions += await asyncio.to_thread(self._search_subjects, some, subjects)
         return sessions

@@ -57,7 +57,7 @@ def serve_simulated_provider(
     server = build_simulator_server(provider_simulator)
     listener = open_local_socket(port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    # It listens already: who connects before the thread runs waits in line.
+    # It listens already: a client that connects before the thread runs waits.
     thread.start()
     try:
         yield ServedSimulator(url=build_socket_url(listener), simulator=provider_simulator)

@@ -82,7 +82,7 @@ class ProviderSimulatorOptions:
 def _load_tokenizer(name: str) -> Callable[[str], int]:
     if name not in TOKENIZERS:
         raise ValueError(f"unknown tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}")
-    # A tokenizer takes a second to load, and whoever brings a function needs none.
+    # A tokenizer takes a second to load, and is not needed if a function was passed.
     import importlib
 
     openai: Any = importlib.import_module("rs_bpe.bpe").openai

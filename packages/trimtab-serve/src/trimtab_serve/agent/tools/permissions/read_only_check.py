@@ -155,7 +155,7 @@ def _read_option_value(program: ReadOnlyUsage, text: str) -> str | None:
         option, _, value = text[2:].partition("=")
         return value if program.any_option or option in program.long_options else None
     if program.any_option:
-        # Where a value begins is not known: what could be a path has to stand by itself.
+        # It is unknown where a value begins, so a possible path must be a word of its own.
         return None if "/" in text else ""
     for place, letter in enumerate(text[1:], 1):
         if letter in program.valued_flags:

@@ -105,7 +105,7 @@ def _parse_word(line: str, at: int, *, first: bool) -> tuple[ShellWord, int]:
     while at < len(line) and not (_BLANK.match(line, at) or _SEPARATOR.match(line, at)):
         if match := _PLAIN.match(line, at):
             if not match[0].isprintable() or _INVISIBLE.search(match[0]):
-                # Blanks of other scripts, and what nobody sees.
+                # Blanks of other scripts, and invisible characters.
                 raise AmbiguousShellLine(match[0])
             pieces.append(match[0])
             glob = glob or any(each in match[0] for each in GLOB_CHARACTERS)

@@ -112,7 +112,7 @@ def _spells_word(pattern_word: str, word: ShellWord) -> bool:
         return pattern_word == word.text and not word.has_glob
     literal_start = re.split(r"[*?\[]", pattern_word, maxsplit=1)[0]
     if pattern_word.startswith("-") and "=" not in literal_start:
-        # Which option it is must not be left to whoever writes the command.
+        # The pattern must name the option, because the model writes the command.
         return False
     if word.has_glob:
         return (
@@ -121,7 +121,7 @@ def _spells_word(pattern_word: str, word: ShellWord) -> bool:
             and not may_expand_to_parent(pattern_word)
         )
     if "://" in pattern_word and "/" not in literal_start.partition("://")[2]:
-        # Which host it is must not be left to whoever writes the command.
+        # The pattern must name the host, because the model writes the command.
         return False
     literal_text = re.sub(r"\*|\?|\[[^]]*\]", "", pattern_word)
     free = word.text[len(literal_start) :]
