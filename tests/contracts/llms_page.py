@@ -99,8 +99,6 @@ DESCRIPTIONS = {
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",
     "peers": "Other libraries on the same conversations.",
-    "attacks": "What was tried against a served agent, and what happened.",
-    "conformance": "Each promise and the test that holds it.",
 }
 """One line for each page."""
 
