@@ -26,7 +26,6 @@ BEGIN = (
     "changes made here are lost. -->\n"
 )
 END = "<!-- End of the generated part. -->\n"
-TABLE = "| setting | value | default | meaning |\n|---|---|---|---|\n"
 TOOLS = f"tools.{ANY_NAME}"
 BLOCKS = (
     "model",
@@ -76,7 +75,7 @@ def _at(path: str) -> SchemaNode:
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
     about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
     rows = "".join(_rows(shape, without))
-    return f"### {title}\n\n{about}{TABLE}{rows}"
+    return f"### {title}\n\n{about}{rows}"
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
@@ -91,7 +90,8 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
             if "enum" in inner
             else describe_expected_value(inner)
         )
-        yield f"| `{name}` | {value} | {default} | {_line(given['description'])} |\n"
+        kind = "; ".join(part for part in (value, default) if part)
+        yield f"- `{name}` ({kind}): {_line(given['description'])}\n"
 
 
 def _default(shape: SchemaNode) -> str:
@@ -99,12 +99,12 @@ def _default(shape: SchemaNode) -> str:
     if value is None or value == [] or isinstance(value, dict):
         return ""
     if isinstance(value, float):
-        return f"`{value:g}`"
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+        return f"default `{value:g}`"
+    return f"default `{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":

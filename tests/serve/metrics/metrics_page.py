@@ -1,4 +1,4 @@
-"""The table of metrics in `docs/observability.md`.
+"""The table of metrics in `docs/operate.md`.
 
 `python -m tests.serve.metrics.metrics_page` writes it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab_serve.metrics import definitions
 
-PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate.md"
 BEGIN = "<!-- metrics: written by `python -m tests.serve.metrics.metrics_page` -->"
 END = "<!-- end of metrics -->"
 SUFFIX = {"counter": "_total"}
