@@ -1,4 +1,4 @@
-"""What one served turn costs, on files and on PostgreSQL: what sizing and `docs/operate.md` rest on.
+"""What one served turn costs, on files and on PostgreSQL: what sizing in `docs/operate.md` rests on.
 
     python -m benchmarks.turn_footprint [--quick] [--json]
 
