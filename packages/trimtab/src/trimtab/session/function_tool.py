@@ -233,9 +233,19 @@ def _fits_schema(value: Any, schema: Mapping[str, Any]) -> bool:
                 _fits_schema(one, items) for one in cast("list[Any]", value)
             )
         case "object":
-            return isinstance(value, dict)
+            return isinstance(value, dict) and _fits_object(cast("dict[str, Any]", value), schema)
         case _:
             return True
+
+
+def _fits_object(value: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    others = schema["additionalProperties"]
+    if any(key not in value for key in schema.get("required", ())):
+        return False
+    if others is False:
+        return all(key in properties and _fits_schema(value[key], properties[key]) for key in value)
+    return all(_fits_schema(one, others) for one in value.values())
 
 
 def _format_result(result: Any) -> Any:
