@@ -50,9 +50,17 @@ def reference() -> str:
     own = set(some["properties"]) - common
     some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, own))
+    shell = some["properties"]
     for kind in ("shell", "command", "python", "mcp"):
         shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
-        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
+        same = [
+            name
+            for name, setting in shape["properties"].items()
+            if kind != "shell" and name not in common and setting == shell.get(name)
+        ]
+        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same}))
+        if same:
+            parts.append(f"As for a shell: {', '.join(f'`{name}`' for name in same)}.\n")
     parts += [_section(f"`{path}`", _at(path), set()) for path in CHANNELS]
     rule = resolve_schema(_at("telegram")["properties"]["rules"]["items"], None)
     parts.insert(-2, _section("`telegram.rules`, each", rule, set()))

@@ -1,4 +1,4 @@
-"""The table of metrics in `docs/operate.md`.
+"""The list of metrics in `docs/operate.md`.
 
 `python -m tests.serve.metrics.metrics_page` writes it.
 """
@@ -26,21 +26,19 @@ def exposed(metric: Any) -> str:
     return metric._name + SUFFIX.get(metric._type, "")
 
 
-def table() -> str:
-    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+def listing() -> str:
+    rows: list[str] = []
     for metric in own():
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-        rows.append(
-            f"| `{exposed(metric)}` | {metric._type} | {labels} | {metric._documentation} |"
-        )
+        labels = "".join(f", `{label}`" for label in metric._labelnames)
+        rows.append(f"- `{exposed(metric)}` ({metric._type}{labels}): {metric._documentation}")
     return "\n".join(rows)
 
 
 def written(text: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the list as it is now."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def series() -> dict[str, set[str]]:
     return found
 
 
-def test_the_table_has_every_metric_as_it_is():
+def test_the_list_has_every_metric_as_it_is():
     assert written(TEXT) == TEXT, "run `python -m tests.serve.metrics.metrics_page`"
     assert {family.name for family in REGISTRY.collect()} == {metric._name for metric in own()}
 
