@@ -26,8 +26,14 @@ from trimtab.session.events import (
 )
 from trimtab_serve.metrics import definitions
 from trimtab_serve.metrics.definitions import REGISTRY as REGISTRY
-from trimtab_serve.metrics.labels import OTHER_LABEL, LabelLimiter
-from trimtab_serve.metrics.payer import PayerLabels, current_payer, reset_payer, set_payer
+from trimtab_serve.metrics.labels import (
+    OTHER_LABEL,
+    LabelLimiter,
+    PayerLabels,
+    current_payer,
+    reset_payer,
+    set_payer,
+)
 from trimtab_serve.metrics.recording import AGENT_LABELS, TENANT_LABELS
 
 # Imported after `metrics`, which says what to install if the package is missing.

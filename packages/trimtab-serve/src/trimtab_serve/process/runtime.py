@@ -25,8 +25,8 @@ from trimtab_serve.forgetting.retention import RetentionRunner
 from trimtab_serve.metrics.recording import watch_pool
 from trimtab_serve.process.loading import AgentSetSpec
 from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.process.logging_setup import log_store_errors
 from trimtab_serve.process.reloading import ServedAgents
-from trimtab_serve.process.store_error_log import log_store_errors
 from trimtab_serve.process.wiring import create_configured_channels, map_channel_senders
 from trimtab_serve.queue.sqlite.interrupted_turns import InterruptedTurns
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue

@@ -29,7 +29,7 @@ from trimtab.session.recorder import SessionRecorder, open_session_to_erase
 from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.metrics.payer import set_payer
+from trimtab_serve.metrics.labels import set_payer
 from trimtab_serve.metrics.recording import count_inbound_message
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.backlog import BacklogEstimator

@@ -22,8 +22,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
 from trimtab_serve.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab_serve.agent.tools.sandbox import choose_sandbox
 from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 CHECKED_SCHEMA_KEYWORDS = frozenset(
     {"type", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "items"}

@@ -52,7 +52,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
     format_arguments_for_patterns,
 )
 from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 # The client logs what servers send, as much as they like. Errors say what matters of it.
 for _name in ("mcp", "client"):

@@ -36,7 +36,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
     build_permission_rules,
     format_arguments_for_patterns,
 )
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 
 async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:

@@ -44,8 +44,7 @@ from trimtab_serve.agent.config.spec import (
     PythonToolSpec,
 )
 from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 log = logging.getLogger("trimtab.tools")
 

@@ -14,8 +14,7 @@ from trimtab_serve.agent.environment import build_tool_environment
 from trimtab_serve.agent.tools.permissions.rules import build_permission_rules
 from trimtab_serve.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab_serve.agent.tools.sandbox import choose_sandbox
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 SHELL_TOOL_DESCRIPTION = (
     "Run a command with {shell} and get what it prints, stdout and stderr together. Each command "

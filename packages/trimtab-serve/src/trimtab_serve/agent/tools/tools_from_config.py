@@ -19,8 +19,7 @@ from trimtab_serve.agent.environment import select_variables_named_by_setting
 from trimtab_serve.agent.tools.command import make_command_tool
 from trimtab_serve.agent.tools.python_function import make_python_tool
 from trimtab_serve.agent.tools.shell import make_shell_tool
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 
 @asynccontextmanager

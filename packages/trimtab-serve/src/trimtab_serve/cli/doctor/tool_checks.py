@@ -40,9 +40,8 @@ from trimtab_serve.agent.tools.sandbox import (
     build_tool_setting,
     find_bubblewrap,
 )
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 from trimtab_serve.agent.tools.tools_from_config import open_tools
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab_serve.api_keys.requirement import requires_api_keys
 from trimtab_serve.cli.doctor.findings import (
     Finding,

@@ -13,10 +13,11 @@ from trimtab.dialects.json_values import (
     list_or_none,
 )
 from trimtab.dialects.openai_chat.blocks import MAX_CALL_ID_CHARS, MAX_TOOL_NAME_CHARS
-from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
 from trimtab.dialects.openai_responses.request_errors import detect_reasoning_support
 from trimtab.dialects.parameter_rules import (
     find_chat_parameter_errors,
+    find_max_length_errors,
+    find_name_errors,
     find_openai_output_errors,
     find_openai_schema_errors,
 )

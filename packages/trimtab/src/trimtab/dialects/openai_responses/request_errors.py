@@ -8,7 +8,6 @@ from typing import Any
 
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.json_values import dicts_in_list, find_non_object_indexes, list_or_none
-from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
 from trimtab.dialects.openai_responses.items import (
     CALL_ITEM_TYPES,
     MAX_CALL_ID_CHARS,
@@ -21,6 +20,8 @@ from trimtab.dialects.openai_responses.items import (
     is_run_by_provider,
 )
 from trimtab.dialects.parameter_rules import (
+    find_max_length_errors,
+    find_name_errors,
     find_openai_schema_errors,
     find_responses_parameter_errors,
 )

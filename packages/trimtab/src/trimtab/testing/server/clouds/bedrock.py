@@ -18,7 +18,7 @@ from trimtab.testing.server.responses import ProviderRefusal, SimulatedResponse
 
 BEDROCK_VERSION = "bedrock-2023-05-31"
 NEWER_VERSION = "2026-10-21"
-FIRST_NEWER_VERSION_MODEL = (4, 7)
+FIRST_NEWER_VERSION_MODEL: tuple[int, int] = (4, 7)
 """The version of Anthropic's API that Bedrock has for newer models, in addition to its own."""
 REMOVED_IN_NEWER_VERSION = ("temperature", "top_p", "top_k")
 EVENT_STREAM = "application/vnd.amazon.eventstream"
