@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.engine.tokens import counter
+from trimtab.engine.tokens import piecewise
 from trimtab.engine.tokens import weights as token_weights
 
 OVER = 4.0
@@ -54,7 +54,9 @@ def training_texts() -> Iterator[tuple[str, str]]:
 
 def histogram(text: str) -> Array:
     return np.bincount(
-        np.frombuffer(counter.encode_byte_class_pairs(counter.encode_utf8_as_sent(text)), np.uint8),
+        np.frombuffer(
+            piecewise.encode_byte_class_pairs(piecewise.encode_utf8_as_sent(text)), np.uint8
+        ),
         minlength=256,
     )
 
@@ -100,7 +102,7 @@ def module(weights: dict[str, bytes]) -> str:
         '"""Weights of the piecewise estimator; written by benchmarks/fit_weights.py, not by hand.',
         "",
         "A table for each tokenizer family: row by row the class of a byte's predecessor, in a row",
-        "its own class, see `counter.BYTE_CLASSES`.",
+        "its own class, see `piecewise.BYTE_CLASSES`.",
         '"""',
         "",
         f"WEIGHT_UNITS_PER_TOKEN = {token_weights.WEIGHT_UNITS_PER_TOKEN}",

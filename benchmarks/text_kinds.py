@@ -33,11 +33,10 @@ from benchmarks.text_writers import Write, writers
 from trimtab import Context, fit
 from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
-    encode_byte_class_pairs,
-    encode_utf8_as_sent,
     make_piecewise_counter,
 )
 from trimtab.engine.tokens.odd_text import sum_bytes
+from trimtab.engine.tokens.piecewise import encode_byte_class_pairs, encode_utf8_as_sent
 from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 from trimtab.errors import CannotFit
 

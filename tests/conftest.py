@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from trimtab.engine.tokens import counter
+from trimtab.engine.tokens import piecewise
 
 pytest_plugins = ["tests.lanes"]
 
@@ -61,7 +61,7 @@ def remember_estimates() -> None:
 
     The texts of tests repeat a few words, so that they consist of the same slices over and over.
     """
-    count, known = counter.count_slice_tokens, dict[Any, float]()
+    count, known = piecewise.count_slice_tokens, dict[Any, float]()
 
     def count_once(piece: bytes, pairs: bytes, profile: Any) -> float:
         key = (piece, pairs[:1], id(profile))
@@ -71,7 +71,7 @@ def remember_estimates() -> None:
             tokens = known[key] = count(piece, pairs, profile)
         return tokens
 
-    counter.count_slice_tokens = count_once
+    piecewise.count_slice_tokens = count_once
 
 
 if CHOSEN == "quick":

@@ -11,7 +11,8 @@ from tests.strategies.life import Hooks, Life
 from tests.strategies.logs import Story, counted_stories, stories
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.planning.plan import Plan
-from trimtab.engine.tokens.counter import compute_input_upper_bound, encode_byte_class_pairs
+from trimtab.engine.tokens.counter import compute_input_upper_bound
+from trimtab.engine.tokens.piecewise import encode_byte_class_pairs
 from trimtab.errors import CannotFit
 
 PATIENCE = 30_000
@@ -59,7 +60,7 @@ def comes_to_an_end(life: Life, stream: bool, volatile: str | None) -> None:
         return encode_byte_class_pairs(text)
 
     life.patience = PATIENCE
-    with patch("trimtab.engine.tokens.counter.encode_byte_class_pairs", encode):
+    with patch("trimtab.engine.tokens.piecewise.encode_byte_class_pairs", encode):
         each_pass_lowers_the_bound(life, stream, volatile)
     # What is done between two requests, such as erasing message by message, is no decision.
     life.patience = sys.maxsize

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trimtab.engine.log.edits import (
-    add_recall_handle,
-    format_mask_placeholder,
-    format_truncation_indicator,
-)
+from trimtab.engine.log.edits import format_mask_placeholder
 from trimtab.engine.log.event import Edit
+from trimtab.engine.log.text_cuts import add_recall_handle, format_truncation_indicator
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.plan import Decision
 from trimtab.engine.window.window import Window

@@ -8,24 +8,26 @@ from hypothesis import strategies as st
 
 from trimtab.engine.log.edits import (
     HandleTarget,
-    add_recall_handle,
     apply_edit_to_part,
     apply_truncate_edit,
-    count_chars_within_bytes,
-    count_tail_chars_within_bytes,
     erase_message_payload,
     extract_editable_text,
-    format_byte_truncation_indicator,
     format_dropped_messages_notice,
     format_first_line_placeholder,
     format_mask_placeholder,
-    format_truncation_indicator,
     frame_summary_for_model,
     parse_handle,
     replace_long_arguments,
 )
 from trimtab.engine.log.event import DEFAULT_RECALL_HINT, Edit
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.engine.log.text_cuts import (
+    add_recall_handle,
+    count_chars_within_bytes,
+    count_tail_chars_within_bytes,
+    format_byte_truncation_indicator,
+    format_truncation_indicator,
+)
 
 CALL = ToolCall(id="c1", name="read", arguments='{"path":"a"}')
 IMAGE = Media(kind="image", url="https://example.org/a.png")

@@ -8,7 +8,8 @@ from tests.conversations import calls, chat, contents, prose, result, texts, use
 from trimtab import Context
 from trimtab.engine.log.event import Edit, ModelCall, ToolResultRepair
 from trimtab.engine.log.message import Message, ToolCall
-from trimtab.engine.policy.planning.plan import Plan, TextCap
+from trimtab.engine.log.text_cuts import TextCap
+from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.prompt.render import render_entry_message
 from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS, measure_message_parts
 from trimtab.engine.window.window import Entry

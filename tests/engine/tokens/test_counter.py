@@ -23,8 +23,6 @@ from trimtab.engine.tokens.counter import (
     TOOLS_OVERHEAD_TOKENS,
     TokenCounter,
     compute_input_upper_bound,
-    encode_byte_class_pairs,
-    encode_utf8_as_sent,
     estimate_tokens_by_bytes,
     make_counter_from_name,
     make_exact_counter,
@@ -37,6 +35,7 @@ from trimtab.engine.tokens.counter import (
 from trimtab.engine.tokens.media import MIN_DOCUMENT_TOKENS, read_base64_image_dimensions
 from trimtab.engine.tokens.odd_text import sum_bytes
 from trimtab.engine.tokens.pictures import estimate_picture_tokens
+from trimtab.engine.tokens.piecewise import encode_byte_class_pairs, encode_utf8_as_sent
 from trimtab.engine.tokens.weights import WEIGHTS_BY_FAMILY
 
 # Surrogates included: models and tools do send halves of a character.

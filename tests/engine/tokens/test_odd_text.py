@@ -13,14 +13,13 @@ from benchmarks.text_writers import writers
 from tests.adversary.sizes import ALPHABETS, BYTES, Alphabet
 from trimtab.engine.tokens.counter import (
     compute_input_upper_bound,
-    encode_byte_class_pairs,
-    encode_utf8_as_sent,
     make_piecewise_counter,
 )
 from trimtab.engine.tokens.odd_text import (
     SLICE_BYTES,
     sum_bytes,
 )
+from trimtab.engine.tokens.piecewise import encode_byte_class_pairs, encode_utf8_as_sent
 from trimtab.engine.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 
 O200K = make_piecewise_counter("o200k_base")

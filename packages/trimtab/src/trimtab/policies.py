@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from trimtab.engine.log.edits import TruncateStrategy
+from trimtab.engine.log.text_cuts import CapUnit, TextCap, TruncateStrategy
 from trimtab.engine.policy.budget import Budget
-from trimtab.engine.policy.planning.plan import (
-    CapUnit,
-    Decision,
-    MessageSpan,
-    Plan,
-    Policy,
-    TextCap,
-)
+from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
 from trimtab.engine.policy.request_limits import RequestLimits
 from trimtab.engine.policy.view import WindowView
 from trimtab.engine.tokens.counter import MediaSize, TokenCounter

@@ -10,10 +10,9 @@ import json
 import re
 from dataclasses import dataclass, replace
 from reprlib import repr as short
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from trimtab.engine.log.event import Edit
-from trimtab.engine.log.excerpts import render_kept_pieces
 from trimtab.engine.log.message import (
     MODEL_FAMILY_KEY,
     UNSENT_EXTRA_KEYS,
@@ -25,11 +24,8 @@ from trimtab.engine.log.message import (
     ToolCall,
     ToolResult,
 )
+from trimtab.engine.log.text_cuts import add_recall_handle, render_text_cut
 from trimtab.engine.text.identifiers import replace_recall_offers
-
-TruncateStrategy = Literal["head", "tail", "both"]
-"""The end of a text that stays when it is cut."""
-TRUNCATE_STRATEGIES: tuple[TruncateStrategy, ...] = ("head", "tail", "both")
 
 MIN_INFORMATIVE_CHARS = 6
 """Minimum number of letters and digits for a first line to be informative."""
@@ -38,36 +34,9 @@ ERASED_PLACEHOLDER = "[erased]"
 """The text that replaces a destroyed payload."""
 
 
-def format_truncation_indicator(
-    strategy: TruncateStrategy, kept_tokens: int, total_tokens: int
-) -> str:
-    """Return the indicator of a result that was cut to a token limit."""
-    where = {"head": "first", "tail": "last", "both": "first+last"}[strategy]
-    return f"[truncated: kept {where} ~{kept_tokens} of ~{total_tokens} tokens ({strategy})]"
-
-
-def format_byte_truncation_indicator(kept_bytes: int, total_bytes: int) -> str:
-    """Return the indicator of a file that was cut to a byte limit. It follows the kept text
-    directly."""
-    return f"...\n[truncated, showing first {kept_bytes} bytes of {total_bytes} total]"
-
-
 def format_mask_placeholder(removed_tokens: int) -> str:
     """Return the placeholder of a masked result."""
     return f"[result masked — ~{removed_tokens} tokens removed]"
-
-
-def add_quoted_identifiers(placeholder: str, identifiers: str) -> str:
-    """Add identifiers from the hidden text to a placeholder, before its closing bracket. They are
-    quoted because the author of the hidden text chose them."""
-    return (
-        f'{placeholder[:-1]}; words from its text: "{identifiers}"]' if identifiers else placeholder
-    )
-
-
-def format_shortened_header(kept_tokens: int, total_tokens: int, description: str) -> str:
-    """Return the first line of a shortened result that shows more than head and tail."""
-    return f"[shortened: ~{kept_tokens} of ~{total_tokens} tokens are shown: {description}]"
 
 
 def format_first_line_placeholder(result_text: str) -> str:
@@ -101,19 +70,6 @@ def frame_summary_for_model(summary: str, handle: str, recall_hint: str) -> str:
     recalled."""
     frame = "[Summary of the earlier conversation, for reference: the newest user message wins]"
     return f"{add_recall_handle(frame, handle, recall_hint)}\n{summary}"
-
-
-def add_recall_handle(placeholder: str, handle: str, recall_hint: str) -> str:
-    """Add to a placeholder, before its closing bracket, how to get what a handle names. An empty
-    hint adds nothing."""
-    if not recall_hint or not placeholder.endswith("]"):
-        return placeholder
-    return f"{placeholder[:-1]} · {format_recall_hint(handle, recall_hint)}]"
-
-
-def format_recall_hint(handle: str, recall_hint: str) -> str:
-    """Return a hint with the handle in it."""
-    return recall_hint.replace("{handle}", handle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,16 +191,10 @@ def _erase_part_payload(part: Part) -> Part:
 
 
 def apply_truncate_edit(text: str, edit: Edit) -> str:
-    """Return head, indicator and tail of a text, or the placeholder if the text was erased.
-
-    Never keep more than there is.
-    """
+    """Return what is shown of a cut text, or the placeholder if the text was erased."""
     if edit.text == ERASED_PLACEHOLDER:
         return ERASED_PLACEHOLDER
-    if edit.pieces:
-        return f"{edit.text}\n{render_kept_pieces(text, edit.pieces)}"
-    tail = text[-edit.tail :] if edit.tail else ""
-    return f"{text[: edit.head]}{edit.text}{tail}"
+    return render_text_cut(text, edit.text, edit.head, edit.tail, edit.pieces)
 
 
 def extract_editable_text(part: Part) -> str:
@@ -254,26 +204,3 @@ def extract_editable_text(part: Part) -> str:
             return part.text
         case ToolCall() | Media() | OpaqueBlock():
             return ""
-
-
-def count_chars_within_bytes(text: str, max_bytes: int) -> int:
-    """Count the characters from the start that fit in `max_bytes` bytes of UTF-8."""
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= max_bytes:
-        return len(text)
-    end = max(max_bytes, 0)
-    # A byte of the form 10xxxxxx continues a character: step back to where one begins.
-    while end > 0 and data[end] & 0xC0 == 0x80:
-        end -= 1
-    return len(data[:end].decode("utf-8", "surrogatepass"))
-
-
-def count_tail_chars_within_bytes(text: str, max_bytes: int) -> int:
-    """Count the characters from the end that fit in `max_bytes` bytes of UTF-8."""
-    data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= max_bytes:
-        return len(text)
-    start = len(data) - max(max_bytes, 0)
-    while start < len(data) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return len(data[start:].decode("utf-8", "surrogatepass"))

@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from trimtab.engine.log.edits import (
-    add_quoted_identifiers,
-    extract_editable_text,
-    format_mask_placeholder,
-)
+from trimtab.engine.log.edits import extract_editable_text, format_mask_placeholder
+from trimtab.engine.log.text_cuts import TextCap, add_quoted_identifiers
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
 from trimtab.engine.policy.costs import (
@@ -30,7 +27,7 @@ from trimtab.engine.policy.costs import (
 )
 from trimtab.engine.policy.guard import cut_oversized_newest_texts
 from trimtab.engine.policy.hiding import cap_instructions_to_room_share, hide_in_order
-from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy, TextCap
+from trimtab.engine.policy.planning.plan import Decision, MessageSpan, Plan, Policy
 from trimtab.engine.policy.planning.relevance import (
     get_result_identifiers,
     order_least_needed_first,

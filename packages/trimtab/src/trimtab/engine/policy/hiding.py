@@ -13,7 +13,8 @@ from functools import partial
 from itertools import pairwise
 
 from trimtab.engine.log.message import Media, Text, ToolCall, ToolResult
-from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan, TextCap
+from trimtab.engine.log.text_cuts import TextCap
+from trimtab.engine.policy.planning.plan import PLACEHOLDER_TOKENS, Plan
 from trimtab.engine.tokens.counter import MESSAGE_OVERHEAD_TOKENS
 from trimtab.engine.window.structure import Entry, Group
 from trimtab.engine.window.user_words import USER_WORDS_ROOM_DIVISOR

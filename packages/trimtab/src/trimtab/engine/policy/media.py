@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trimtab.engine.log.edits import add_recall_handle
 from trimtab.engine.log.message import ToolResult
+from trimtab.engine.log.text_cuts import add_recall_handle
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.hiding import list_active_round_entries
 from trimtab.engine.policy.planning.plan import Decision, Plan

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from trimtab.engine.log.text_cuts import TextCap
 from trimtab.engine.policy.budget import Budget, hides_on_refusal
 from trimtab.engine.policy.config import PolicyConfig
 from trimtab.engine.policy.guard import add_edits_to_fit, build_cannot_fit_error
 from trimtab.engine.policy.hiding import hide_in_order
 from trimtab.engine.policy.media import decide_media_over_limits
-from trimtab.engine.policy.planning.plan import Decision, Plan, Policy, TextCap
+from trimtab.engine.policy.planning.plan import Decision, Plan, Policy
 from trimtab.engine.policy.preset_steps import (
     order_kept_file_results_last,
     shrink_older_results_to_first_lines,

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from trimtab.engine.log.deferred_tools import loads_tools
-from trimtab.engine.log.edits import (
-    TruncateStrategy,
-    format_first_line_placeholder,
-    format_mask_placeholder,
-)
+from trimtab.engine.log.edits import format_first_line_placeholder, format_mask_placeholder
+from trimtab.engine.log.text_cuts import TextCap, TruncateStrategy
 from trimtab.engine.policy.budget import bytes_to_tokens
 from trimtab.engine.policy.config import PerToolResultConfig, PolicyConfig, ResultTruncation
-from trimtab.engine.policy.planning.plan import Plan, TextCap
+from trimtab.engine.policy.planning.plan import Plan
 from trimtab.engine.window.structure import Group, ToolResultView
 
 _DEFAULT_TOOL_CONFIG = PerToolResultConfig()

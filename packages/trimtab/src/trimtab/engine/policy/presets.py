@@ -21,17 +21,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from trimtab.engine.log.edits import (
+from trimtab.engine.log.event import Edit
+from trimtab.engine.log.text_cuts import (
+    TextCap,
     TruncateStrategy,
     format_byte_truncation_indicator,
     format_truncation_indicator,
 )
-from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.auto import build_auto_policy
 from trimtab.engine.policy.budget import Budget, bytes_to_tokens, compute_max_messages_in_memory
 from trimtab.engine.policy.config import Goal, PolicyConfig, SummaryMode
 from trimtab.engine.policy.guard import cut_oversized_newest_texts, plan_smaller_request
-from trimtab.engine.policy.planning.plan import Decision, Plan, Policy, TextCap
+from trimtab.engine.policy.planning.plan import Decision, Plan, Policy
 from trimtab.engine.policy.preset_steps import (
     apply_history_cap,
     apply_user_config,

@@ -12,10 +12,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from trimtab.engine.log.edits import add_recall_handle, apply_edit_to_part
+from trimtab.engine.log.edits import apply_edit_to_part
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.engine.log.size_refusals import parse_size_refusal
+from trimtab.engine.log.text_cuts import add_recall_handle
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.media import decide_media_over_limits
 from trimtab.engine.policy.planning.plan import Decision

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trimtab.engine.log.edits import HandleTarget, add_recall_handle, format_recall_hint
+from trimtab.engine.log.edits import HandleTarget
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Message, ToolCall, extract_text_or_arguments
+from trimtab.engine.log.text_cuts import add_recall_handle, format_recall_hint
 
 MAX_FIRST_LINE_CHARS = 100
 """Maximum number of characters of a message's first line."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.engine.log.edits import HandleTarget, format_recall_hint, parse_handle
+from trimtab.engine.log.edits import HandleTarget, parse_handle
 from trimtab.engine.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
 from trimtab.engine.log.event import DEFAULT_RECALL_HINT, Edit, dump_canonical_json
 from trimtab.engine.log.message import (
@@ -16,6 +16,7 @@ from trimtab.engine.log.message import (
     ToolCall,
     extract_text_or_arguments,
 )
+from trimtab.engine.log.text_cuts import format_recall_hint
 from trimtab.engine.recall.expansion import expand_summary
 from trimtab.engine.recall.lines import MAX_ANSWER_CHARS, extract_lines
 from trimtab.engine.recall.search import (

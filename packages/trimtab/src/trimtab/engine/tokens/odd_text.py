@@ -160,7 +160,7 @@ _NO_LETTER = (0, _DIGIT, _OTHER, _END, _TAB, _BLANK)
 _WORD_START_PAIRS = bytes(
     pair >> 4 in _NO_LETTER and pair & 15 in _ANY_LETTER for pair in range(256)
 )
-"""1 for pairs of classes (see `counter.BYTE_CLASSES`) in which a word begins."""
+"""1 for pairs of classes (see `piecewise.BYTE_CLASSES`) in which a word begins."""
 
 
 def raise_weights_for_wordless_text(family_weights: bytes) -> bytes:
@@ -355,7 +355,7 @@ def count_slice_tokens(text_slice: bytes, class_pairs: bytes, profile: Tokenizer
     """Return the tokens of a slice: the estimate by its pairs of classes, raised as far as the
     slice is odd.
 
-    `class_pairs` are the pairs of classes of the slice, see `counter.encode_byte_class_pairs`.
+    `class_pairs` are the pairs of classes of the slice, see `piecewise.encode_byte_class_pairs`.
     """
     units = sum_bytes(class_pairs.translate(profile.weights))
     for each in profile.more_weights:

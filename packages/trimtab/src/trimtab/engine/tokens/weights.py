@@ -1,7 +1,7 @@
 """Weights of the piecewise estimator; written by benchmarks/fit_weights.py, not by hand.
 
 A table for each tokenizer family: row by row the class of a byte's predecessor, in a row
-its own class, see `counter.BYTE_CLASSES`.
+its own class, see `piecewise.BYTE_CLASSES`.
 """
 
 WEIGHT_UNITS_PER_TOKEN = 100

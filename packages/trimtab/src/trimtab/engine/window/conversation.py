@@ -19,7 +19,6 @@ from trimtab.engine.log.deferred_tools import (
 )
 from trimtab.engine.log.edits import (
     ERASED_PLACEHOLDER,
-    add_recall_handle,
     apply_edit_to_part,
     format_dropped_messages_notice,
     frame_summary_for_model,
@@ -36,6 +35,7 @@ from trimtab.engine.log.event import (
     UserPartReference,
 )
 from trimtab.engine.log.message import Message
+from trimtab.engine.log.text_cuts import add_recall_handle
 from trimtab.engine.tokens.counter import (
     MediaSize,
     TokenCounter,

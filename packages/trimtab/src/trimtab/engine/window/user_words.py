@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from trimtab.engine.log.edits import ERASED_PLACEHOLDER, add_recall_handle
+from trimtab.engine.log.edits import ERASED_PLACEHOLDER
 from trimtab.engine.log.event import (
     DEFAULT_RECALL_HINT,
     Edit,
@@ -21,6 +21,7 @@ from trimtab.engine.log.event import (
     UserPartReference,
 )
 from trimtab.engine.log.message import Media, Message, Part, Text
+from trimtab.engine.log.text_cuts import add_recall_handle
 from trimtab.engine.text.client_text import is_wholly_client_generated
 from trimtab.engine.tokens.counter import (
     MESSAGE_OVERHEAD_TOKENS,

@@ -10,27 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from trimtab.engine.log.deferred_tools import loads_tools
 from trimtab.engine.log.edits import (
-    TruncateStrategy,
-    add_quoted_identifiers,
-    add_recall_handle,
     apply_edit_to_part,
-    count_chars_within_bytes,
-    count_tail_chars_within_bytes,
     extract_editable_text,
     format_dropped_messages_notice,
     format_hidden_argument_placeholder,
     format_mask_placeholder,
     format_result_summary_header,
-    format_shortened_header,
-    format_truncation_indicator,
 )
 from trimtab.engine.log.event import Edit, Size
-from trimtab.engine.log.excerpts import KeptPieces, render_kept_pieces, select_kept_pieces
 from trimtab.engine.log.message import OpaqueBlock, Text, ToolCall
+from trimtab.engine.log.text_cuts import (
+    TextCap,
+    TextCutter,
+    add_quoted_identifiers,
+    add_recall_handle,
+)
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.kept_files import find_results_of_kept_files
 from trimtab.engine.policy.planning.relevance import get_result_identifiers
@@ -55,39 +53,8 @@ PLACEHOLDER_TOKENS = 60
 MAX_REMEMBERED = 2_048
 """Maximum number of cuts, and of sizes of edited parts, to remember between plans."""
 
-MIN_CUT_FILL = 0.9
-"""Share of its room that both ends of a cut text take together, if possible."""
 
-_LONGEST_LINES_NOTE = (
-    "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
-)
-"""About the longest description of what is shown of a long text."""
-
-CapUnit = Literal["tokens", "bytes/4", "bytes", "chars"]
-"""What the size of a text is measured in."""
 ValueT = TypeVar("ValueT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextCap:
-    """The maximum size of one text, and how the text says that it was cut."""
-
-    amount: int
-    """The maximum, in `unit`. It includes the indicator unless `indicator_is_extra` is set."""
-    unit: CapUnit = "tokens"
-    """The unit of `amount`. `tokens` uses the window's own counter."""
-    strategy: TruncateStrategy | Literal["lines"] = "head"
-    """Which end is kept. `lines` keeps both ends and the lines between them that look like
-    errors."""
-    format_indicator: Callable[[TruncateStrategy, int, int], str] = format_truncation_indicator
-    """Returns the indicator for the strategy, the kept amount and the total amount. `lines` has its
-    own indicator."""
-    max_names: int = 0
-    """Maximum number of words from the cut text in the indicator. 5 tokens are reserved for
-    each."""
-    indicator_is_extra: bool = False
-    """True if `amount` does not include the indicator. The indicator then names the exact kept
-    amount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,68 +466,26 @@ class Plan:
         """Return the edit that cuts a text to a cap, without a reason; None if the text fits."""
         text = extract_editable_text(entry.message.parts[part])
         edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part)
-        total = self._measure_text_of(entry, part, text, cap)
+        cutter = TextCutter(
+            cap=cap,
+            count_tokens=self.window.counter.count,
+            add_handle=lambda words: self._with_handle(words, edit.handle),
+            list_names=lambda excerpt: self._names_of_cut_text(entry, part, cutter, excerpt),
+        )
+        total = self._measure_text_of(entry, part, cutter)
         if total <= cap.amount:
             return None
-        if cap.strategy == "lines":
-            return self._cut_in_lines(entry, edit, text, total, cap)
-        unit = 4 if cap.unit == "chars" else 1
-        words = cap.format_indicator(cap.strategy, -(-cap.amount // unit), -(-total // unit))
-        sign = self._with_handle(words, edit.handle)
-        aside = (
-            0 if cap.indicator_is_extra else self._measure(sign, cap.unit) + 5 * cap.max_names + 2
-        )
-        head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap, f"\n{sign}\n")
-        excerpt = text[:head] + text[len(text) - tail :]
-        if cap.indicator_is_extra:
-            words = cap.format_indicator(cap.strategy, self._measure(excerpt, cap.unit), total)
-        elif aside > cap.amount // 2:
-            # So little is kept that a round figure would be far off.
-            amount = -(-self._measure(excerpt, cap.unit) // unit)
-            words = cap.format_indicator(cap.strategy, amount, -(-total // unit))
-        if cap.max_names:
-            words = add_quoted_identifiers(
-                words,
-                self._names_of_cut_text(entry, part, text, excerpt, cap),
-            )
-        words = self._with_handle(words, edit.handle)
-        if not words.startswith("..."):
-            words = ("\n" if head else "") + words + ("\n" if tail else "")
-        return replace(edit, text=words, head=head, tail=tail)
+        cut = cutter.cut(text, total)
+        return replace(edit, text=cut.words, head=cut.head, tail=cut.tail, pieces=cut.pieces)
 
-    def _measure_text_of(self, entry: Entry, part: int, text: str, cap: TextCap) -> int:
+    def _measure_text_of(self, entry: Entry, part: int, cutter: TextCutter) -> int:
         """Return the size of a part's text, in the unit of a cap. A known size is not measured
         again."""
-        content = entry.message.parts[part]
+        content, cap = entry.message.parts[part], cutter.cap
         is_measured = isinstance(content, Text) or cap.strategy == "lines"
         if cap.unit == "tokens" and is_measured and entry.message.extra is None:
             return get_text_tokens(content, entry.sizes[part], self.window.counter)
-        return self._measure(text, cap.unit)
-
-    def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, total: int, cap: TextCap) -> Edit:
-        """Return the edit that keeps both ends of a text and the lines between them that look like
-        errors."""
-        part = edit.part or 0
-        header_size = self._measure(
-            self._with_handle(
-                format_shortened_header(total, total, _LONGEST_LINES_NOTE), edit.handle
-            ),
-            cap.unit,
-        )
-        room = max(0, cap.amount - header_size - 5 * cap.max_names - 2)
-        selection = select_kept_pieces(
-            text, room, lambda piece: self._measure(piece, cap.unit), total_tokens=total
-        )
-        per_token = 4 if cap.unit == "chars" else 1
-        words = format_shortened_header(
-            -(-selection.tokens // per_token), -(-total // per_token), _describe_cut(selection)
-        )
-        if cap.max_names:
-            shown_text = render_kept_pieces(text, selection.pieces)
-            words = add_quoted_identifiers(
-                words, self._names_of_cut_text(entry, part, text, shown_text, cap)
-            )
-        return replace(edit, text=self._with_handle(words, edit.handle), pieces=selection.pieces)
+        return cutter.measure(extract_editable_text(content))
 
     def cut_arguments(self, entry: Entry, part: int, max_argument_chars: int, reason: str) -> bool:
         """Remove long strings from a call's arguments. Return False if that saves nothing."""
@@ -908,110 +833,16 @@ class Plan:
     def _with_handle(self, words: str, handle: str) -> str:
         return add_recall_handle(words, handle, self.window.settings.recall_hint)
 
-    def _names_of_cut_text(
-        self, entry: Entry, part: int, text: str, excerpt: str, cap: TextCap
-    ) -> str:
+    def _names_of_cut_text(self, entry: Entry, part: int, cutter: TextCutter, excerpt: str) -> str:
         """Return identifiers that occur only in the cut text, as many as fit into the reserved
         room."""
+        room = cutter.cap.max_names
+        text = extract_editable_text(entry.message.parts[part])
         identifiers = get_result_identifiers(self.window, entry, part, text)
-        names = identifiers.list_top(cap.max_names, excerpt)
-        while names and self._measure(add_quoted_identifiers("]", ", ".join(names)), cap.unit) > (
-            5 * cap.max_names
-        ):
+        names = identifiers.list_top(room, excerpt)
+        while names and cutter.measure(add_quoted_identifiers("]", ", ".join(names))) > 5 * room:
             names = names[: len(names) * 3 // 4]
         return ", ".join(names)
-
-    def _measure(self, text: str, unit: CapUnit) -> int:
-        match unit:
-            case "tokens":
-                return self.window.counter.count(text)
-            case "bytes/4":
-                return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
-            case "bytes":
-                return len(text.encode("utf-8", "surrogatepass"))
-            case "chars":
-                return len(text)
-
-    def _split_for_cap(self, text: str, room: int, cap: TextCap, indicator: str) -> tuple[int, int]:
-        """Return the characters to keep from the start and from the end."""
-        match cap.strategy:
-            case "head":
-                return self._chars_within(text, room, cap.unit), 0
-            case "tail":
-                return 0, self._chars_within(text, room, cap.unit, end=True)
-            case _:
-                return self._split_for_both_ends(text, room, cap.unit, indicator)
-
-    def _split_for_both_ends(
-        self, text: str, room: int, unit: CapUnit, indicator: str
-    ) -> tuple[int, int]:
-        """Return the characters to keep from the start and from the end, half of the room each.
-
-        Odd texts may be estimated at more or at less beside each other. If both ends together with
-        the indicator take much less than the room, or more, the same number of characters is kept
-        from each end, and then more from the start if there is room.
-        """
-
-        def measure(head: int, tail: int) -> int:
-            return self._measure(text[:head] + indicator + text[len(text) - tail :], unit)
-
-        most = room + self._measure(indicator, unit)
-        head = self._chars_within(text, room // 2, unit)
-        tail = min(self._chars_within(text, room // 2, unit, end=True), len(text) - head)
-        size = measure(head, tail)
-        if MIN_CUT_FILL * most <= size <= most:
-            return head, tail
-
-        def widest(limit: int, tokens_at: Callable[[int], int]) -> int:
-            low = 0
-            high = limit
-            while high - low > max(1, low // 20):
-                middle = (low + high) // 2
-                low, high = (middle, high) if tokens_at(middle) <= most else (low, middle)
-            return low
-
-        both = widest(len(text) // 2, lambda chars: measure(chars, chars))
-        more = widest(len(text) - 2 * both, lambda chars: measure(both + chars, both))
-        wider = (both + more, both)
-        return wider if size > most or measure(*wider) > size else (head, tail)
-
-    def _chars_within(self, text: str, room: int, unit: CapUnit, *, end: bool = False) -> int:
-        if unit == "chars":
-            return min(room, len(text))
-        if unit != "tokens":
-            limit = room * 4 if unit == "bytes/4" else room
-            return (
-                count_tail_chars_within_bytes(text, limit)
-                if end
-                else count_chars_within_bytes(text, limit)
-            )
-        count = self.window.counter.count
-        whole = len(text)
-
-        def take(chars: int) -> str:
-            return text[whole - chars :] if end else text[:chars]
-
-        # A twentieth of the room is precise enough.
-        step = max(1, room // 20)
-        # Guesses by the tokens a character: the search below then counts only what lies between.
-        fitting = 0
-        too_long = whole + 1
-        guess = max(1, room)
-        for _ in range(4):
-            if not fitting < guess < too_long:
-                break
-            tokens = count(take(guess))
-            fits = tokens <= room
-            fitting, too_long = (guess, too_long) if fits else (fitting, guess)
-            guess = guess * room // max(1, tokens) + (step if fits else -step)
-            guess = min(guess, whole)
-        low = 0
-        high = whole
-        while high - low > max(1, min(room, high) // 20):
-            middle = (low + high + 1) // 2
-            fits = middle <= fitting or (middle < too_long and count(take(middle)) <= room)
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
 
 
 def _shows_the_same(cut: Edit, current: Edit | None) -> bool:
@@ -1022,15 +853,3 @@ def _shows_the_same(cut: Edit, current: Edit | None) -> bool:
         current.tail,
         current.pieces,
     )
-
-
-def _describe_cut(lines_cut: KeptPieces) -> str:
-    """Return the words that describe what a cut in lines still shows."""
-    parts = [f"{lines_cut.shown_lines:,} of {lines_cut.total_lines:,} lines"]
-    if lines_cut.error_lines:
-        parts.append(f"{lines_cut.error_lines:,} of them in between look like errors")
-    if lines_cut.repeated_lines:
-        parts.append(f"{lines_cut.repeated_lines:,} repeated lines left out")
-    if lines_cut.shown_lines == lines_cut.total_lines:
-        parts.append("long ones only in part")
-    return ", ".join(parts)
