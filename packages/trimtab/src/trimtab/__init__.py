@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from trimtab.session.tools import ToolError as ToolError
     from trimtab.session.tools import ToolInvocation as ToolInvocation
     from trimtab.session.turn import run_turn as run_turn
+    from trimtab.shorten import ShortenedText as ShortenedText
+    from trimtab.shorten import shorten as shorten
 
 __version__ = "0.1.0"
 """The version of this release."""
@@ -69,6 +71,7 @@ __all__ = [
     "Message",
     "RequestPreview",
     "Session",
+    "ShortenedText",
     "ShownMessage",
     "Text",
     "Tool",
@@ -85,6 +88,7 @@ __all__ = [
     "make_text_message",
     "redactor",
     "run_turn",
+    "shorten",
     "tool",
 ]
 
@@ -100,6 +104,8 @@ _HOMES = {
     "FitResult": "fit",
     "LoggedMessage": "engine.recall.transcript",
     "check": "check",
+    "shorten": "shorten",
+    "ShortenedText": "shorten",
     "RECALL_TOOLS": "engine.recall.tools",
     "redactor": "engine.log.redaction",
     "Message": "engine.log.message",

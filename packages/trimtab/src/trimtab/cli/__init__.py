@@ -32,6 +32,7 @@ EXTRAS_BY_COMMAND = {
     "move": "serve",
     "erasures": "serve",
     "replay": "cli",
+    "hook": "cli",
     "migrate": "cli",
     "schema": "agent",
 }

@@ -17,6 +17,10 @@ LIBRARY_COMMANDS = {
         "Inspect sessions: what is sent, what is hidden, and why.",
     ),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
+    "hook": (
+        "trimtab.cli.hook:hook",
+        "Shorten new outputs of tools inside an agent that you already run.",
+    ),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",
         "Upgrade a PostgreSQL database to this release.",

@@ -26,6 +26,12 @@ from trimtab.errors import (
     MissingApiKeyError,
     StoreError,
 )
+from trimtab.integrations.claude_code.settings import (
+    SettingsFault,
+    check_hook,
+    locate_settings,
+    read_settings,
+)
 from trimtab.models.catalog import resolve_model_info
 from trimtab.providers.base import Provider
 from trimtab.providers.factory import CLOUD_NAMES, create_provider, find_provider_endpoint
@@ -170,6 +176,8 @@ async def run_agent_checks(
 ) -> AsyncIterator[Finding]:
     """Run all checks in order. Later checks may depend on earlier ones."""
     yield report_python_version()
+    for finding in await asyncio.to_thread(check_claude_hook, environ):
+        yield finding
     try:
         spec = load_agent_spec(file, environ)
     except AgentFileError as error:
@@ -202,6 +210,18 @@ async def run_agent_checks(
     if spec.tools:
         yield await check_secret_exposure(environ)
     yield check_window(options, tools.ready_tools)
+
+
+def check_claude_hook(environ: Mapping[str, str]) -> list[Finding]:
+    """Check the hook in the user's settings of Claude Code. Without a hook there is no finding."""
+    path = locate_settings(environ)
+    try:
+        state = check_hook(read_settings(path)[0], environ)
+    except SettingsFault:
+        return []  # the hook cannot be in it, and the file is another program's
+    if state.is_installed and not state.faults:
+        return [make_ok_finding("Claude Code", f"the hook in {path} works")]
+    return [make_warning_finding("Claude Code", fault, "") for fault in state.faults]
 
 
 def find_model_dialect(model: ModelSpec) -> str:

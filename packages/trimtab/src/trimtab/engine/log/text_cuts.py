@@ -138,6 +138,42 @@ class TextCutter:
             case "chars":
                 return len(text)
 
+    def count_fitting_chars(self, text: str, room: int, *, end: bool = False) -> int:
+        """Return about how many characters fit into the room, from the start or from the end."""
+        unit = self.cap.unit
+        if unit == "chars":
+            return min(room, len(text))
+        if unit != "tokens":
+            limit = room * 4 if unit == "bytes/4" else room
+            return (
+                count_tail_chars_within_bytes(text, limit)
+                if end
+                else count_chars_within_bytes(text, limit)
+            )
+        count, whole = self.count_tokens, len(text)
+
+        def take(chars: int) -> str:
+            return text[whole - chars :] if end else text[:chars]
+
+        # A twentieth of the room is precise enough.
+        step = max(1, room // 20)
+        # Guesses by the tokens a character: the search below then counts only what lies between.
+        fitting, too_long, guess = 0, whole + 1, max(1, room)
+        for _ in range(4):
+            if not fitting < guess < too_long:
+                break
+            tokens = count(take(guess))
+            fits = tokens <= room
+            fitting, too_long = (guess, too_long) if fits else (fitting, guess)
+            guess = guess * room // max(1, tokens) + (step if fits else -step)
+            guess = min(guess, whole)
+        low, high = 0, whole
+        while high - low > max(1, min(room, high) // 20):
+            middle = (low + high + 1) // 2
+            fits = middle <= fitting or (middle < too_long and count(take(middle)) <= room)
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
     def _cut_at_ends(self, text: str, total: int, strategy: TruncateStrategy) -> TextCut:
         cap = self.cap
         unit = 4 if cap.unit == "chars" else 1
@@ -179,9 +215,9 @@ class TextCutter:
         """Return the characters to keep from the start and from the end."""
         match self.cap.strategy:
             case "head":
-                return self._chars_within(text, room), 0
+                return self.count_fitting_chars(text, room), 0
             case "tail":
-                return 0, self._chars_within(text, room, end=True)
+                return 0, self.count_fitting_chars(text, room, end=True)
             case _:
                 return self._split_for_both_ends(text, room, indicator)
 
@@ -197,8 +233,8 @@ class TextCutter:
             return self.measure(text[:head] + indicator + text[len(text) - tail :])
 
         most = room + self.measure(indicator)
-        head = self._chars_within(text, room // 2)
-        tail = min(self._chars_within(text, room // 2, end=True), len(text) - head)
+        head = self.count_fitting_chars(text, room // 2)
+        tail = min(self.count_fitting_chars(text, room // 2, end=True), len(text) - head)
         size = measure(head, tail)
         if MIN_CUT_FILL * most <= size <= most:
             return head, tail
@@ -214,41 +250,6 @@ class TextCutter:
         more = widest(len(text) - 2 * both, lambda chars: measure(both + chars, both))
         wider = (both + more, both)
         return wider if size > most or measure(*wider) > size else (head, tail)
-
-    def _chars_within(self, text: str, room: int, *, end: bool = False) -> int:
-        unit = self.cap.unit
-        if unit == "chars":
-            return min(room, len(text))
-        if unit != "tokens":
-            limit = room * 4 if unit == "bytes/4" else room
-            return (
-                count_tail_chars_within_bytes(text, limit)
-                if end
-                else count_chars_within_bytes(text, limit)
-            )
-        count, whole = self.count_tokens, len(text)
-
-        def take(chars: int) -> str:
-            return text[whole - chars :] if end else text[:chars]
-
-        # A twentieth of the room is precise enough.
-        step = max(1, room // 20)
-        # Guesses by the tokens a character: the search below then counts only what lies between.
-        fitting, too_long, guess = 0, whole + 1, max(1, room)
-        for _ in range(4):
-            if not fitting < guess < too_long:
-                break
-            tokens = count(take(guess))
-            fits = tokens <= room
-            fitting, too_long = (guess, too_long) if fits else (fitting, guess)
-            guess = guess * room // max(1, tokens) + (step if fits else -step)
-            guess = min(guess, whole)
-        low, high = 0, whole
-        while high - low > max(1, min(room, high) // 20):
-            middle = (low + high + 1) // 2
-            fits = middle <= fitting or (middle < too_long and count(take(middle)) <= room)
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return low
 
 
 def render_text_cut(

@@ -1,0 +1,154 @@
+"""`trimtab hook`: Trimtab inside an agent that somebody else wrote."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trimtab.cli.lazy import TYPER_SETTINGS
+from trimtab.cli.stderr_messages import print_error_for_exit
+from trimtab.cli.text_format import escape_control_characters, format_count
+from trimtab.integrations.claude_code.__main__ import DEFAULT_MAX_TOKENS
+from trimtab.integrations.claude_code.outputs import MIN_TEXT_TOKENS
+from trimtab.integrations.claude_code.settings import (
+    SettingsFault,
+    add_hook,
+    check_hook,
+    describe_other_hook,
+    find_installed_folders,
+    format_settings,
+    list_other_hooks,
+    locate_settings,
+    read_settings,
+    remove_hook,
+    write_settings,
+)
+from trimtab.integrations.claude_code.whole_texts import erase_texts, locate_folder
+
+hook = typer.Typer(
+    name="hook",
+    no_args_is_help=True,
+    help="Shorten new outputs of tools inside an agent that you already run.",
+    **TYPER_SETTINGS,
+)
+
+
+@hook.callback()
+def _hook_group() -> None:
+    """Shorten new outputs of tools inside an agent that you already run."""
+
+
+@hook.command("claude")
+def claude_command(
+    session: Annotated[
+        str, typer.Argument(help="With --erase: only this session.", show_default=False)
+    ] = "",
+    *,
+    project: Annotated[
+        bool,
+        typer.Option(
+            "--project", help="Use .claude/settings.local.json here, not your own settings."
+        ),
+    ] = False,
+    max_tokens: Annotated[
+        int, typer.Option(min=MIN_TEXT_TOKENS, help="The most tokens to show of one output.")
+    ] = DEFAULT_MAX_TOKENS,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the hook.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the hook, change nothing.")] = False,
+    erase: Annotated[
+        bool, typer.Option("--erase", help="Delete whole texts that the hook has stored.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the change of the settings, and make none.")
+    ] = False,
+) -> None:
+    """Install a hook in Claude Code that shortens long outputs before the model sees them.
+
+    The whole text stays in a file that Claude Code may read.
+    """
+    if os.name == "nt":
+        raise print_error_for_exit("the hook needs Linux or macOS; on Windows, use it inside WSL")
+    if remove + check + erase > 1 or (session and not erase):
+        raise print_error_for_exit("use one of --remove, --check, --erase; SESSION needs --erase")
+    path = locate_settings(os.environ, Path.cwd() if project else None)
+    try:
+        if erase:
+            _erase(path, session, dry_run=dry_run)
+            return
+        settings, before = read_settings(path)
+        if check:
+            _print_state(settings, path)
+        else:
+            folder = locate_folder(os.environ)
+            new = remove_hook(settings) if remove else add_hook(settings, folder, max_tokens)
+            _change_settings(path, settings, new, before, dry_run=dry_run)
+            if not remove:
+                for command in list_other_hooks(settings):
+                    _print_line(f"Note: {describe_other_hook(command)}.")
+    except (SettingsFault, OSError) as error:
+        raise print_error_for_exit(str(error)) from error
+
+
+def _change_settings(
+    path: Path,
+    settings: dict[str, Any],
+    new: dict[str, Any],
+    before: bytes | None,
+    *,
+    dry_run: bool,
+) -> None:
+    if new == settings:
+        _print_line(f"Nothing to do: {path} stays as it is.")
+        return
+    if dry_run:
+        lines = difflib.unified_diff(
+            format_settings(settings).splitlines(),
+            format_settings(new).splitlines(),
+            str(path),
+            f"{path} (new)",
+            lineterm="",
+        )
+        for line in lines:
+            _print_line(line)
+        return
+    write_settings(path, new, before)
+    is_removed = not find_installed_folders(new)
+    _print_line(
+        f"Removed from {path}. Whole texts stay until `trimtab hook claude --erase`."
+        if is_removed
+        else f"Installed in {path}. Claude Code uses it from its next session on."
+    )
+
+
+def _erase(path: Path, session: str, *, dry_run: bool) -> None:
+    if dry_run:
+        raise print_error_for_exit("--erase has no dry run; --check says how much is stored")
+    folders = {locate_folder(os.environ)}
+    with suppress(SettingsFault):  # a file that is not understood names no other folder
+        folders |= set(find_installed_folders(read_settings(path)[0]))
+    number = sum(erase_texts(folder, session) for folder in sorted(folders))
+    of_session = f" of session {session}" if session else ""
+    _print_line(f"Erased {format_count(number, 'whole text')}{of_session}.")
+
+
+def _print_state(settings: dict[str, Any], path: Path) -> None:
+    state = check_hook(settings, os.environ)
+    if not state.is_installed:
+        _print_line(f"Not installed in {path}. To install it: trimtab hook claude")
+        raise typer.Exit(1)
+    for fault in state.faults:
+        _print_line(f"✗ {fault}")
+    if not state.faults:
+        _print_line(f"✓ The hook in {path} works.")
+    for note in state.notes:
+        _print_line(f"- {note}")
+    raise typer.Exit(1 if state.faults else 0)
+
+
+def _print_line(line: str) -> None:
+    typer.echo(escape_control_characters(line))

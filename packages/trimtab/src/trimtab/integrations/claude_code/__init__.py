@@ -1,0 +1,1 @@
+"""The hook of Claude Code: `python -m trimtab.integrations.claude_code` runs it."""

@@ -1,0 +1,172 @@
+"""The outputs of Claude Code's tools: where their texts are, and how they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+from trimtab.integrations.claude_code.whole_texts import FOLDER_IN_STATE
+
+TOOL_MATCHER = "Read|Bash|Grep|WebFetch|mcp__.*"
+"""The tools whose outputs can be cut. Claude Code keeps others short itself."""
+TOKENIZER_FAMILY = "claude_v5"
+"""The family whose weights estimate tokens."""
+MIN_TEXT_TOKENS = 200
+"""Minimum room for each of several texts. A shorter excerpt would show nothing of use."""
+
+TextPlace = tuple[str | int, ...]
+"""The keys and indexes that lead to a text in an output."""
+
+
+def cap_output(
+    event: Mapping[str, Any],
+    max_tokens: int,
+    choose_path: Callable[[], str],
+) -> tuple[Any, dict[str, str]] | None:
+    """Cut the output of a tool to about `max_tokens` tokens.
+
+    Args:
+        event: What Claude Code says about the call.
+        max_tokens: The most tokens to show of one output.
+        choose_path: Returns the path for a whole text.
+
+    Returns:
+        The output to show and the whole texts by their paths. None if the output stays as it is.
+    """
+    tool, asked, output = (event.get(key) for key in ("tool_name", "tool_input", "tool_response"))
+    if not isinstance(tool, str) or mentions_whole_text(asked):
+        return None
+    if tool == "Read":
+        shown = _cut_file(asked, output, max_tokens)
+        return None if shown is None else (shown, {})
+    texts = {
+        place: text
+        for place, text in _list_texts(tool, output)
+        if len(text.encode("utf-8", "surrogatepass")) > MIN_TEXT_TOKENS
+    }
+    # A token is never shorter than a byte, so most outputs need no count.
+    if sum(len(text.encode("utf-8", "surrogatepass")) for text in texts.values()) <= max_tokens:
+        return None
+    return _cut_texts(output, texts, max_tokens, choose_path)
+
+
+def mentions_whole_text(tool_input: Any) -> bool:
+    """Whether a call names a file of ours. The model asked for the text, so it gets all of it."""
+    if isinstance(tool_input, str):
+        return f"{FOLDER_IN_STATE}/" in tool_input
+    if isinstance(tool_input, dict):
+        return any(map(mentions_whole_text, cast("dict[str, Any]", tool_input).values()))
+    if isinstance(tool_input, list):
+        return any(map(mentions_whole_text, cast("list[Any]", tool_input)))
+    return False
+
+
+def _list_texts(tool: str, output: Any) -> Iterator[tuple[TextPlace, str]]:
+    """Yield the texts of an output that may be cut."""
+    if isinstance(output, str):
+        if tool.startswith("mcp__"):
+            yield (), output
+    elif isinstance(output, dict):
+        fields = cast("dict[str, Any]", output)
+        # Claude Code shows the first 2,000 characters of what it stored itself.
+        if not fields.get("isImage") and not fields.get("persistedOutputPath"):
+            names = {"Bash": ("stdout", "stderr"), "Grep": ("content",), "WebFetch": ("result",)}
+            for name in names.get(tool, ()):
+                if isinstance(fields.get(name), str):
+                    yield (name,), fields[name]
+    elif isinstance(output, list) and tool.startswith("mcp__"):
+        for index, each in enumerate(cast("list[Any]", output)):
+            if isinstance(each, dict):
+                block = cast("dict[str, Any]", each)
+                if block.get("type") == "text" and isinstance(block.get("text"), str):
+                    yield (index, "text"), block["text"]
+
+
+def _cut_texts(
+    output: Any,
+    texts: Mapping[TextPlace, str],
+    max_tokens: int,
+    choose_path: Callable[[], str],
+) -> tuple[Any, dict[str, str]] | None:
+    """Cut the texts of an output, so that all of them together fit."""
+    from trimtab.engine.tokens.piecewise import make_piecewise_count
+    from trimtab.shorten import shorten_by_count
+
+    count = make_piecewise_count(TOKENIZER_FAMILY)
+    sizes = {place: count(text) for place, text in texts.items()}
+    left = max_tokens
+    if sum(sizes.values()) <= left:
+        return None
+    if left // len(sizes) < MIN_TEXT_TOKENS:
+        return None
+    whole: dict[str, str] = {}
+    # The smallest first: what it does not need, the others get.
+    for number, place in enumerate(sorted(sizes, key=sizes.__getitem__)):
+        path = choose_path()
+        hint = f"the whole text is in {path}"
+        room = left // (len(sizes) - number)
+        short = shorten_by_count(texts[place], room, count, hint=hint)
+        left -= short.kept
+        if short.kept < short.total:
+            output = _replace_at(output, place, short.text)
+            whole[path] = texts[place]
+    return (output, whole) if whole else None
+
+
+def _replace_at(output: Any, place: TextPlace, text: str) -> Any:
+    """Return the output with another text in a place."""
+    if not place:
+        return text
+    key, *rest = place
+    inner = _replace_at(output[key], tuple(rest), text)
+    if isinstance(output, list):
+        items = cast("list[Any]", output)
+        return [inner if index == key else each for index, each in enumerate(items)]
+    return {**output, key: inner}
+
+
+def _cut_file(asked: Any, output: Any, max_tokens: int) -> Any:
+    """Return the beginning of a file that was read; None if it stays whole.
+
+    Claude Code numbers the lines afterwards. The line that says what is missing is line 0, so that
+    the others keep their numbers.
+    """
+    if not isinstance(asked, dict) or not isinstance(output, dict):
+        return None
+    reply = cast("dict[str, Any]", output)
+    file: object = reply.get("file")
+    if {"offset", "limit", "pages"} & cast("dict[str, Any]", asked).keys():
+        return None  # the model asked for exactly these lines
+    if not isinstance(file, dict) or reply.get("type") != "text":
+        return None
+    fields = cast("dict[str, Any]", file)
+    content = fields.get("content")
+    if not isinstance(content, str) or fields.get("startLine") != 1:
+        return None
+    if len(content.encode("utf-8", "surrogatepass")) <= max_tokens:
+        return None
+    from trimtab.engine.log.text_cuts import TextCap, TextCutter, format_shortened_header
+    from trimtab.engine.tokens.piecewise import make_piecewise_count
+
+    count = make_piecewise_count(TOKENIZER_FAMILY)
+    if (total := count(content)) <= max_tokens:
+        return None
+    cutter = TextCutter(cap=TextCap(amount=max_tokens), count_tokens=count)
+    head = content[: cutter.count_fitting_chars(content, max_tokens)]
+    line_end = head.rfind("\n")
+    is_whole_line = line_end > len(head) // 2
+    if is_whole_line:
+        head = head[:line_end]
+    elif "\ud800" <= head[-1:] <= "\udbff":
+        head = head[:-1]
+    last = head.count("\n") + 1
+    lines = content.count("\n") + 1
+    header = format_shortened_header(
+        count(head), total, f"lines 1 to {last:,} of {lines:,}"
+    ).removesuffix("]")
+    if is_whole_line:
+        header = f"{header} · read on with offset {last + 1}]"
+    else:
+        header = f"{header}, line {last:,} only in part · read it whole with offset {last}]"
+    shown = {**fields, "content": f"{header}\n{head}", "startLine": 0, "numLines": last + 1}
+    return {**reply, "file": shown}
