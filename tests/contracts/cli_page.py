@@ -23,6 +23,7 @@ PAGES = {
     "schedule list": "schedules.md",
     "replay": "replay.md",
     "schema": "agent.md",
+    "hook claude": "claude-code.md",
 }
 """Commands that a page explains."""
 MANY = {"argument": 3, "option": 8}

@@ -44,6 +44,7 @@ from trimtab.session.tools import (
     ToolFunction,
 )
 from trimtab.session.turn import BeforeRequest, ScheduleSummary
+from trimtab.shorten import KeptEnd
 
 __all__ = [
     "AcceptedMedia",
@@ -56,6 +57,7 @@ __all__ = [
     "Goal",
     "HiddenTotals",
     "HistoryCheck",
+    "KeptEnd",
     "MediaKind",
     "MessagesStreamRequest",
     "OnEdit",

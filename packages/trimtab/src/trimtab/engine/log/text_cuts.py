@@ -113,7 +113,7 @@ class TextCutter:
     count_tokens: TokenCountFunction
     """Counts the tokens of a text."""
     add_handle: Callable[[str], str] = lambda words: words
-    """Adds to the indicator where the whole text is."""
+    """Adds the place of the whole text to the indicator."""
     list_names: Callable[[str], str] = lambda _: ""
     """Returns the words to quote from a text of which this is kept. Used if the cap has
     `max_names`."""

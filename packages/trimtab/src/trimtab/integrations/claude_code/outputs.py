@@ -1,4 +1,4 @@
-"""The outputs of Claude Code's tools: where their texts are, and how they are cut."""
+"""The outputs of Claude Code's tools: their texts, and how these are cut."""
 
 from __future__ import annotations
 
