@@ -21,7 +21,7 @@ from trimtab.integrations.claude_code.settings import (
     write_settings,
 )
 
-FOLDER = "/home/ann/.local/state/trimtab/claude-code"
+FOLDER = "/home/user/.local/state/trimtab/claude-code"
 OTHERS = {
     "model": "opus",
     "hooks": {
@@ -134,21 +134,21 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         write_settings(tmp_path / "file" / "settings.json", {}, None)
 
 
-@pytest.mark.parametrize("folder", ["/home/a(b)/x", "/home/*/x", "/home/a,b", "/home/a\nb"])
+@pytest.mark.parametrize("folder", ["/srv/a(b)/x", "/srv/*/x", "/srv/a,b", "/srv/a\nb"])
 def test_a_folder_that_a_permission_cannot_name_is_refused(folder):
     with pytest.raises(SettingsFault, match="XDG_STATE_HOME"):
         build_read_rule(folder)
 
 
 def test_the_settings_are_those_of_the_user_or_of_a_project(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", "/home/ann")
-    assert str(locate_settings({})) == "/home/ann/.claude/settings.json"
+    monkeypatch.setenv("HOME", "/home/user")
+    assert str(locate_settings({})) == "/home/user/.claude/settings.json"
     assert str(locate_settings({"CLAUDE_CONFIG_DIR": "/c"})) == "/c/settings.json"
     assert locate_settings({}, tmp_path) == tmp_path / ".claude" / "settings.local.json"
 
 
 def test_only_a_folder_of_ours_is_taken_from_a_command():
-    settings = add_hook({}, "/home/ann", 2_000)
+    settings = add_hook({}, "/home/user", 2_000)
     assert find_installed_folders(settings) == []
     assert find_installed_folders(add_hook({}, FOLDER, 2_000)) == [FOLDER]
 

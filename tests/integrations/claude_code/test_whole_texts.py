@@ -199,7 +199,7 @@ def test_the_log_is_not_written_through_a_link(folder, tmp_path):
 
 
 def test_the_state_folder_is_that_of_the_user(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/home/user")
     assert locate_folder({"XDG_STATE_HOME": "/x"}) == "/x/trimtab/claude-code"
     for wrong in ({}, {"XDG_STATE_HOME": ""}, {"XDG_STATE_HOME": "relative"}):
-        assert locate_folder(wrong) == "/home/ann/.local/state/trimtab/claude-code"
+        assert locate_folder(wrong) == "/home/user/.local/state/trimtab/claude-code"
