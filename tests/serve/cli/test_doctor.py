@@ -21,6 +21,7 @@ from tests import warm
 from tests.cli.running import TRIMTAB, environ, trimtab
 from trimtab.cli.app import app
 from trimtab.errors import DatabaseSchemaTooNew
+from trimtab.integrations.claude_code.settings import add_hook
 from trimtab.testing.server import RemoteSimulator
 from trimtab_serve.agent.config.loader import load_agent_spec
 from trimtab_serve.agent.tools import sandbox as sandboxing
@@ -503,3 +504,20 @@ def test_keys_that_tools_can_read_are_warned_of(agent, monkeypatch):
     assert f"ANTHROPIC_API_KEY in the environment of cat (process {above.pid})" in secrets["text"]
     monkeypatch.setattr(reaching, "_parents", lambda: iter([os.getpid()]))
     assert agent(TOOLS, "--offline")["secrets"]["state"] == "ok"
+
+
+def test_the_hook_of_claude_code_is_looked_at_if_it_is_installed(tmp_path):
+    known = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    path = tmp_path / "settings.json"
+    assert checking.check_claude_hook(known) == []
+    path.write_text("{ broken")
+    assert checking.check_claude_hook(known) == []
+    folder = str(tmp_path / "trimtab" / "claude-code")
+    settings = add_hook({}, folder, 2_000)
+    path.write_text(json.dumps(settings))
+    (finding,) = checking.check_claude_hook(known)
+    assert (finding.about, finding.state) == ("Claude Code", "ok")
+    path.write_text(json.dumps({**settings, "permissions": {}}))
+    (finding,) = checking.check_claude_hook(known)
+    assert finding.state == "warn"
+    assert "run `trimtab hook claude` again" in finding.text
