@@ -54,8 +54,9 @@ TURNS, QUICK_TURNS = 200, 10
 CPU_WINDOW = 64_000
 """At 1,000 messages much is hidden, and most messages are still shown."""
 CPU_LINES = 40
-CPU_REPETITIONS, QUICK_CPU_REPETITIONS = 10, 3
-"""Turns of three model calls each."""
+CPU_REPETITIONS = {100: 10, 1_000: 4}
+QUICK_CPU_REPETITIONS = {100: 3, 1_000: 1}
+"""Turns of three model calls each, by the messages in the history."""
 CPU_KEYS = {100: "cpu_ms", 1_000: "cpu_ms_1000"}
 """The name of a figure by the messages in the history."""
 MESSAGES_A_TURN = 7
@@ -301,12 +302,12 @@ def _recalls(simulator: RemoteSimulator, worker: Worker, body: Any) -> bool:
 
 
 def _whole_reports(texts: Iterator[str] | list[str]) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for text in texts:
         for number in map(int, re.findall(r"report (\d+): ", text)):
             if life.report(number, life.REPORT_LINES) in text:
-                found.add(number)
-    return found
+                numbers.add(number)
+    return numbers
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -319,9 +320,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _first_difference(history: Sequence[Any], expected: Sequence[Any]) -> str:
-    for index, (found, said) in enumerate(zip(history, expected, strict=False)):
-        if found != said:
-            return f"{index}: {str(found)[:120]} instead of {str(said)[:120]}"
+    for index, (item, right) in enumerate(zip(history, expected, strict=False)):
+        if item != right:
+            return f"{index}: {str(item)[:120]} instead of {str(right)[:120]}"
     if len(history) != len(expected):
         return f"{len(history)} instead of {len(expected)}"
     return ""
@@ -372,11 +373,15 @@ def figures(
     for row in rows:
         if row["api"] in plain:
             row["cache_read_ratio"] = round(row["cache_read"] / plain[row["api"]], 3)
-    own = {one.name: _of_framework(one, rows) | cpu[one.name] for one in chosen}
-    worst = _worst(list(own.values()))
+    figures_by_name = {one.name: _of_framework(one, rows) | cpu[one.name] for one in chosen}
+    worst = _worst(list(figures_by_name.values()))
     return {
         **worst,
-        **{f"{n.replace('-', '_')}_{key}": v for n, each in own.items() for key, v in each.items()},
+        **{
+            f"{n.replace('-', '_')}_{key}": v
+            for n, each in figures_by_name.items()
+            for key, v in each.items()
+        },
         "plain_cache_read": {api: round(share, 3) for api, share in plain.items()},
         "lives": rows,
         "broken": _broken(rows, worst, turns),
@@ -400,9 +405,10 @@ def _live(stage: Stage, turns: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _list_cpu(stage: Stage, repetitions: int) -> dict[str, float]:
+def _list_cpu(stage: Stage, repetitions_by_length: Mapping[int, int]) -> dict[str, float]:
     spent: dict[str, float] = {}
     for messages, key in CPU_KEYS.items():
+        repetitions = repetitions_by_length[messages]
         for start, has_module in (("", True), ("framework_", False)):
             try:
                 ms = measure_cpu(stage, messages, repetitions, has_module=has_module)
@@ -431,9 +437,9 @@ SUMS = ("refused_after_first", "history_changed", "unpaired", "not_recalled")
 
 
 def _of_framework(framework: Framework, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    own = [row for row in rows if row["framework"] == framework.name]
-    ratios = [row["cache_read_ratio"] for row in own if "cache_read_ratio" in row]
-    sums = {name: sum(row.get(name, 0) for row in own) for name in SUMS}
+    lives = [row for row in rows if row["framework"] == framework.name]
+    ratios = [row["cache_read_ratio"] for row in lives if "cache_read_ratio" in row]
+    sums = {name: sum(row.get(name, 0) for row in lives) for name in SUMS}
     return {**sums, "cache_read_ratio": min(ratios, default=None)}
 
 

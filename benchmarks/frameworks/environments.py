@@ -91,8 +91,8 @@ def folder_of(name: str) -> Path:
 
 def interpreter(framework: Framework, *, newest: bool = False) -> str:
     """The Python of a framework's environment. It is made if it is not there."""
-    if named := os.environ.get(framework.variable):
-        return named
+    if python := os.environ.get(framework.variable):
+        return python
     ours = f"{ROOT / 'packages' / 'trimtab'}[{','.join(framework.extras)}]"
     requirements = ["-e", ours, *framework.packages, *BESIDE]
     return make(folder_of(framework.name), requirements, newest=newest)

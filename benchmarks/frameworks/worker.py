@@ -41,20 +41,20 @@ class Meter:
     @contextlib.contextmanager
     def part(self) -> Generator[None]:
         """Something that the module does for the next model call."""
-        begun = time.process_time()
+        start = time.process_time()
         try:
             yield
         finally:
-            self._spent += time.process_time() - begun
+            self._spent += time.process_time() - start
 
     @contextlib.contextmanager
     def passed_on(self) -> Generator[None]:
         """Within a part: what the module passes on to, which is not the module's own."""
-        begun = time.process_time()
+        start = time.process_time()
         try:
             yield
         finally:
-            self._spent -= time.process_time() - begun
+            self._spent -= time.process_time() - start
 
     def finish(self) -> None:
         """The model call is over."""
@@ -124,11 +124,11 @@ class Work:
 
     def _turns(self, first: int, last: int) -> dict[str, Any]:
         self._meter.ms.clear()
-        begun = time.process_time()
+        start = time.process_time()
         for turn in range(first, last):
             self._say(user_text(turn))
         calls = CALLS_A_TURN * (last - first)
-        spent = 1e3 * (time.process_time() - begun) / calls
+        spent = 1e3 * (time.process_time() - start) / calls
         return {"cpu_ms": self._meter.ms, "all_cpu_ms": spent}
 
     def _say(self, text: str) -> None:

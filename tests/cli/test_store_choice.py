@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from tests.conversations import said, user
 from trimtab.cli.app import app
 from trimtab.cli.store_command import MAX_SUGGESTED_SESSIONS
+from trimtab.integrations.session_ids import make_session_id
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
@@ -130,6 +131,13 @@ def test_the_name_of_a_served_session_is_answered_with_its_ids(tmp_path):
     fill(tmp_path, *ids[1:])
     many = trimtab("session", "export", "first", "--store", tmp_path)
     assert f"did you mean {' or '.join(ids[:MAX_SUGGESTED_SESSIONS])}? `trimtab" in many.stderr
+
+
+def test_the_id_of_a_framework_s_conversation_is_answered_with_its_session(tmp_path):
+    session = make_session_id("Ann, 42")
+    fill(tmp_path, session)
+    done = trimtab("session", "show", "Ann, 42", "--store", tmp_path)
+    assert f"did you mean {session}?" in done.stderr
 
 
 def test_a_damaged_log_does_not_hide_that_a_session_is_not_there(tmp_path):

@@ -19,6 +19,7 @@ from trimtab import Context, EditNotice, Usage
 from trimtab.engine.log.event import CallOutcome, MessageAdded, Rewind
 from trimtab.errors import CannotFit, SessionLockedByOtherProcess
 from trimtab.integrations.conversations import MAX_RETRIES, Conversations, make_session_id
+from trimtab.integrations.refusal import find_full_window
 from trimtab.stores import open_store
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
@@ -226,6 +227,59 @@ def test_a_refusal_makes_the_next_request_smaller():
     assert report.used < 2_500
 
 
+def test_replies_that_a_full_window_cut_are_billed_once():
+    conversations, billed = Conversations(context_window=32_000), 0
+    usage = Usage(input=3_000, output=400)
+    cut = find_full_window("model_context_window_exceeded", usage)
+    assert cut is not None
+    while True:
+        conversations.run(conversations.fit("a", [ask(0)], **MODEL))
+        billed += 1
+        try:
+            if not conversations.run(conversations.retry("a", cut)):
+                break
+        except CannotFit:
+            break
+    # The module keeps the part of the reply that came last.
+    conversations.run(conversations.add_reply("a", reply(0), usage=usage))
+    report = conversations.run(conversations.report("a"))
+    assert billed > 1
+    assert report.total_usage == Usage(input=billed * 3_000, output=billed * 400)
+    assert report.limit == 3_400
+
+
+def test_two_agents_that_share_an_id_are_told(caplog):
+    conversations = Conversations()
+    other = [{"role": "user", "content": "I am another agent."}, reply(7), ask(7)]
+    for said in (history(1), history(2), other, history(3), other):
+        conversations.run(conversations.fit("ann", said, **MODEL))
+    [warning] = caplog.records
+    assert "conversation 'ann' differs from the list before it" in warning.getMessage()
+    assert "give one of them another id" in warning.getMessage()
+
+
+def test_the_report_names_what_is_hidden():
+    conversations = Conversations(**SMALL)
+    conversations.run(conversations.fit("a", history(TURNS), **MODEL))
+    report = conversations.run(conversations.report("a"))
+    assert report.hidden_handles.keys() == report.hidden.keys() != set()
+    for handles in report.hidden_handles.values():
+        for handle in handles:
+            reason = conversations.run(conversations.why("a", handle))
+            assert reason.state not in ("shown", "undone")
+
+
+def test_a_message_that_was_edited_by_hand_is_no_new_call():
+    conversations = Conversations(**SMALL)
+    conversations.run(chat(conversations, "a", 4))
+    edited = history(4)
+    edited[2] = ask(99)
+    conversations.run(conversations.fit("a", edited, **MODEL))
+    assert conversations.run(conversations.report("a")).calls == 5
+    conversations.run(conversations.fit("a", history(4), **MODEL))
+    assert conversations.run(conversations.report("a")).calls == 6
+
+
 def test_requests_that_hardly_get_smaller_are_sent_a_few_times_only():
     conversations = Conversations(context_window=32_000)
     limits = iter(range(6_000, 4_000, -50))
@@ -367,7 +421,7 @@ def test_a_folder_that_somebody_deleted_begins_again(tmp_path, caplog, moment):
     ("options", "error", "words"),
     [
         ({"gaol": "cost"}, TypeError, "no option 'gaol'; did you mean 'goal'"),
-        ({"colour": 1}, TypeError, "no option 'colour'; it has policy, goal"),
+        ({"colour": 1}, TypeError, "'colour'; it has policy, goal.*the framework's own settings$"),
         ({"params": {"temperature": 0}}, TypeError, "'params'.*set it in the framework"),
         ({"system": "x"}, TypeError, "'system'.*set it in the framework"),
         ({"goal": "cheap"}, ValueError, "goal 'cheap'; choose one of"),

@@ -10,6 +10,7 @@ import anthropic
 import openai
 import pytest
 
+from trimtab import Usage
 from trimtab.errors import ProviderError
 from trimtab.integrations.refusal import find_full_window, find_refusal
 from trimtab.providers import parse_error_response
@@ -133,7 +134,7 @@ def test_the_numbers_are_read_from_the_message_of_an_error_with_an_empty_body():
     [("model_context_window_exceeded", 400, 16_000), ("model_length", 0, 15_600)],
 )
 def test_a_reply_that_a_full_window_cut_is_a_refusal(stop_reason, output, limit):
-    error = find_full_window(stop_reason, input=15_600, output=output)
+    error = find_full_window(stop_reason, Usage(input=15_600, output=output))
     assert error is not None
     found = find_refusal(error)
     assert found is not None
@@ -142,4 +143,4 @@ def test_a_reply_that_a_full_window_cut_is_a_refusal(stop_reason, output, limit)
 
 @pytest.mark.parametrize("stop_reason", ["end_turn", "length", "max_tokens", None])
 def test_a_reply_that_ended_in_another_way_is_not_a_refusal(stop_reason):
-    assert find_full_window(stop_reason, input=15_600, output=400) is None
+    assert find_full_window(stop_reason, Usage(input=15_600, output=400)) is None

@@ -106,19 +106,19 @@ class Agent:
         return self._agent
 
     def say(self, text: str) -> None:
-        agent, said = self._agent_of_thread(), {"messages": [("user", text)]}
+        agent, message = self._agent_of_thread(), {"messages": [("user", text)]}
         if not self._setup.stream:
-            agent.invoke(said, CONFIG)
+            agent.invoke(message, CONFIG)
             return
-        for _ in agent.stream(said, CONFIG, stream_mode="messages"):
+        for _ in agent.stream(message, CONFIG, stream_mode="messages"):
             pass
 
     async def say_async(self, text: str) -> None:
-        agent, said = await self._agent_of_loop(), {"messages": [("user", text)]}
+        agent, message = await self._agent_of_loop(), {"messages": [("user", text)]}
         if not self._setup.stream:
-            await agent.ainvoke(said, CONFIG)
+            await agent.ainvoke(message, CONFIG)
             return
-        async for _ in agent.astream(said, CONFIG, stream_mode="messages"):
+        async for _ in agent.astream(message, CONFIG, stream_mode="messages"):
             pass
 
     async def preload(self, history: Sequence[Said]) -> None:

@@ -99,10 +99,10 @@ def _model(setup: Setup) -> Any:
 
         return LitellmModel(f"anthropic/{name}", base_url=setup.url, api_key="none")
     client = AsyncOpenAI(base_url=f"{setup.url}/v1", api_key="none", max_retries=0)
-    chosen = OpenAIResponsesModel
+    kind = OpenAIResponsesModel
     if setup.api == "openai_chat":
-        chosen = OpenAIChatCompletionsModel
-    return chosen(name, client)
+        kind = OpenAIChatCompletionsModel
+    return kind(name, client)
 
 
 def _item(said: Said, message_id: str) -> Any:

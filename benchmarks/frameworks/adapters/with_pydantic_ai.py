@@ -119,8 +119,8 @@ def _model(setup: Setup) -> Any:
     if setup.api == "anthropic":
         provider = AnthropicProvider(base_url=setup.url, api_key="none")
         return AnthropicModel(name, provider=provider)
-    chosen = OpenAIResponsesModel if setup.api == "openai_responses" else OpenAIChatModel
-    return chosen(name, provider=OpenAIProvider(base_url=f"{setup.url}/v1", api_key="none"))
+    kind = OpenAIResponsesModel if setup.api == "openai_responses" else OpenAIChatModel
+    return kind(name, provider=OpenAIProvider(base_url=f"{setup.url}/v1", api_key="none"))
 
 
 def _messages(history: Sequence[Said]) -> list[ModelMessage]:

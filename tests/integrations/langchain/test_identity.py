@@ -209,6 +209,16 @@ def test_a_thread_id_need_not_be_a_text(thread_id):
     assert middleware.why("m2", thread_id).text.endswith("Question 0")
 
 
+def test_two_agents_with_one_store_and_one_thread_id_are_apart_by_their_names():
+    store, names = MemoryStore(), ("", "billing", "sales")
+    for name in names:
+        middleware = TrimtabMiddleware(store=store, agent=name)
+        agent = create_agent(answers(1), [], middleware=[middleware], checkpointer=InMemorySaver())
+        agent.invoke({"messages": [("user", f"Question for {name}")]}, THREAD)
+        thread_id = THREAD["configurable"]["thread_id"]
+        assert f"Question for {name}" in middleware.why("m2", thread_id).text
+
+
 def test_a_list_without_messages_is_sent_as_without_trimtab():
     for middleware in ([], [TrimtabMiddleware(context_window=16_000)]):
         agent = create_agent(answers(1), [], system_prompt="Say hello.", middleware=middleware)

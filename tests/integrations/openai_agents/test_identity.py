@@ -106,6 +106,22 @@ def test_the_group_id_counts_also_beside_a_cache_key_of_the_caller():
     asyncio.run(live())
 
 
+def test_a_caller_names_the_conversation_beside_a_cache_key_of_the_caller(caplog):
+    async def live():
+        model = TrimtabModel(ScriptedModel())
+        from agents import ModelSettings
+
+        own = {"prompt_cache_key": "mine"}
+        await run_once(make_agent(model, model_settings=ModelSettings(extra_args=own)), "Hello.")
+        assert "trimtab_conversation" in caplog.text
+        named = ModelSettings(extra_args={**own, "trimtab_conversation": "ann"})
+        await run_once(make_agent(model, model_settings=named), "Hello.", make_session("x"))
+        assert (await model.report("ann")).used > 0
+        assert model._given_model.requests[-1]["model_settings"].extra_args == own
+
+    asyncio.run(live())
+
+
 @pytest.mark.parametrize("api", ["responses", "chat"])
 def test_a_list_that_the_caller_keeps_is_known_again_in_the_next_run(api):
     async def live():

@@ -305,6 +305,19 @@ async def test_a_reply_that_a_full_window_cut_is_requested_again(served, is_stre
     assert reasons.count("length") == is_streamed
 
 
+async def test_pydantic_ai_s_own_default_of_output_does_not_take_the_window(served):
+    capability = TrimtabCapability(context_window=16_000)
+    agent = make_agent(make_model(served, "anthropic"), capability, model_settings={})
+    result = await agent.run("Hello.")
+    assert list_refusals(served) == []
+    assert list_records(served)[0].body["max_tokens"] == 4_000
+    asked = await agent.run(
+        "More.", message_history=result.all_messages(), model_settings={"max_tokens": 300}
+    )
+    assert list_records(served)[1].body["max_tokens"] == 300
+    assert asked.output
+
+
 async def test_an_error_that_is_no_refusal_for_length_reaches_the_caller(served):
     agent = make_agent(make_model(served), make_capability())
     script(served, {"fault": "forbidden"})

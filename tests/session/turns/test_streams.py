@@ -152,6 +152,8 @@ async def test_a_full_window_below_the_one_believed_in_is_learned(memory, stream
     provider = ScriptedProvider("anthropic", [full, "Fine."])
     told = await act(session, provider, stream=stream)
     assert session.window.accounting.learned_limit == learned
+    # It was billed, although nothing of it is kept.
+    assert session.report().total_usage.output >= 500
     # Less output would end the same reply sooner: it is the context that shrinks.
     assert notices(told) == [COMPACTED_NOTICE]
     first, second = provider.requests

@@ -770,6 +770,7 @@ class Context(Generic[DialectT_co]):
         input: int | None = None,
         requested: int | None = None,
         message: str = "",
+        usage: Usage | None = None,
     ) -> bool:
         """Record that the last call failed.
 
@@ -783,6 +784,7 @@ class Context(Generic[DialectT_co]):
             input: The input tokens that the provider counted.
             requested: The output tokens that were requested, as the provider counted them.
             message: The provider's error text.
+            usage: What was billed, if the call failed with a reply that you do not keep.
 
         Returns:
             Whether to send the next request at once.
@@ -798,11 +800,13 @@ class Context(Generic[DialectT_co]):
                 if context.fail(failure.kind, limit=failure.limit, message=failure.message):
                     reply = client.messages.create(**context.request())
         """
-        figures = {"limit": limit, "input": input, "requested": requested}
+        figures: dict[str, Any] = {"limit": limit, "input": input, "requested": requested}
         redact = self.options.redact
         knobs = parse_policy_config(self.options.limits)
         call = self.window.accounting.open_call_seq
-        outcome = build_error_outcome(call, kind, message=message, redact=redact, **figures)
+        outcome = build_error_outcome(
+            call, kind, message=message, redact=redact, usage=usage, **figures
+        )
         texts = self._find_rejected_texts(message)
         self._append(outcome)
         edits = choose_policy_after_error(kind, knobs, texts)(self.window, self.budget()).edits

@@ -110,9 +110,16 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reject_unknown_options(
-    changes: Mapping[str, Any], known_names: Sequence[str], *, owner: str = "configure"
+    changes: Mapping[str, Any],
+    known_names: Sequence[str],
+    *,
+    owner: str = "configure",
+    sender: str | None = None,
 ) -> None:
-    """Raise `TypeError` if a change names an option that its owner does not have."""
+    """Raise `TypeError` if a change names an option that its owner does not have.
+
+    `sender` is who sets the parameters of requests, if it is not the context.
+    """
     for name in changes:
         if name in known_names:
             continue
@@ -123,9 +130,10 @@ def reject_unknown_options(
         elif close := get_close_matches(name, known_names, n=1):
             advice = f"did you mean {close[0]!r}?"
         else:
+            place = f"the context's params={{{name!r}: …}}" if sender is None else sender
             advice = (
                 f"it has {', '.join(known_names)}. A parameter of the provider's API goes into "
-                f"the context's params={{{name!r}: …}}"
+                f"{place}"
             )
         raise TypeError(f"{owner} has no option {name!r}; {advice}")
 

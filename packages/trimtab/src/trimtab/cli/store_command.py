@@ -18,6 +18,7 @@ from trimtab.cli.local_agent import read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.cli.text_format import escape_control_characters
 from trimtab.errors import RequestChangedError, SessionNotFound, StoreError, StoreUnavailable
+from trimtab.integrations.session_ids import make_session_id
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address, open_store
 
@@ -209,8 +210,16 @@ async def require_session_position(store: Store, session: str) -> int:
     """Return the position of a session. Raise `SessionNotFound` if it does not exist."""
     position = await store.position(session)
     if not position:
-        raise SessionNotFound(session, similar_ids=await _find_served_sessions(store, session))
+        similar_ids = await _find_served_sessions(store, session)
+        similar_ids += await _find_session_of_conversation(store, session)
+        raise SessionNotFound(session, similar_ids=similar_ids)
     return position
+
+
+async def _find_session_of_conversation(store: Store, conversation_id: str) -> list[str]:
+    """Return the id of the session of a framework's conversation, if the store has it."""
+    session = make_session_id(conversation_id)
+    return [session] if await store.position(session) else []
 
 
 async def _find_served_sessions(store: Store, name: str) -> list[str]:

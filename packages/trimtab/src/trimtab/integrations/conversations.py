@@ -11,11 +11,9 @@ loop, and a framework may call from several.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import os
-import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -41,7 +39,8 @@ from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.errors import SessionLockedByOtherProcess, SessionNotFound
 from trimtab.integrations.loop_thread import LoopThread
-from trimtab.integrations.refusal import find_refusal
+from trimtab.integrations.refusal import ReplyCut, find_refusal
+from trimtab.integrations.session_ids import make_session_id
 from trimtab.integrations.shared_stores import SharedStores
 from trimtab.models.catalog import CacheMarks, ModelInfoValues, find_model_info
 from trimtab.options import Tokenizer, reject_unknown_options
@@ -72,9 +71,6 @@ _FRAMEWORKS_OPTIONS = ("model", "dialect", "system", "tools", "params")
 """Options of `Context` for what is in the framework's own request."""
 _LOOP_THREAD = LoopThread()
 _STORES = SharedStores()
-_PLAIN_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
-"""Ids that are the same name in every store, also in a file system that ignores case."""
-_OTHER_CHARACTERS = re.compile(r"[^a-z0-9_-]+")
 
 log = logging.getLogger("trimtab.conversations")
 
@@ -116,6 +112,8 @@ class _Conversation:
     """Refusals of this list, without those of a request that was smaller than the one before."""
     refused_tokens: int = 0
     """Tokens of the request with this list that was refused last; 0 if none was."""
+    is_warned: bool = False
+    """Whether it was said that the conversation began anew."""
 
     def count_refusal(self, tokens: int) -> bool:
         """Count the refusal of a request of this size. Return whether to send another."""
@@ -265,9 +263,26 @@ class Conversations:
             learned = window.accounting.learned_limit
             limit, _ = resolve_token_limit_and_source(window.settings, learned)
             await session.configure(max_output_tokens=min(default_output, max(1, limit // 4)))
+        rewinds, had_messages = len(session.window.base.rewinds), bool(session.window.entries)
         await session.sync(messages, ids=ids)
+        if had_messages and len(session.window.base.rewinds) > rewinds:
+            self._warn_if_nothing_stayed(conversation_id, conversation, session)
         await session.request()
         return session.view()
+
+    def _warn_if_nothing_stayed(
+        self, conversation_id: str, conversation: _Conversation, session: Session
+    ) -> None:
+        """Say once that a conversation began anew, because two agents may share its id."""
+        rewind, _ = session.window.base.rewinds[-1]
+        if conversation.is_warned or any(seq < rewind for seq in session.window.entries):
+            return
+        conversation.is_warned = True
+        log.warning(
+            "the list for conversation %r differs from the list before it from the first message "
+            "on; if two agents use this id in one store, give one of them another id or store",
+            conversation_id[:100],
+        )
 
     async def add_reply(
         self, conversation_id: str, message: Any, *, usage: Usage | None = None
@@ -331,6 +346,7 @@ class Conversations:
                     input=failure.input,
                     requested=failure.requested,
                     message=failure.message,
+                    usage=error.usage if isinstance(error, ReplyCut) else None,
                 )
 
         return await self._run_when_free(fail)
@@ -451,17 +467,17 @@ class Conversations:
         conversation ends.
         """
         self._use_running_loop()
-        known = self._by_id.setdefault(conversation_id, _Conversation())
+        conversation = self._by_id.setdefault(conversation_id, _Conversation())
         self._by_id.move_to_end(conversation_id)
-        known.users += 1
+        conversation.users += 1
         try:
-            async with known.lock:
-                yield known
+            async with conversation.lock:
+                yield conversation
         finally:
-            known.users -= 1
-            if known.session is not None and not known.users:
-                await known.session.store.release(known.session.id)
-            elif not known.users:
+            conversation.users -= 1
+            if conversation.session is not None and not conversation.users:
+                await conversation.session.store.release(conversation.session.id)
+            elif not conversation.users:
                 self._by_id.pop(conversation_id, None)
             await self._forget_least_recently_used()
 
@@ -520,21 +536,21 @@ class Conversations:
                     f"nothing is known of conversation {conversation_id[:100]!r}; it was not "
                     "fitted yet, or it has left the memory"
                 )
-            own = {
+            options = {
                 name: self._options[name]
                 for name in ("policy", "tokenizer", "redact", "on_edit")
                 if name in self._options
             }
-            conversation.session = await Session.open(store, session_id, **own)
+            conversation.session = await Session.open(store, session_id, **options)
         return conversation.session
 
     async def _get_store(self) -> Store:
-        given = self._given_store
-        if not isinstance(given, str | os.PathLike):
-            return given
+        store = self._given_store
+        if not isinstance(store, str | os.PathLike):
+            return store
         async with self._opening:
             if self._store is None:
-                self._store = await _STORES.open(os.fspath(given))
+                self._store = await _STORES.open(os.fspath(store))
         return self._store
 
     async def _close(self) -> None:
@@ -571,7 +587,12 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 f"this module has no option {name!r}: it takes what the framework sends; set it "
                 "in the framework"
             )
-    reject_unknown_options(options, [*ConversationOptions.__annotations__], owner="this module")
+    reject_unknown_options(
+        options,
+        [*ConversationOptions.__annotations__],
+        owner="this module",
+        sender="the framework's own settings",
+    )
     if (on_edit := options.get("on_edit")) is not None and not callable(on_edit):
         right = "a function that takes an EditNotice"
         raise TypeError(describe_wrong_value("on_edit", on_edit, right))
@@ -581,19 +602,5 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def limit_output(model: str, asked: int | None) -> int | None:
     """Return the tokens of output to reserve: what the framework asks for, as far as the model can
     write it."""
-    known = find_model_info(model)
-    return min(asked, known.max_output) if asked and known else asked
-
-
-def make_session_id(conversation_id: str) -> str:
-    """Return the session id of a conversation: the same text if every store takes it, else a hash.
-
-    Two conversations never have the same session id.
-    """
-    if not isinstance(conversation_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a framework's
-        raise TypeError(f"a conversation's id must be a text, not {type(conversation_id).__name__}")
-    if _PLAIN_ID.fullmatch(conversation_id):
-        return conversation_id
-    digest = hashlib.sha256(conversation_id.encode("utf-8", "surrogatepass")).hexdigest()
-    readable = _OTHER_CHARACTERS.sub("-", conversation_id.lower()[:60]).strip("-")
-    return f"{readable}~{digest}" if readable else f"x~{digest}"  # `~` is in no plain id
+    info = find_model_info(model)
+    return min(asked, info.max_output) if asked and info else asked

@@ -41,6 +41,7 @@ except ImportError as error:
     raise make_missing_framework_error("langchain", error) from error
 
 from trimtab.dialects import DialectName
+from trimtab.dialects.langchain import read_langchain_usage
 from trimtab.engine.log.message import (
     Media,
     Message,
@@ -51,11 +52,11 @@ from trimtab.engine.log.message import (
     ToolResult,
 )
 from trimtab.engine.prompt.report import ContextReport
-from trimtab.engine.prompt.shown_messages import View
+from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit, ProviderError
 from trimtab.integrations.conversations import ConversationOptions, Conversations
-from trimtab.integrations.refusal import find_full_window, find_refusal
+from trimtab.integrations.refusal import ReplyCut, find_full_window, find_refusal
 from trimtab.integrations.unnamed_conversations import UnnamedConversations
 from trimtab.models.catalog import find_model_info, resolve_model_info
 from trimtab.providers.error_parser import parse_error_response
@@ -146,6 +147,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         model: str | None = None,
         dialect: DialectName | None = None,
         store: Store | str | os.PathLike[str] | None = None,
+        agent: str = "",
         **options: Unpack[ConversationOptions],
     ) -> None:
         """Create the middleware. It needs no argument.
@@ -156,11 +158,13 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
                 it.
             store: A store of Trimtab for what it decided, or the location of one. None keeps it in
                 memory, and a restarted program decides again.
+            agent: A name of the agent, if another one uses the same store with the same thread ids.
             **options: Options of `Context`, such as `goal` or `context_window`.
         """
         super().__init__()
         self._model_name = model
         self._dialect: DialectName | None = dialect
+        self._agent = agent
         self._options = options
         self._stored = Conversations(store=store, **options)
         self._in_memory = Conversations(**options)
@@ -277,7 +281,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _find(self, thread_id: str | int | uuid.UUID | None) -> tuple[Conversations, str]:
         if thread_id is not None:
-            return self._stored, str(thread_id)
+            return self._stored, self._name_conversation(thread_id)
         if self._newest is None:
             raise LookupError("no model call was made yet")
         return self._newest
@@ -292,28 +296,31 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             self._tell("the model keeps its history at the provider; Trimtab does not edit it")
             return None
         self._check_tool_names(request)
-        found = self._find_by_thread(request.runtime, request.messages)
-        conversations, conversation_id = found or (self._in_memory, "")
+        place = self._find_by_thread(request.runtime, request.messages)
+        conversations, conversation_id = place or (self._in_memory, "")
         call = _Call(
             request=request,
             model=self._read_model(request, model),
             conversations=conversations,
             conversation_id=conversation_id,
-            has_thread=found is not None,
+            has_thread=place is not None,
         )
         if not call.has_thread:
-            known = self._unnamed.take(list_ids(request.messages))
-            call.conversation_id = known or uuid.uuid4().hex
+            continued_id = self._unnamed.take(list_ids(request.messages))
+            call.conversation_id = continued_id or uuid.uuid4().hex
         self._newest = (call.conversations, call.conversation_id)
         return call
 
     def _check_tool_names(self, request: ModelRequest[Any]) -> None:
         """Refuse a tool of the agent that replaces one of ours, because placeholders name ours."""
-        own = {tool.name: cast("StructuredTool", tool).func for tool in self.tools}
+        function_by_name = {tool.name: cast("StructuredTool", tool).func for tool in self.tools}
         for tool in request.tools:
             name = "" if isinstance(tool, Mapping) else tool.name
             # Another middleware may have copied our tool. The copy has the same function.
-            if name in own and getattr(tool, "func", None) is not own[name]:
+            if (
+                name in function_by_name
+                and getattr(tool, "func", None) is not function_by_name[name]
+            ):
                 raise ValueError(
                     f"the agent has a tool of its own named {name!r}, which replaces Trimtab's; "
                     "rename it, or pass recall=False to TrimtabMiddleware"
@@ -331,7 +338,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         info = getattr(runtime, "execution_info", None)
         if info is None or info.thread_id is None:
             return None
-        thread_id = str(info.thread_id)  # LangGraph also takes a UUID or a number
+        thread_id = self._name_conversation(info.thread_id)
         outer = info.checkpoint_ns.split("|")[:-1]
         if not outer:
             return self._stored, thread_id
@@ -339,6 +346,9 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
         first = messages[0].id if messages else ""
         name = "|".join([thread_id, *nodes, first or ""])
         return (self._stored if has_second_turn(messages) else self._in_memory), name
+
+    def _name_conversation(self, thread_id: str | int | uuid.UUID) -> str:
+        return f"{self._agent}/{thread_id}" if self._agent else str(thread_id)
 
     def _read_model(self, request: ModelRequest[Any], model: Any) -> ModelFacts:
         return read_model(
@@ -425,7 +435,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
                 error = ProviderError(replace(failure, kind="overflow"))
         return await call.conversations.retry(call.conversation_id, error)
 
-    async def _retry_cut(self, call: _Call, cut: ProviderError) -> bool:
+    async def _retry_cut(self, call: _Call, cut: ReplyCut) -> bool:
         """Say whether to send again because the window was full before the reply was complete."""
         try:
             return await self._retry(call, cut)
@@ -484,19 +494,15 @@ def find_reply(response: ModelResponse[Any]) -> AIMessage | None:
     return next((each for each in response.result if isinstance(each, AIMessage)), None)
 
 
-def find_cut_reply(response: ModelResponse[Any]) -> ProviderError | None:
+def find_cut_reply(response: ModelResponse[Any]) -> ReplyCut | None:
     """Return as an error that a full window cut the reply; None if it ended in another way."""
     reply = find_reply(response)
     if reply is None:
         return None
-    said = reply.response_metadata
+    metadata = reply.response_metadata
     keys = ("stop_reason", "finish_reason", "stopReason")
-    usage: Any = reply.usage_metadata or {}
-    return find_full_window(
-        next((said[key] for key in keys if said.get(key)), None),
-        input=usage.get("input_tokens", 0),
-        output=usage.get("output_tokens", 0),
-    )
+    reason = next((metadata[key] for key in keys if metadata.get(key)), None)
+    return find_full_window(reason, read_langchain_usage(reply))
 
 
 def has_second_turn(messages: Sequence[BaseMessage]) -> bool:
@@ -524,12 +530,12 @@ class _Definitions:
         self, value: Any, dialect: DialectName, define: Callable[[Any, DialectName], list[Block]]
     ) -> list[Block]:
         key = (id(value), dialect)
-        known = self._converted.get(key)
-        if known is None or known[0] is not value:
-            known = self._converted[key] = (value, define(value, dialect))
+        entry = self._converted.get(key)
+        if entry is None or entry[0] is not value:
+            entry = self._converted[key] = (value, define(value, dialect))
             while len(self._converted) > MAX_DEFINITIONS:
                 self._converted.popitem(last=False)
-        return known[1]
+        return entry[1]
 
 
 def _define_tool(tool: BaseTool | Mapping[str, Any], dialect: DialectName) -> list[Block]:
@@ -580,12 +586,12 @@ def read_model(
     info = resolve_model_info(name)
     profile: Mapping[str, Any] = getattr(model, "profile", None) or {}
     window = profile.get("max_input_tokens") if find_model_info(name) is None else None
-    output_setting, asked = _find_output_limit(model, settings)
-    reserved = min(asked, info.max_output) if asked else None
+    output_setting, output_limit = _find_output_limit(model, settings)
+    reserved = min(output_limit, info.max_output) if output_limit else None
     # LangChain asks Claude for its largest reply by default, which may be a third of the window.
     # It writes this into the model as if the user had set it, so only the number tells.
-    is_set = output_setting in settings or asked != profile.get("max_output_tokens")
-    is_default = bool(asked) and not is_set
+    is_set = output_setting in settings or output_limit != profile.get("max_output_tokens")
+    is_default = bool(output_limit) and not is_set
     if reserved and is_default:
         reserved = min(reserved, (limit or window or info.context_window) // 4)
     thinking: Mapping[str, Any] = settings.get("thinking") or getattr(model, "thinking", None) or {}
@@ -596,7 +602,7 @@ def read_model(
         dialect=dialect or _find_dialect(model, classes, name),
         context_window=window,
         output_setting=output_setting,
-        asked_output=asked,
+        asked_output=output_limit,
         reserved_output=reserved,
         is_output_default=is_default,
         thinking_tokens=thinking.get("budget_tokens") or 0,
@@ -607,8 +613,8 @@ def read_model(
 
 def _find_model_name(model: Any) -> str:
     names = (getattr(model, key, None) for key in ("model_name", "model", "model_id"))
-    found = next((name for name in names if isinstance(name, str) and name), None)
-    return (found or type(model).__name__).removeprefix("models/")
+    name_of_model = next((name for name in names if isinstance(name, str) and name), None)
+    return (name_of_model or type(model).__name__).removeprefix("models/")
 
 
 def _find_dialect(model: Any, classes: set[str], name: str) -> DialectName:
@@ -637,8 +643,8 @@ def count_cache_marks(request: ModelRequest[Any]) -> int:
         cast("Any", tool.extras or {}) for tool in request.tools if isinstance(tool, BaseTool)
     ]
     tools = [tool for tool in request.tools if isinstance(tool, dict)]
-    marked = [each for each in (*blocks, *extras, *tools) if "cache_control" in each]
-    return sum(isinstance(each, Mapping) for each in marked)
+    holders = [each for each in (*blocks, *extras, *tools) if "cache_control" in each]
+    return sum(isinstance(each, Mapping) for each in holders)
 
 
 def build_messages(
@@ -652,15 +658,25 @@ def build_messages(
         return [*own]
     # System messages at the start of a list count as system prompt. They are not in the view.
     messages = [*takewhile(lambda message: isinstance(message, SystemMessage), own)]
-    written = [shown for shown in view if shown.has_cache_mark and not shown.positions]
+    marked_text = _find_marked_text(view) if mark is not None else None
     for shown in view:
-        listed = [own[position] for position in shown.positions]
-        built = listed if shown.is_callers_own else _EDITED_COPIES.build(shown.message, listed)
-        if mark is not None and written and shown is written[-1]:
+        positions = shown.positions
+        if positions and not shown.is_edited:
+            messages += [own[position] for position in positions]
+            continue
+        built = _EDITED_COPIES.build(shown.message, [own[position] for position in positions])
+        if shown is marked_text:
             block = {"type": "text", "text": built[-1].text, "cache_control": mark}
             built = [*built[:-1], built[-1].model_copy(update={"content": [block]})]
         messages += built
     return messages
+
+
+def _find_marked_text(view: View) -> ShownMessage | None:
+    """Return the last text of Trimtab's that a cache mark belongs to; None if there is none."""
+    return next(
+        (shown for shown in reversed(view) if shown.has_cache_mark and not shown.positions), None
+    )
 
 
 class _EditedCopies:
@@ -675,11 +691,11 @@ class _EditedCopies:
         if len(own) != 1:
             return _build_edited(message, own)
         key = id(own[0])
-        known = self._by_id.get(key)
-        if known is None or known[0]() is not own[0] or known[1] is not message:
+        copies = self._by_id.get(key)
+        if copies is None or copies[0]() is not own[0] or copies[1] is not message:
             alive = ref(own[0], lambda _: self._by_id.pop(key, None))
-            known = self._by_id[key] = (alive, message, _build_edited(message, own))
-        return known[2]
+            copies = self._by_id[key] = (alive, message, _build_edited(message, own))
+        return copies[2]
 
 
 _EDITED_COPIES = _EditedCopies()
@@ -714,18 +730,18 @@ def _copy(
 
 def _build_result(result: ToolResult, own: Sequence[BaseMessage]) -> BaseMessage:
     """Build a tool's result. Name, status and artifact stay the caller's."""
-    given = [
+    originals = [
         message
         for message in own
         if isinstance(message, ToolMessage) and message.tool_call_id == result.call_id
     ]
-    fields: dict[str, Any] = {"content": _build_content(result.content, given)}
-    if not given:
+    fields: dict[str, Any] = {"content": _build_content(result.content, originals)}
+    if not originals:
         fields |= {
             "tool_call_id": result.call_id,
             "status": "error" if result.is_error else "success",
         }
-    return _copy(ToolMessage, given, fields)
+    return _copy(ToolMessage, originals, fields)
 
 
 def _build_calls(message: Message, own: Sequence[BaseMessage]) -> dict[str, Any]:
@@ -737,8 +753,8 @@ def _build_calls(message: Message, own: Sequence[BaseMessage]) -> dict[str, Any]
     for call in message.calls:
         arguments: Any = _parse_arguments(call.arguments)
         if call.id in invalid_ids or arguments is None:
-            said = {"name": call.name, "args": call.arguments, "id": call.id, "error": None}
-            invalid.append({**said, "type": "invalid_tool_call"})
+            fields = {"name": call.name, "args": call.arguments, "id": call.id, "error": None}
+            invalid.append({**fields, "type": "invalid_tool_call"})
         else:
             calls.append({"name": call.name, "args": arguments, "id": call.id, "type": "tool_call"})
     return {"tool_calls": calls, "invalid_tool_calls": invalid}
@@ -763,10 +779,10 @@ def _build_content(parts: Sequence[Part], own: Sequence[BaseMessage]) -> str | l
         blocks += [content] if isinstance(content, str) else content
     built: list[str | Block] = []
     for part in parts:
-        found = next((block for block in blocks if _is_block_of(part, block)), None)
-        if found is not None:
-            blocks.remove(found)
-        block = _build_block(part, found)
+        original = next((block for block in blocks if _is_block_of(part, block)), None)
+        if original is not None:
+            blocks.remove(original)
+        block = _build_block(part, original)
         if block is not None:
             built.append(block)
     return built
@@ -802,24 +818,27 @@ def _list_texts(value: Any) -> Iterator[str]:
             yield from _list_texts(inner)
 
 
-def _build_block(part: Part, found: str | Block | None) -> str | Block | None:
+def _build_block(part: Part, original: str | Block | None) -> str | Block | None:
     """Return a part as a block: the caller's own if there is one."""
     match part:
         case ToolCall():
-            if found is None or isinstance(found, str):
+            if original is None or isinstance(original, str):
                 return None  # LangChain adds it from `tool_calls`
-            key = _ARGUMENTS_KEY_BY_BLOCK_TYPE[found["type"]]
-            is_json = isinstance(found.get(key), str)
-            return {**found, key: part.arguments if is_json else _parse_arguments(part.arguments)}
+            key = _ARGUMENTS_KEY_BY_BLOCK_TYPE[original["type"]]
+            is_json = isinstance(original.get(key), str)
+            return {
+                **original,
+                key: part.arguments if is_json else _parse_arguments(part.arguments),
+            }
         case Text():
-            return {"type": "text", "text": part.text} if found is None else found
+            return {"type": "text", "text": part.text} if original is None else original
         case Media():
-            if found is not None:
-                return found
+            if original is not None:
+                return original
             source = {"base64": part.data} if part.data else {"url": part.url}
             kind = part.kind if part.kind in ("image", "audio", "video") else "file"
             return {"type": kind, **source, "mime_type": part.mime}
         case OpaqueBlock():
-            return dict(part.data) if found is None else found
+            return dict(part.data) if original is None else original
         case ToolResult():
             return None

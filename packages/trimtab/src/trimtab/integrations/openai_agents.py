@@ -71,6 +71,8 @@ __all__ = ["TrimtabModel"]
 _logger = logging.getLogger("trimtab.integrations.openai_agents")
 
 _KEY = "prompt_cache_key"
+_CONVERSATION = "trimtab_conversation"
+"""An entry of the settings' `extra_args`: the caller's own id of the conversation."""
 _RUNNER_KEY_PREFIX = "agents-sdk:"
 """How the runner's cache keys begin. They name the conversation: `agents-sdk:session:HASH`."""
 _POINTS = "cache_control_injection_points"
@@ -297,8 +299,8 @@ class TrimtabModel(Model):
             conversation_id = f"group-{name}-{first[:16]}"
             _put(self._ids_by_group, name, conversation_id, maximum=MAX_CONVERSATIONS)
             return replace(call, id=conversation_id)
-        known = self._ids_by_run.get(name) or self._unnamed_conversations.take(items)
-        conversation_id = known or f"run-{uuid4().hex}"
+        continued_id = self._ids_by_run.get(name) or self._unnamed_conversations.take(items)
+        conversation_id = continued_id or f"run-{uuid4().hex}"
         if name:
             _put(self._ids_by_run, name, conversation_id, maximum=MAX_CONVERSATIONS)
         return replace(call, id=conversation_id, conversations=self._unnamed, is_unnamed=True)
@@ -308,10 +310,13 @@ class TrimtabModel(Model):
     ) -> tuple[ModelSettings, str | None]:
         """Return the settings for the model, and the key that names the conversation."""
         arguments = dict(settings.extra_args or {})
+        name = arguments.pop(_CONVERSATION, None)
+        own_key = None if name is None else _make_group_key(str(name))
+        if own_key is not None:
+            settings = replace(settings, extra_args=arguments or None)
         key = arguments.get(_KEY)
         if not isinstance(key, str) or not key.startswith(_RUNNER_KEY_PREFIX):
-            group = getattr(get_current_trace(), "group_id", None)
-            return settings, f"{_RUNNER_KEY_PREFIX}group:{_hash(group.strip())}" if group else None
+            return settings, own_key or self._find_group_key(settings)
         del arguments[_KEY]
         settings = replace(settings, extra_args=arguments or None)
         if not isinstance(self._given_model, Model) and settings == ModelSettings():
@@ -321,7 +326,20 @@ class TrimtabModel(Model):
         if supports_key is not None and supports_key():
             arguments = {**(settings.extra_args or {}), _KEY: key}
             settings = replace(settings, extra_args=arguments)
-        return settings, key
+        return settings, own_key or key
+
+    def _find_group_key(self, settings: ModelSettings) -> str | None:
+        """Return the key of the group that the runner's trace names, if the caller has set a cache
+        key, and so the runner has not."""
+        group = getattr(get_current_trace(), "group_id", None)
+        if group:
+            return _make_group_key(group)
+        if _KEY in {**(settings.extra_args or {}), **cast("Any", settings.extra_body or {})}:
+            self._warn_once(
+                f"{_KEY} is set, so the SDK does not say which session it is, and nothing is kept "
+                f"in a store; name it with ModelSettings(extra_args={{'{_CONVERSATION}': …}})"
+            )
+        return None
 
     async def _fit(self, call: _Call) -> _Request:
         """Return the request with the items that fit."""
@@ -351,15 +369,17 @@ class TrimtabModel(Model):
         if call.is_refused or is_ours or view.max_output_tokens < (reserved or 0):
             settings = replace(settings, max_tokens=view.max_output_tokens)
         items, ends = _build_items(call.items, view, dialect)
-        marked = [end for end, shown in zip(ends, view, strict=True) if shown.has_cache_mark]
+        mark_ends = [end for end, shown in zip(ends, view, strict=True) if shown.has_cache_mark]
         if dialect == "anthropic":
             has_system = bool(request.system_instructions)
-            points = _list_cache_points(items, marked, self._cache_lifetime, has_system=has_system)
+            points = _list_cache_points(
+                items, mark_ends, self._cache_lifetime, has_system=has_system
+            )
             arguments = {_POINTS: points, **(settings.extra_args or {})}
             settings = replace(settings, extra_args=arguments)
-        elif marked:
-            given = cast("list[Mapping[str, Any]]", items)
-            items = cast("Items", add_cache_breakpoints_to_items(given, 0, marked))
+        elif mark_ends:
+            mappings = cast("list[Mapping[str, Any]]", items)
+            items = cast("Items", add_cache_breakpoints_to_items(mappings, 0, mark_ends))
         return replace(request, input=items, model_settings=settings)
 
     def _choose_dialect(self, model: Model, name: str) -> DialectName:
@@ -427,10 +447,10 @@ class TrimtabModel(Model):
         name = definition["name"]
 
         async def answer(context: ToolContext[Any], arguments: str) -> str:
-            found = self._open_calls.take(context.tool_call_id, context.tool_call)
-            if found is None:
+            open_call = self._open_calls.take(context.tool_call_id, context.tool_call)
+            if open_call is None:
                 return f"[{name} cannot tell which conversation this call is from; call it again]"
-            _, conversations, conversation_id = found
+            _, conversations, conversation_id = open_call
             return await conversations.answer(conversation_id, name, arguments)
 
         return FunctionTool(
@@ -525,9 +545,9 @@ class _OpenCalls:
         for item in output:
             if getattr(item, "name", None) in RECALL_TOOL_NAMES:
                 with self._lock:
-                    waiting = self._waiting.get(item.call_id, [])
-                    opened = [*waiting, (item, call.conversations, str(call.id))]
-                    _put(self._waiting, item.call_id, opened, maximum=MAX_OPEN_CALLS)
+                    calls = self._waiting.get(item.call_id, [])
+                    all_calls = [*calls, (item, call.conversations, str(call.id))]
+                    _put(self._waiting, item.call_id, all_calls, maximum=MAX_OPEN_CALLS)
 
     def take(self, call_id: str, tool_call: Any) -> _OpenCall | None:
         """Take a call; None if it is not certain which one it is.
@@ -535,13 +555,13 @@ class _OpenCalls:
         Some servers use the same call ids in every conversation. The runner passes on the object.
         """
         with self._lock:
-            waiting = self._waiting.pop(call_id, [])
-            same = [each for each in waiting if each[0] is tool_call] or waiting
-            if len(same) != 1:
+            calls = self._waiting.pop(call_id, [])
+            candidates = [each for each in calls if each[0] is tool_call] or calls
+            if len(candidates) != 1:
                 return None
-            if rest := [each for each in waiting if each is not same[0]]:
+            if rest := [each for each in calls if each is not candidates[0]]:
                 self._waiting[call_id] = rest
-            return same[0]
+            return candidates[0]
 
 
 _OpenCall = tuple[Any, Conversations, str]
@@ -560,8 +580,7 @@ def _read_failure(event: Any) -> Exception:
     response: Any = getattr(event, "response", None)
     details: Any = getattr(response, "incomplete_details", None)
     if details is not None:
-        usage = _read_usage(response.usage) or Usage(input=0)
-        cut = find_full_window(details.reason, input=usage.input, output=usage.output)
+        cut = find_full_window(details.reason, _read_usage(response.usage))
         return cut or _StreamFailure(details.reason, None)
     error = event if response is None else response.error
     return _StreamFailure(getattr(error, "code", None), getattr(error, "message", None))
@@ -604,18 +623,18 @@ def _build_items(items: Items, view: View, dialect: DialectName) -> tuple[Items,
     if view.is_unchanged:
         return items, [shown.positions[-1] for shown in view]
     # Trimtab counts system messages at the start as the system prompt, and does not list them.
-    sent = [*takewhile(_is_system_item, items)]
+    request_items = [*takewhile(_is_system_item, items)]
     ends: list[int] = []
     for shown in view:
         if shown.is_callers_own:
-            sent += items[shown.positions[0] : shown.positions[-1] + 1]
+            request_items += items[shown.positions[0] : shown.positions[-1] + 1]
         elif dialect == "openai_responses":
-            sent += cast("Items", shown.wire)
+            request_items += cast("Items", shown.wire)
         else:
             # The model converts items to messages itself.
-            sent += _write_items(shown.message)
-        ends.append(len(sent) - 1)
-    return sent, ends
+            request_items += _write_items(shown.message)
+        ends.append(len(request_items) - 1)
+    return request_items, ends
 
 
 def _is_system_item(item: TResponseInputItem) -> bool:
@@ -624,12 +643,12 @@ def _is_system_item(item: TResponseInputItem) -> bool:
 
 def _write_items(message: Message) -> Items:
     """Write a message as items. Results in a user's message, as Claude has them, come first."""
-    written = [message]
+    messages = [message]
     if message.role == "user" and message.results:
         others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
         results = replace(message, role="tool", parts=message.results)
-        written = [results, replace(message, parts=others)] if others else [results]
-    return cast("Items", serialize_history(written))
+        messages = [results, replace(message, parts=others)] if others else [results]
+    return cast("Items", serialize_history(messages))
 
 
 def _list_cache_points(
@@ -691,6 +710,10 @@ def _read_usage(usage: Any) -> Usage | None:
 def _to_item(item: Any) -> Any:
     """Return an item of a reply as the SDK puts it into the next list."""
     return item.model_dump(exclude_unset=True) if hasattr(item, "model_dump") else item
+
+
+def _make_group_key(name: str) -> str:
+    return f"{_RUNNER_KEY_PREFIX}group:{_hash(name.strip())}"
 
 
 def _hash(text: str) -> str:

@@ -81,6 +81,10 @@ logger = logging.getLogger("trimtab.integrations.pydantic_ai")
 
 SERVER_SIDE_HISTORY = ("openai_previous_response_id", "openai_conversation_id")
 """Settings with which the provider keeps the history. Trimtab then leaves requests alone."""
+DEFAULT_CLAUDE_OUTPUT = 16_384
+"""Tokens of output that Pydantic AI asks for if it does not know a Claude model's largest reply."""
+MIN_TEXT_TOKENS = 1_024
+"""Tokens of output that are left for the text, besides the thinking budget."""
 PDF_MIME_TYPE = "application/pdf"
 _DIALECT_BY_MODEL_CLASS: Mapping[str, DialectName] = {
     "AnthropicModel": "anthropic",
@@ -191,7 +195,10 @@ class TrimtabCapability(AbstractCapability[object]):
         model = _ModelFacts.of(request_context.model)
         parameters = request_context.model_request_parameters
         history = _History(request_context.messages, self._translations, model.dialect)
-        reserved = limit_output(model.name, settings.get("max_tokens"))
+        own_limit = settings.get("max_tokens")
+        default = None if own_limit else model.default_output
+        reserved = limit_output(model.name, own_limit or default)
+        own_output = self._options.get("max_output_tokens")
         view = await self.conversations.fit(
             _find_key(ctx),
             history.messages,
@@ -199,7 +206,8 @@ class TrimtabCapability(AbstractCapability[object]):
             dialect=model.dialect,
             system=_read_system(parameters),
             tools=_list_tools(ctx, parameters),
-            max_output_tokens=reserved,
+            max_output_tokens=own_output if default and own_output else reserved,
+            is_output_default=bool(default) and not own_output,
             context_window=None if self._has_window else model.find_smaller_window(),
         )
         # Without a limit of the caller's own, only a refusal says that less output is needed.
@@ -208,7 +216,9 @@ class TrimtabCapability(AbstractCapability[object]):
         )
         added: ModelSettings = {}
         if needs_less:
-            added["max_tokens"] = view.max_output_tokens
+            budget = (settings.get("anthropic_thinking") or {}).get("budget_tokens")
+            least = budget + MIN_TEXT_TOKENS if budget else 0
+            added["max_tokens"] = max(view.max_output_tokens, least)
         cache_point: CachePoint | None = None
         lifetime = self._options.get("cache") or "5m"
         if lifetime in ("5m", "1h") and not any("cache" in name for name in settings):
@@ -252,12 +262,8 @@ class TrimtabCapability(AbstractCapability[object]):
     ) -> bool:
         """Whether the window was full before the reply was complete. The next request is then
         smaller."""
-        usage = response.usage
-        cut = find_full_window(
-            (response.provider_details or {}).get("finish_reason"),
-            input=usage.input_tokens,
-            output=usage.output_tokens,
-        )
+        reason = (response.provider_details or {}).get("finish_reason")
+        cut = find_full_window(reason, _read_usage(response))
         try:
             return cut is not None and await self.conversations.retry(_find_key(ctx), cut)
         except CannotFit:
@@ -312,6 +318,8 @@ class _ModelFacts(NamedTuple):
     """The nearest wire format: Chat Completions for a format that Trimtab does not know."""
     context_window: int | None
     """What its profile says."""
+    default_output: int | None
+    """Tokens of output that the framework asks for if the user says nothing; None for no limit."""
     takes_cache_points: bool
     """Whether a mark for the provider's cache may stand in a message."""
     is_simulated: bool
@@ -334,15 +342,24 @@ class _ModelFacts(NamedTuple):
             first.model_name,
             dialect,
             model.context_window,
+            _find_default_output(first, names),
             takes_cache_points="AnthropicModel" in names,
             is_simulated=first.system in _SIMULATED_SYSTEMS,
         )
 
     def find_smaller_window(self) -> int | None:
         """Return the window of the profile if the catalog has none, or a larger one."""
-        known = find_model_info(self.name)
+        info = find_model_info(self.name)
         profile = self.context_window
-        return None if known and profile and profile >= known.context_window else profile
+        return None if info and profile and profile >= info.context_window else profile
+
+
+def _find_default_output(model: Model, class_names: Sequence[str]) -> int | None:
+    """Return how many tokens of output a model of Claude is asked for by default."""
+    largest = cast("Mapping[str, Any]", model.profile).get("anthropic_max_output_tokens")
+    if "AnthropicModel" in class_names:
+        return largest or DEFAULT_CLAUDE_OUTPUT
+    return largest if "BedrockConverseModel" in class_names else None
 
 
 def _first_of(model: Model) -> Model | None:
@@ -431,17 +448,17 @@ class _Translations:
         """Return the translations of messages. The newest are compared with what was read."""
         by_id = self._by_dialect.setdefault(dialect, {})
         newest = len(messages) - MAX_COMPARED_ITEMS
-        found: list[_Translation] = []
+        translations: list[_Translation] = []
         for index, message in enumerate(messages):
-            known = by_id.get(id(message))
+            translation = by_id.get(id(message))
             if (
-                known is None
-                or known.source() is not message
-                or (index >= newest and not _are_same(known.seen, _list_seen(message)))
+                translation is None
+                or translation.source() is not message
+                or (index >= newest and not _are_same(translation.seen, _list_seen(message)))
             ):
-                known = self._translate(message, dialect)
-            found.append(known)
-        return found
+                translation = self._translate(message, dialect)
+            translations.append(translation)
+        return translations
 
     def _translate(self, message: ModelMessage, dialect: DialectName) -> _Translation:
         if isinstance(message, ModelRequest):
@@ -602,10 +619,10 @@ def _translate_thinking(part: ThinkingPart, dialect: DialectName) -> OpaqueBlock
 
 def _describe(part: ModelResponsePart) -> dict[str, Any]:
     """Return the text of a provider's own part, so that it has about its size."""
-    named = {name: getattr(part, name, None) for name in ("tool_name", "args", "content")}
+    values = {name: getattr(part, name, None) for name in ("tool_name", "args", "content")}
     return {
         name: value if isinstance(value, str) else json.dumps(value, default=str)
-        for name, value in named.items()
+        for name, value in values.items()
         if value is not None and not isinstance(value, BinaryContent)
     }
 
@@ -828,20 +845,20 @@ def _rebuild_part(
     if isinstance(part, UserPromptPart):
         content = _list_content(part)
         for number, index in enumerate(piece.items):
-            if number in edited and isinstance(seen := shown.parts[number], Text):
-                content[index] = seen.text
+            if number in edited and isinstance(part_shown := shown.parts[number], Text):
+                content[index] = part_shown.text
         only = content[0] if len(content) == 1 else None
         return replace(part, content=only if isinstance(only, str) else content)
-    [seen] = shown.parts
-    if isinstance(seen, ToolResult) and isinstance(part, ToolReturnPart):
-        content = _rebuild_result(part, seen)
-        return replace(part, content=content, tool_call_id=seen.call_id)
-    text = seen.text if isinstance(seen, Text | ToolResult) else ""
+    [part_shown] = shown.parts
+    if isinstance(part_shown, ToolResult) and isinstance(part, ToolReturnPart):
+        content = _rebuild_result(part, part_shown)
+        return replace(part, content=content, tool_call_id=part_shown.call_id)
+    text = part_shown.text if isinstance(part_shown, Text | ToolResult) else ""
     if isinstance(part, SystemPromptPart | CompactionPart):
         return replace(part, content=text)
-    if isinstance(seen, ToolResult):
+    if isinstance(part_shown, ToolResult):
         name = getattr(part, "tool_name", None) or ""
-        return ToolReturnPart(name, text, seen.call_id, outcome="retried")
+        return ToolReturnPart(name, text, part_shown.call_id, outcome="retried")
     return UserPromptPart(text)
 
 
@@ -863,10 +880,10 @@ def _rebuild_response(
         if number is None or number not in edited:
             parts.append(part)
             continue
-        seen = shown.parts[number]
-        if isinstance(seen, ToolCall) and isinstance(part, ToolCallPart):
-            parts.append(replace(part, args=seen.arguments, tool_call_id=seen.id))
-        elif isinstance(seen, Text) and seen.text:
+        part_shown = shown.parts[number]
+        if isinstance(part_shown, ToolCall) and isinstance(part, ToolCallPart):
+            parts.append(replace(part, args=part_shown.arguments, tool_call_id=part_shown.id))
+        elif isinstance(part_shown, Text) and part_shown.text:
             # An id and citations belong to the text as it was.
-            parts.append(TextPart(seen.text))
+            parts.append(TextPart(part_shown.text))
     return replace(source, parts=parts)

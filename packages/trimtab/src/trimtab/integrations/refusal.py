@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from trimtab.engine.log.event import Usage
 from trimtab.errors import ProviderError, ProviderFailureDetails
 from trimtab.providers.error_parser import parse_error_response, parse_stop_failure
 
@@ -26,18 +27,28 @@ def find_refusal(error: BaseException) -> ProviderFailureDetails | None:
     return None
 
 
-def find_full_window(stop_reason: Any, *, input: int = 0, output: int = 0) -> ProviderError | None:
+class ReplyCut(ProviderError):
+    """A full window ended a reply before it was complete."""
+
+    def __init__(self, failure: ProviderFailureDetails, usage: Usage | None) -> None:
+        self.usage = usage
+        """What the provider billed; None if it is unknown."""
+        super().__init__(failure)
+
+
+def find_full_window(stop_reason: Any, usage: Usage | None = None) -> ReplyCut | None:
     """Return as an error that a reply ended because the window was full; None for any other end.
 
     A module passes the error to `Conversations.retry` and asks again, as after a refusal. If
     nothing can be made smaller, `retry` raises `CannotFit`, and the module keeps the part of the
     reply.
 
-    `input` and `output` are the reply's tokens, with those of the cache; 0 if they are unknown.
+    `usage` is the reply's; None if it is unknown.
     """
-    usage = {"prompt_tokens": input, "completion_tokens": output}
-    failure = parse_stop_failure({"stop_reason": stop_reason, "usage": usage})
-    return None if failure is None else ProviderError(failure)
+    counts = usage or Usage(input=0)
+    tokens = {"prompt_tokens": counts.input, "completion_tokens": counts.output}
+    failure = parse_stop_failure({"stop_reason": stop_reason, "usage": tokens})
+    return None if failure is None else ReplyCut(failure, usage)
 
 
 def _iterate_causes(error: BaseException) -> Iterator[BaseException]:

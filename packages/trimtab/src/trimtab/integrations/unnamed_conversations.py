@@ -42,10 +42,10 @@ class UnnamedConversations:
     def take(self, messages: list[Any]) -> str | None:
         """Return the id that `find` returns, and let no other call continue the conversation."""
         with self._lock:
-            found = self._find(messages)
-            if found is not None:
-                self._taken.add(found)
-            return found
+            conversation_id = self._find(messages)
+            if conversation_id is not None:
+                self._taken.add(conversation_id)
+            return conversation_id
 
     def give_back(self, conversation_id: str) -> None:
         """Let another call continue a conversation, because the one that took it has failed."""
@@ -58,12 +58,12 @@ class UnnamedConversations:
             return self._find(messages)
 
     def _find(self, messages: list[Any]) -> str | None:
-        begun = (
+        candidates = (
             (len(history), conversation_id)
             for conversation_id, history in self._history_by_id.items()
             if conversation_id not in self._taken and _begins_with(messages, history)
         )
-        return max(begun, default=(0, None))[1]
+        return max(candidates, default=(0, None))[1]
 
 
 def _begins_with(messages: list[Any], history: list[Any]) -> bool:

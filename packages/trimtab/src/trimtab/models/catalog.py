@@ -534,6 +534,7 @@ def _list_name_forms(model: str) -> list[str]:
     return list(dict.fromkeys(_normalise_name(name) for name in (whole, last, bare)))
 
 
+@lru_cache(maxsize=256)
 def _find_known_name(model: str) -> str | None:
     """Return the catalog's key for a name, or the longest key that it is a variant of."""
     catalog = _load_catalog()

@@ -15,7 +15,7 @@ from functools import partial
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
-from trimtab.engine.log.event import Edit, Size
+from trimtab.engine.log.event import Edit, Size, Usage
 from trimtab.engine.policy.budget import MIN_OUTPUT_TOKENS, Budget, hides_on_refusal
 from trimtab.engine.policy.config import parse_policy_config
 from trimtab.engine.policy.guard import build_cannot_fit_error
@@ -63,6 +63,8 @@ class ModelCallRecovery:
     """How often the same request was sent again."""
     rejections: int = 0
     """How often rejected content was left out."""
+    billed: Usage | None = None
+    """What the provider billed for a reply that is not kept."""
     guessed_edits: list[Edit] = field(default_factory=list[Edit])
     """Edits that left out content which the provider had not named."""
     unstreamed: bool = False
@@ -76,9 +78,10 @@ class ModelCallRecovery:
         request."""
         if (failure := parse_error_event(reply)) is not None:
             return failure
-        failure = _find_full_window(session, reply) or _find_silent_truncation(
-            session.window, reply
-        )
+        failure = _find_full_window(session, reply)
+        if failure is not None:
+            self.billed = get_dialect(session.window.settings.dialect).parse_reply(reply).usage
+        failure = failure or _find_silent_truncation(session.window, reply)
         # Less output would only end the reply sooner.
         self.tried_less_output = self.tried_less_output or failure is not None
         return failure
@@ -94,7 +97,9 @@ class ModelCallRecovery:
             input=failure.input,
             requested=failure.requested,
             message=failure.message,
+            usage=self.billed,
         )
+        self.billed = None
         position = session.window.seq
         match failure.kind:
             case "overflow":

@@ -25,6 +25,7 @@ from trimtab.engine.log.event import (
     MessageAdded,
     SummaryAttempt,
     TurnProgressRecord,
+    Usage,
 )
 from trimtab.engine.policy.planning.plan import MessageSpan, Policy
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest
@@ -118,13 +119,18 @@ class SessionRecorder:
         await session._draft_and_store(record)
 
     async def record_failure(
-        self, kind: str, *, message: str = "", **token_counts: int | None
+        self,
+        kind: str,
+        *,
+        message: str = "",
+        usage: Usage | None = None,
+        **token_counts: int | None,
     ) -> None:
         """Record a failure like `Session.fail`, without preparing the next request.
 
         `token_counts` are `limit`, `input` and `requested`.
         """
-        await self.session._record_failure(kind, message=message, **token_counts)
+        await self.session._record_failure(kind, message=message, usage=usage, **token_counts)
 
     def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
         """Return the texts of the last request that a provider's error message points to."""

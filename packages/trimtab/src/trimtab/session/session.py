@@ -564,6 +564,7 @@ class Session(Generic[DialectT_co]):
         input: int | None = None,
         requested: int | None = None,
         message: str = "",
+        usage: Usage | None = None,
     ) -> bool:
         """Record that the last call failed, like `Context.fail`.
 
@@ -576,6 +577,7 @@ class Session(Generic[DialectT_co]):
             input: The input tokens that the provider counted.
             requested: The output tokens that were requested, as the provider counted them.
             message: The provider's error text.
+            usage: What was billed, if the call failed with a reply that you do not keep.
 
         Returns:
             Whether to send the next request at once.
@@ -586,7 +588,9 @@ class Session(Generic[DialectT_co]):
         """
         texts = self._context.find_rejected_texts(message)
         numbers = {"limit": limit, "input": input}
-        await self._record_failure(kind, message=message, requested=requested, **numbers)
+        await self._record_failure(
+            kind, message=message, usage=usage, requested=requested, **numbers
+        )
         knobs = parse_policy_config(self.options.limits)
         return (
             bool(await self._apply_policy(choose_policy_after_error(kind, knobs, texts)))
@@ -594,10 +598,16 @@ class Session(Generic[DialectT_co]):
         )
 
     async def _record_failure(
-        self, kind: str, *, message: str = "", **token_counts: int | None
+        self,
+        kind: str,
+        *,
+        message: str = "",
+        usage: Usage | None = None,
+        **token_counts: int | None,
     ) -> None:
         """Record a failure without preparing the next request."""
         more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
+        more["usage"] = usage
 
         def record() -> None:
             call = self.window.accounting.open_call_seq

@@ -103,7 +103,7 @@ def _print_hidden(view: SessionView, console: Console) -> None:
         noun = "part" if kind in ("mask", "truncate") else "message"
         summary_line = (
             f"{format_count(count, noun)}, ~{tokens:,} tokens less: "
-            f"{_newest_handles(view.hidden.get(kind))}"
+            f"{_newest_handles(view.report.hidden_handles.get(kind))}"
         )
         console.print(Text(f"  {STATE_BY_EDIT.get(kind, kind):<12}{summary_line.rstrip(': ')}"))
     if view.summary:

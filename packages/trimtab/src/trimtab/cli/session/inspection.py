@@ -101,7 +101,9 @@ def show_session_command(
     if as_json:
         typer.echo(json.dumps(session_view.to_json()))
         return
-    hidden_handles = [handles[-1].partition("-")[0] for handles in session_view.hidden.values()]
+    hidden_handles = [
+        handles[-1].partition("-")[0] for handles in session_view.report.hidden_handles.values()
+    ]
     hints: list[str] = []
     if session_view.last_calls:
         hints.append(

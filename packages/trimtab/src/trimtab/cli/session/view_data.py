@@ -184,8 +184,6 @@ class SessionView:
     """Number of requests so far."""
     report: ContextReport
     """How the next call would use its tokens."""
-    hidden: dict[str, list[str]]
-    """Handles of hidden content by kind of edit, oldest first, as far as they are in memory."""
     summary: str
     """The text that replaces the summarised messages. Empty if there are none."""
     lines: tuple[MessageLine, ...]
@@ -206,7 +204,7 @@ class SessionView:
             "shown": self.visible_messages,
             "calls": self.calls,
             "report": self.report.to_dict(),
-            "hidden": self.hidden,
+            "hidden": self.report.hidden_handles,
             "summary": self.summary,
             "messages": [asdict(line) for line in self.lines],
             "last_calls": [past_call.to_json() for past_call in self.last_calls],
@@ -235,7 +233,6 @@ async def build_session_view(store: Store, session: str, count: int) -> SessionV
         visible_messages=window.visible_messages,
         calls=window.accounting.call_count,
         report=context.report(),
-        hidden=_hidden_handles(window),
         summary=window.summary.text if window.summary is not None else "",
         lines=tuple(line for entry in entries for line in build_message_lines(entry)),
         last_calls=tuple(
@@ -252,21 +249,6 @@ async def _count_undone_messages(store: Store, session: str, window: Window) -> 
     if not spans:
         return 0
     return sum([isinstance(each.body, MessageAdded) async for each in store.events(session, spans)])
-
-
-def _hidden_handles(window: Window) -> dict[str, list[str]]:
-    handles: dict[str, list[str]] = {}
-    if window.conversation.dropped_groups:
-        handles["drop"] = [
-            f"m{window.conversation.dropped_groups.first}-m{window.conversation.dropped_groups.last}"
-        ]
-    if window.summary is not None:
-        handles["summarise"] = [window.summary.handle]
-    for group in window.visible_groups.values():
-        for entry in group.entries():
-            for edit in entry.edits.values():
-                handles.setdefault(edit.op, []).append(edit.handle)
-    return handles
 
 
 def build_message_lines(entry: Entry) -> Iterator[MessageLine]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trimtab.engine.log.event import CallOutcome
+from trimtab.engine.log.event import CallOutcome, Usage
 from trimtab.engine.log.size_refusals import names_context_window, parse_size_refusal
 from trimtab.engine.text.arguments import check_token_count, describe_wrong_value
 from trimtab.engine.text.utf8 import replace_lone_surrogates
@@ -50,9 +50,12 @@ def build_error_outcome(
     *,
     message: str = "",
     redact: Callable[[str], str] | None = None,
+    usage: Usage | None = None,
     **token_counts: int | None,
 ) -> CallOutcome:
     """Return the outcome of a call that ended in an error, with the token counts that it names.
+
+    `usage` is what was billed for a reply that is not kept.
 
     The provider's message is kept if something is learned from it: if it is about the content of
     the request or its bytes, or if it names the context window and no tokens.
@@ -69,7 +72,8 @@ def build_error_outcome(
     if teaches and message:
         text = message if redact is None else redact(message)
         details["message"] = replace_lone_surrogates(text[:MAX_REJECTION_CHARS])
-    return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **details})
+    error = {"kind": kind, **details}
+    return CallOutcome(call=open_call_seq, status="error", error=error, usage=usage)
 
 
 def _validate_failure_report(kind: Any, message: Any, **token_counts: Any) -> None:

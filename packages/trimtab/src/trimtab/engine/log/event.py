@@ -290,7 +290,7 @@ class CallOutcome:
     status: Literal["ok", "error"] = "ok"
     """How it ended; a call without an outcome is unknown and teaches nothing."""
     usage: Usage | None = None
-    """What the provider reported."""
+    """What the provider reported. On error it is of a reply that was billed and is not kept."""
     stop: str | None = None
     """Why the model stopped, in the provider's word."""
     error: JsonMapping | None = None

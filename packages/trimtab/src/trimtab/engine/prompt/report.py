@@ -122,6 +122,11 @@ class ContextReport:
     """Bytes that the provider accepts in one request; 0 if no limit is known."""
     has_media: bool = False
     """Whether pictures or files are sent."""
+    hidden_handles: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict[str, tuple[str, ...]]
+    )
+    """By kind of edit: the handles of what is hidden and in memory, oldest first. `why` explains
+    each, and `recall` returns its text."""
 
     @property
     def used(self) -> int:
@@ -337,6 +342,7 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         source=budget.source,
         sections=(*head, *body),
         hidden=hidden_totals,
+        hidden_handles=_list_hidden_handles(window),
         output_reserve=budget.max_output,
         margin=input_bound - tokens_in_use,
         last_usage=window.accounting.last_usage,
@@ -357,6 +363,19 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         max_request_bytes=budget.request_limits.max_bytes,
         has_media=bool(window.conversation.visible_media),
     )
+
+
+def _list_hidden_handles(window: Window) -> dict[str, tuple[str, ...]]:
+    handles: dict[str, list[str]] = {}
+    if dropped := window.conversation.dropped_groups:
+        handles["drop"] = [f"m{dropped.first}-m{dropped.last}"]
+    if window.summary is not None:
+        handles["summarise"] = [window.summary.handle]
+    for group in window.visible_groups.values():
+        for entry in group.entries():
+            for edit in entry.edits.values():
+                handles.setdefault(edit.op, []).append(edit.handle)
+    return {kind: tuple(each) for kind, each in handles.items()}
 
 
 def _count_difference_sections(

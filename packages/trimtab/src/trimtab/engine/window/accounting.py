@@ -383,6 +383,9 @@ class Accounting:
     """How reliable the provider's cache is."""
     call_count: int = 0
     """Number of calls so far."""
+    withdrawn_replies: int = 0
+    """Number of replies that were undone since the last request. Whoever adds them again from a
+    list has not called the model again."""
     last_usage: Usage | None = None
     """Usage of the last call that reported any."""
     total_usage: Usage = field(default_factory=lambda: Usage(input=0))
@@ -429,7 +432,11 @@ class Accounting:
         self, event: Event, call: ModelCall, settings: Settings, message_tokens: int
     ) -> None:
         """Record a call that is made, with our estimate of its messages."""
-        self.call_count += 1
+        if not call.hash and self.withdrawn_replies:  # it was made, and counted, before the undoing
+            self.withdrawn_replies -= 1
+        else:
+            self.call_count += 1
+            self.withdrawn_replies = 0
         self.cache_misses.record_call(
             self._expected_cache_read_tokens(event.at, settings),
             self._explain_cold_cache(event.at, settings),
@@ -453,7 +460,7 @@ class Accounting:
         settings = conversation.settings
         counter = conversation.counter
         error = outcome.error or {}
-        self.costed_calls += error.get("kind") in UNBILLED_KINDS
+        self.costed_calls += outcome.usage is None and error.get("kind") in UNBILLED_KINDS
         limit = error.get("limit")
         by_bytes = outcome.call == self.open_call_seq and self._learn_request_limits(
             error, conversation
@@ -613,6 +620,7 @@ class Accounting:
             "epoch": self.epoch,
             "sent": self.sent_through_seq,
             "calls": self.call_count,
+            "withdrawn": self.withdrawn_replies,
             "cold": self.cache_is_cold,
             "learned_limit": self.learned_limit,
             "ratio": self.last_call_ratio,
@@ -662,6 +670,7 @@ class Accounting:
             cache_is_cold=state["cold"],
             cache_misses=CacheMissTracker.from_state(state),
             call_count=state["calls"],
+            withdrawn_replies=state["withdrawn"],
             last_usage=None if usage is None else Usage(**usage),
             total_usage=Usage(**state["used"]),
             total_cost_usd=state["paid"][0],
