@@ -7,7 +7,7 @@ from the summary, the list of the user's words or the system prompt. Then it did
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from trimtab.engine.log.edits import parse_handle
 from trimtab.engine.log.erase import RECALL_TOOL_NAMES
@@ -31,18 +31,24 @@ class NameIndex:
             self._seqs_by_name.setdefault(name, []).append(seq)
 
     def find_hidden(
-        self, reply: Message, window: Window, texts_of_trimtab: Iterable[str]
+        self, reply: Message, shows: Callable[[int, str], bool], other_texts: Iterable[str]
     ) -> list[tuple[str, int]]:
         """Return the names in a reply's calls that only hidden messages contain, each with the
-        newest of these messages."""
+        newest of these messages.
+
+        Args:
+            reply: The model's reply.
+            shows: Whether the model sees a name in the message at a position.
+            other_texts: What the model sees besides messages.
+        """
         arguments = "\n".join(join_string_values(call.arguments) for call in _own_calls(reply))
         hidden: list[tuple[str, int]] = []
         for name in sorted(count_identifiers(arguments)) if arguments else ():
             seqs = self._seqs_by_name.get(name, ())
             if (
                 seqs
-                and not any(_shows(window, seq, name) for seq in reversed(seqs))
-                and not any(name in text for text in texts_of_trimtab)
+                and not any(shows(seq, name) for seq in reversed(seqs))
+                and not any(name in text for text in other_texts)
             ):
                 hidden.append((name, seqs[-1]))
         return hidden
@@ -64,7 +70,7 @@ def _own_calls(reply: Message) -> list[ToolCall]:
     return [call for call in reply.calls if call.name not in RECALL_TOOL_NAMES]
 
 
-def _shows(window: Window, seq: int, name: str) -> bool:
+def shows_name(window: Window, seq: int, name: str) -> bool:
     """Whether the model sees a name in a message."""
     entry = window.entries.get(seq)
     if entry is None or entry.round.group.hidden is not None:

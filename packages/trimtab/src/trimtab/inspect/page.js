@@ -437,6 +437,8 @@ function showText(holder, text, { whole = false } = {}) {
       if (line < 0 || line >= end) break;
       if (number === PREVIEW_LINES - 1) end = line;
     }
+    const lineEnd = text.lastIndexOf("\n", end);
+    if (lineEnd > end / 2) end = lineEnd;
     const more = element("button", { class: "link", click: () => showText(holder, text, { whole: true }) },
       "Show all " + count(text.length) + " characters");
     holder.append(element("pre", {}, text.slice(0, end)), more);
@@ -509,10 +511,14 @@ function callOfSeq(seq) {
   return index < columns.seq.length ? index : columns.seq.length - 1;
 }
 
+function nameEdited(edit) {
+  if (!edit.first) return "";
+  if (edit.part !== null) return "m" + edit.first + "." + edit.part;
+  return edit.first === edit.last ? "m" + edit.first : "m" + edit.first + "–m" + edit.last;
+}
+
 function describeEdit(edit) {
-  const what = edit.op === "settings" ? "" : edit.part !== null && edit.part !== undefined
-    ? "m" + edit.first + "." + edit.part
-    : edit.first === edit.last ? "m" + edit.first : "m" + edit.first + "–m" + edit.last;
+  const what = nameEdited(edit);
   return (what ? what + " " : "") + (EDIT_NAMES[edit.op] || edit.op);
 }
 
@@ -537,16 +543,14 @@ function drawFacts() {
 
 function drawFindings() {
   const lines = [];
-  const named = session.names.filter((name) => !name.isRecall);
-  for (const name of named.slice(0, 4)) {
-    lines.push(element("li", { class: "warn" }, "After ", callLink(name.call), " the model named ", element("code", {}, name.name),
-      ", which it did not see: it is in ", messageLink(name.source), ", and that was hidden."));
-  }
-  if (named.length > 4) lines.push(moreItem(plural(named.length - 4, "more name") + " of hidden texts", named.slice(4).map((name) =>
-    element("li", {}, callLink(name.call), ": ", element("code", {}, name.name), " in ", messageLink(name.source)))));
+  const namesByCall = new Map();
+  for (const name of session.names.filter((one) => !one.isRecall)) namesByCall.set(name.call, [...(namesByCall.get(name.call) || []), name]);
+  const naming = [...namesByCall].sort((one, other) => other[1].length - one[1].length);
+  for (const [call, names] of naming.slice(0, 3)) lines.push(describeHiddenNames(call, names));
+  if (naming.length > 3) lines.push(moreItem(plural(naming.length - 3, "more call") + " that named hidden texts", naming.slice(3, 100).map(([call, names]) => describeHiddenNames(call, names))));
   const recalled = session.names.filter((name) => name.isRecall);
   if (recalled.length) {
-    lines.push(element("li", {}, "The model asked for hidden texts " + plural(recalled.length, "time") + ": ",
+    lines.push(element("li", {}, recalled.length === 1 ? "The model asked for a hidden text: " : "The model asked for hidden texts " + count(recalled.length) + " times: ",
       ...recalled.slice(0, 6).flatMap((name, index) => [index ? ", " : "", messageLink(name.source, name.name), " after ", callLink(name.call)]),
       recalled.length > 6 ? " and more." : "."));
   }
@@ -563,14 +567,28 @@ function drawFindings() {
   byId("findings").replaceChildren(...lines);
 }
 
+// Changes by kind: `3 replaced by a line (m8.0, m12.0, …; the rule)`.
+function describeEdits(edits) {
+  const kinds = new Map();
+  for (const edit of edits) kinds.set(edit.op, [...(kinds.get(edit.op) || []), edit]);
+  return [...kinds].flatMap(([op, same], index) => {
+    const named = same.filter((edit) => edit.first).slice(0, 3);
+    const why = same.find((edit) => edit.why)?.why;
+    return [index ? "; " : "", ...named.flatMap((edit, place) => [place ? ", " : "", messageLink(edit.first, nameEdited(edit))]),
+      same.length > 3 ? " and " + count(same.length - 3) + " more" : "", " " + (EDIT_NAMES[op] || op), why ? " (" + why + ")" : ""];
+  });
+}
+
 function describeBreak(call) {
   const edits = editsBetween(call);
-  const line = element("li", { class: "warn" }, "The cache broke at ", callLink(call), ": " + count(columns.lost[call]) +
-    " tokens were not read from it (" + dollars(columns.lostDollars[call]) + "). Why: " + session.reasons[columns.because[call]]);
-  if (edits.length) line.append(" – " + edits.slice(0, 2).map((edit) => describeEdit(edit) + (edit.why ? " (" + edit.why + ")" : "")).join("; ") +
-    (edits.length > 2 ? "; and " + count(edits.length - 2) + " more" : ""));
-  line.append(".");
-  return line;
+  return element("li", { class: "warn" }, "The cache broke at ", callLink(call), ": " + count(columns.lost[call]) +
+    " tokens were sent again" + (columns.lostDollars[call] ? ", for " + dollars(columns.lostDollars[call]) : "") + ". Why: " + session.reasons[columns.because[call]],
+    edits.length ? [". Before it: ", ...describeEdits(edits)] : "", ".");
+}
+
+function describeHiddenNames(call, names) {
+  return element("li", { class: "warn" }, "At ", callLink(call), " the model named ", names.length === 1 ? "a text that was hidden from it: " : count(names.length) + " texts that were hidden from it: ",
+    ...names.slice(0, 4).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " (", messageLink(name.source), ")"]), names.length > 4 ? " and more." : ".");
 }
 
 const moreItem = (words, items) => element("li", { class: "plain" }, element("details", {}, element("summary", {}, words), element("ul", {}, items)));
@@ -628,8 +646,20 @@ async function drawComposition() {
 
 const timeline = { from: 0, to: 0, selected: 0, bars: [] };
 
+const colours = new Map();
+
+// The colour of the theme as a canvas takes it. An element resolves it.
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  const key = document.documentElement.dataset.theme + name;
+  if (!colours.has(key)) {
+    const probe = document.createElement("i");
+    probe.hidden = true;
+    probe.style.color = "var(--" + name + ")";
+    document.body.append(probe);
+    colours.set(key, getComputedStyle(probe).color);
+    probe.remove();
+  }
+  return colours.get(key);
 }
 
 function drawTimeline() {
@@ -772,7 +802,8 @@ function drawCache(pen, bars, top, bottom, gap, left, inner) {
     }
     if (bar.lost >= 0) {
       pen.fillStyle = colour("break");
-      pen.fillRect(bar.left + bar.width / 2 - 1, top - 3, 2, bottom - top + 3);
+      const tall = totals.breaks > 40 ? 9 : bottom - top + 3;
+      pen.fillRect(bar.left + bar.width / 2 - 1, top - 3, 2, tall);
     }
   }
   pen.fillStyle = colour("grid");
@@ -843,7 +874,14 @@ function startTimeline() {
   byId("in").addEventListener("click", () => zoom(timeline.selected, (timeline.to - timeline.from) / 2));
   byId("out").addEventListener("click", () => zoom(timeline.selected, columns.seq.length));
   new ResizeObserver(drawTimeline).observe(canvas);
-  selectCall(0);
+  selectCall(columns.seq.length - 1);
+}
+
+function describeLimit(item) {
+  const limit = columns.limit.findLast((one) => one);
+  const peak = columns.sections.reduce((most, sections) => Math.max(most, sections.reduce((sum, one) => sum + one, 0)), 0);
+  if (!limit) return "";
+  return item("line limit", limit > 1.6 * peak ? "limit, " + count(limit) + ", far above" : "limit");
 }
 
 function drawLegend() {
@@ -851,9 +889,10 @@ function drawLegend() {
   const item = (swatch, words) => element("li", {}, element("i", { class: "swatch " + swatch }), words);
   byId("legend").replaceChildren(
     ...present.map(([kind, place]) => item("k" + place, SECTION_NAMES[kind])),
-    item("line limit", "limit"),
+    describeLimit(item),
     columns.low.some((low) => low) ? item("line low", "low-water mark") : "",
     session.edits.length ? item("triangle", "something was hidden or changed") : "",
+    totals.reported ? element("li", {}, "Reported input:") : "",
     totals.reported ? item("read", "read from the cache") : "",
     totals.reported ? item("write", "written to the cache") : "",
     totals.reported ? item("fresh", "fresh") : "",
@@ -972,7 +1011,7 @@ async function showBlock(all, number, content) {
   if (!pieces.length) content.append(element("p", { class: "soft" }, "empty"));
   for (const piece of pieces) {
     const holder = element("div", {});
-    if (piece.note) content.append(element("span", { class: "note" }, piece.note));
+    if (piece.note && piece.note !== all.labels[all.blocks.label[number]]) content.append(element("span", { class: "note" }, piece.note));
     if (piece.image) {
       const picture = element("img", { alt: "a picture that was sent" });
       picture.src = piece.image;
@@ -1132,21 +1171,26 @@ function describeUsage(call) {
   return parts.join(" · ");
 }
 
-async function drawWords(all, call, blocks) {
+// The user's messages that stand in the list of the user's words at a position.
+function listListedMessages(position, undone) {
+  let listed = new Set();
+  for (const edit of session.edits) {
+    if (edit.seq > position) break;
+    if (isUndone(undone, edit.seq)) continue;
+    if (edit.relists) listed = new Set();
+    for (const seq of edit.listed) listed.add(seq);
+    if (edit.op === "erase") for (const seq of listed) if (seq >= edit.first && seq <= edit.last) listed.delete(seq);
+  }
+  return listed;
+}
+
+function drawWords(all, call, blocks) {
   const position = columns.position[call];
   const end = lowerBound(all.messages.seq, position + 1);
   const undone = listUndone(position);
   const states = new Map();
-  for (const number of blocks) if (all.blocks.seq[number]) states.set(all.blocks.seq[number], all.blocks.edit[number] ? "cut" : "whole");
-  const listed = new Set();
-  const collect = (encoded) => {
-    if (encoded === null || typeof encoded !== "object") return;
-    if (!Array.isArray(encoded)) return Object.values(encoded).forEach(collect);
-    if (encoded[0] === "s") encoded.slice(1).forEach((piece) => { if (typeof piece === "number") listed.add(piece); else if (Array.isArray(piece)) listed.add(piece[0]); });
-    else encoded.slice(1).forEach(collect);
-  };
-  const fronts = blocks.filter((number) => !all.blocks.seq[number] || (all.blocks.front || []).includes(number));
-  for (const number of fronts) collect(await bodies.get(number));
+  for (const number of blocks) if (all.blocks.seq[number]) states.set(all.blocks.seq[number], all.blocks.edit[number] ? "cut" : "in its place");
+  const listed = listListedMessages(position, undone);
   const said = [];
   for (let index = 0; index < end; index += 1) {
     if (all.messages.role[index] !== "user" || isUndone(undone, all.messages.seq[index])) continue;
@@ -1160,10 +1204,10 @@ async function drawWords(all, call, blocks) {
   new LongList(holder, said.length, 92, (place) => {
     const [index, parts] = said[place];
     const seq = all.messages.seq[index];
-    const state = states.get(seq) || (parts.some((part) => listed.has(part[2])) ? "in the list" : "not sent");
+    const state = states.get(seq) || (listed.has(seq) ? "in the list" : "not sent");
     const box = element("div", {});
     texts.get(parts[0][2]).then((text) => showText(box, text.length > 700 ? text.slice(0, 700) + " …" : text));
-    return element("article", { class: "word " + (state === "not sent" ? "gone" : "") }, element("header", {}, messageLink(seq), element("span", { class: "badge" + (state === "whole" ? "" : " warn") }, state === "whole" ? "in its place" : state)), box);
+    return element("article", { class: "word " + (state === "not sent" ? "gone" : "") }, element("header", {}, messageLink(seq), element("span", { class: "badge" + (state.startsWith("in ") ? "" : " warn") }, state)), box);
   });
 }
 
@@ -1256,19 +1300,19 @@ async function openMessage(seq) {
   for (const state of states) {
     const edit = state.edit ? session.edits.find((one) => one.seq === state.edit) : null;
     life.append(element("li", { class: edit ? "warn" : "good" }, many && state.part !== null ? "m" + seq + "." + state.part + " · " : "", ...calls(state.first, state.last), ": ",
-      edit ? (EDIT_NAMES[edit.op] || edit.op) + (edit.why ? ", because of " + edit.why : "") : "sent whole"));
+      edit ? (EDIT_NAMES[edit.op] || edit.op) + (edit.why ? " (" + edit.why + ")" : "") : "sent whole"));
   }
   const lastCall = states.reduce((most, state) => Math.max(most, state.last), -1);
   if (index !== undefined && lastCall < columns.seq.length - 1) {
     const after = Math.max(lastCall + 1, callOfSeq(seq));
     const { hiding, undone } = listHidingEdits(all, columns.position[after] || 0);
     const edit = hiding[index] >= 0 ? session.edits[hiding[index]] : null;
-    const why = isUndone(undone, seq) ? "it was undone by a rewind" : edit ? (EDIT_NAMES[edit.op] || edit.op) + (edit.why ? ": " + edit.why : "") : "";
+    const why = isUndone(undone, seq) ? "it was undone by a rewind" : edit ? (EDIT_NAMES[edit.op] || edit.op) + (edit.why ? " (" + edit.why + ")" : "") : "";
     if (columns.seq[after] > seq) life.append(element("li", { class: "warn" }, "Since ", callLink(after), " the model does not see it in its place", why ? ": " + why : "", "."));
   }
-  if (!states.length && index !== undefined) life.append(element("li", {}, "No call has sent it as it is."));
+  if (!states.length && index !== undefined) life.append(element("li", {}, seq > columns.seq.at(-1) ? "It was said after the last call." : "No call has sent it."));
   const named = session.names.filter((name) => name.source === seq);
-  if (named.length) life.append(element("li", { class: "warn" }, "Named while it was hidden: ", ...named.slice(0, 8).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " after ", callLink(name.call)]), "."));
+  if (named.length) life.append(element("li", { class: "warn" }, "Asked for or named while it was hidden: ", ...named.slice(0, 8).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " after ", callLink(name.call)]), "."));
   byId("message").replaceChildren(
     element("div", { class: "heading" }, element("h2", { tabindex: -1, id: "title" }, "Message m" + seq, element("small", {}, index === undefined ? "" : " · " + speaker(all.messages.role[index]) + " · " + clock(all.messages.at[index])))),
     element("h3", {}, "What the calls sent of it"), life, element("h3", {}, "What was said"), box);
@@ -1293,6 +1337,7 @@ async function search(query) {
   if (handle && all.indexBySeq.has(Number(handle[1]))) list.append(element("li", {}, messageLink(Number(handle[1])), " is a message."));
   const callNumber = /^(?:call )?(\d+)$/.exec(wanted);
   if (callNumber && Number(callNumber[1]) <= columns.seq.length && Number(callNumber[1])) list.append(element("li", {}, callLink(Number(callNumber[1]) - 1), "."));
+  const headTexts = new Set(session.heads.flatMap((head) => [...head.system, head.params, ...head.tools.map((tool) => tool[2])]));
   let hits = 0;
   const fill = (number, text) => {
     const place = text.toLowerCase().indexOf(wanted);
@@ -1302,15 +1347,15 @@ async function search(query) {
     const start = Math.max(0, place - 70);
     const snippet = element("p", { class: "snippet" }, start ? "…" : "", text.slice(start, place), element("mark", {}, text.slice(place, place + wanted.length)), text.slice(place + wanted.length, place + wanted.length + 110), "…");
     const said = all.messageByText.get(number);
-    if (!said) { list.append(element("li", {}, element("strong", {}, "System prompt, tools or summary"), snippet)); return; }
+    if (!said) { list.append(element("li", {}, element("strong", {}, headTexts.has(number) ? "System prompt or tools" : "Summary"), snippet)); return; }
     const [index, part] = said;
     const seq = all.messages.seq[index];
     const life = lifeOf(all, seq);
     const last = life.reduce((most, one) => Math.max(most, one.last), -1);
-    const words = !life.length ? "never sent as it is" : last < columns.seq.length - 1 ? "not sent since call " + count(last + 2)
+    const words = !life.length ? (seq > columns.seq.at(-1) ? "after the last call" : "never sent") : last < columns.seq.length - 1 ? "not sent since call " + count(last + 2)
       : life.some((one) => one.edit && one.last === last) ? "shortened in the last call" : "in the last call";
     list.append(element("li", {}, element("a", { href: "#m" + seq, class: "hit" }, element("strong", {}, "m" + seq + (all.messages.parts[index].length > 1 ? "." + part : "")), " " + speaker(all.messages.role[index])),
-      element("span", { class: "badge" + (words === "in the last call" ? "" : " warn") }, words), snippet));
+      element("span", { class: "badge" + (/^(in|after) the last/.test(words) ? "" : " warn") }, words), snippet));
   };
   for (let chunk = 0; chunk < texts.firstNumbers.length; chunk += 1) {
     const loaded = await texts.loadChunk(chunk);
@@ -1414,6 +1459,7 @@ async function start() {
   window.addEventListener("hashchange", route);
   await route();
   document.body.dataset.ready = "yes";
+  performance.mark("ready");
   if (columns.seq.length) setTimeout(drawComposition, 0);
 }
 

@@ -31,7 +31,7 @@ def render_page(timeline: Timeline) -> str:
     }
     return "".join(
         [
-            render_document_start(timeline.title, "page.css", "page.js"),
+            render_document_start(timeline.title, "page.js"),
             read_resource("page.html"),
             # The first screen needs the session alone. The rest is read while it is painted.
             _DATA.format(id="session", payload=pack_json(session)),
@@ -44,9 +44,10 @@ def render_page(timeline: Timeline) -> str:
     )
 
 
-def render_document_start(title: str, style_name: str, script_name: str) -> str:
+def render_document_start(title: str, script_name: str) -> str:
     """Return the head of a page, with a policy that allows only its own style and script."""
-    style = read_resource(style_name)
+    look = files("trimtab.replay").joinpath("look.css").read_text(encoding="utf-8")
+    style = look + read_resource("page.css")
     policy = (
         f"default-src 'none'; script-src {_hash_source(read_resource(script_name))}; "
         f"style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -136,6 +137,8 @@ def _list_session_fields(timeline: Timeline) -> dict[str, Any]:
                 "at": edit.at,
                 "saved": edit.saved,
                 "spares": edit.spares,
+                "listed": edit.listed,
+                "relists": edit.relists,
             }
             for edit in timeline.edits
         ],

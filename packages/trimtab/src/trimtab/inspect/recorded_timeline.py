@@ -13,10 +13,12 @@ from trimtab.engine.log.event import dump_canonical_json
 from trimtab.engine.log.message import Message, ToolResult, message_to_json
 from trimtab.engine.tokens.counter import make_piecewise_counter, measure_message_parts
 from trimtab.inspect.block_body import TextRange
+from trimtab.inspect.hidden_names import NameIndex
 from trimtab.inspect.parts import describe_part
 from trimtab.inspect.payment import add_lost_tokens, add_usage, make_price
 from trimtab.inspect.timeline import (
     SECTION_KINDS,
+    HiddenName,
     RequestHead,
     SaidMessage,
     SaidPart,
@@ -60,7 +62,6 @@ def read_recorded_timeline(
         title=parts[0].session,
         source=parts[0].kind,
         note=UNRECORDED_NOTE,
-        policy=f"{parts[0].kind}'s own",
         is_redacted=redacted,
     )
     reader = _RecordReader(timeline)
@@ -74,7 +75,9 @@ class _RecordReader:
         self._timeline = timeline
         self._encoder = timeline.make_encoder()
         self._sent: list[int] = []
-        self._seq = 0
+        self._blocks: list[int] = []
+        self._seq = self._part_start = 0
+        self._names = NameIndex()
 
     def add_part(self, conversation: RecordedConversation) -> None:
         """Add the messages and calls since a compaction."""
@@ -83,14 +86,21 @@ class _RecordReader:
         info = find_model_info(model, at=0.0) if model else None
         self._counter = make_piecewise_counter(info.tokenizer if info is not None else None)
         if conversation.part > 1 and self._seq:
+            sent = sum(timeline.blocks[number].tokens for number in self._blocks)
             timeline.edits.append(
                 TimelineEdit(
-                    seq=self._seq, op="client", first=1, last=self._seq, why=CAUSES["compaction"]
+                    seq=self._seq,
+                    op="client",
+                    first=1,
+                    last=self._seq,
+                    why=CAUSES["compaction"],
+                    saved=sent,
                 )
             )
+        self._part_start = self._seq + 1
         self._add_head(conversation)
         breaks = find_cache_breaks(conversation)
-        blocks: list[int] = []
+        self._blocks = blocks = list[int]()
         totals: Counter[SectionKind] = Counter({"system": timeline.heads[-1].tokens})
         tools: dict[str, str] = {}
         usages = conversation.usage
@@ -108,7 +118,26 @@ class _RecordReader:
                         reason = CAUSES[lost.cause]
                         call = add_lost_tokens(call, lost.tokens, usage, price, reason)
                 timeline.calls.append(call)
+                self._add_names(message, conversation)
             self._add_message(message, at, blocks, totals, tools)
+
+    def _add_names(self, reply: Message, conversation: RecordedConversation) -> None:
+        """Add what a reply names although a compaction of the client has removed it."""
+        timeline = self._timeline
+        texts = [message.text for message in conversation.system]
+        for name, source in self._names.find_hidden(reply, self._shows_name, texts):
+            timeline.names.append(
+                HiddenName(
+                    call=len(timeline.calls) - 1,
+                    seq=self._seq + 1,
+                    name="a name" if timeline.is_redacted else name,
+                    source=source,
+                    is_recall=False,
+                )
+            )
+
+    def _shows_name(self, seq: int, _name: str) -> bool:
+        return seq >= self._part_start
 
     def _add_head(self, conversation: RecordedConversation) -> None:
         add_text, counter = self._timeline.add_text, self._counter
@@ -162,6 +191,7 @@ class _RecordReader:
     ) -> None:
         timeline = self._timeline
         self._seq += 1
+        self._names.add_message(self._seq, message)
         sizes = measure_message_parts(message, self._counter)
         parts: list[SaidPart] = []
         bodies = message_to_json(message)["parts"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from trimtab.dialects.outgoing import create_rendering
@@ -44,7 +45,7 @@ from trimtab.engine.tokens.counter import (
 from trimtab.engine.window.structure import Entry, Round
 from trimtab.engine.window.window import Window
 from trimtab.inspect.block_body import TextRange
-from trimtab.inspect.hidden_names import NameIndex, find_recalled_handles
+from trimtab.inspect.hidden_names import NameIndex, find_recalled_handles, shows_name
 from trimtab.inspect.parts import describe_part
 from trimtab.inspect.payment import add_loss, add_usage, make_price
 from trimtab.inspect.timeline import (
@@ -176,6 +177,8 @@ class _SessionReader:
                 at=event.at,
                 saved=saved,
                 spares=edit.spares,
+                listed=tuple(dict.fromkeys(place.seq for place in edit.listed)),
+                relists=edit.relists,
             )
         )
 
@@ -245,7 +248,8 @@ class _SessionReader:
         call = len(self.timeline.calls) - 1
         texts = [self._rendering.text_before_first_round, self._head_text]
         texts += [message.text for message in self._rendering.written_messages]
-        hidden = [(*name, False) for name in self._names.find_hidden(reply, self._window, texts)]
+        shows = partial(shows_name, self._window)
+        hidden = [(*name, False) for name in self._names.find_hidden(reply, shows, texts)]
         hidden += [(*handle, True) for handle in find_recalled_handles(reply)]
         for name, source, is_recall in hidden:
             shown = name if is_recall or not self.timeline.is_redacted else "a name"

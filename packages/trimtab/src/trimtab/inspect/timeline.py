@@ -116,6 +116,10 @@ class TimelineEdit:
     """Tokens by which the context became smaller."""
     spares: tuple[int, ...] = ()
     """Messages within the range that stayed."""
+    listed: tuple[int, ...] = ()
+    """Positions of the user's messages that it adds to the list of the user's words."""
+    relists: bool = False
+    """Whether `listed` is the whole list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
