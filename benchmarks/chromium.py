@@ -189,7 +189,7 @@ def open_tab(program: str) -> Generator[Tab]:
     ) as folder:
         process = subprocess.Popen(  # noqa: S603 - the browser of this machine
             [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
-            preexec_fn=connect,
+            preexec_fn=connect,  # noqa: PLW1509 - no thread runs yet
             pass_fds=(COMMAND_FD, ANSWER_FD, commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
 """The page of `trimtab inspect`: how soon it is there, how large it is, and what it lets through.
 
-A session of 10,000 calls (1,500 with --quick) is written as a page and opened in the Chromium of this
-machine. Then come 200 hostile contents, in messages, results, names of tools and titles: markup,
-styles, scripts, characters that turn writing around, terminal codes, huge lines.
+A session of 10,000 calls (1,500 with --quick) is written as a page and opened in the Chromium of
+this machine. Then come 200 hostile contents, in messages, results, names of tools and titles:
+markup, styles, scripts, characters that turn writing around, terminal codes, huge lines.
 
 - `first_paint_s`: from the request for the file to the drawn first screen, in seconds
 - `click_ms`: from a click on a call to its blocks, the slowest of twenty, in milliseconds
@@ -17,7 +17,6 @@ styles, scripts, characters that turn writing around, terminal codes, huge lines
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sys
 import tempfile
@@ -30,9 +29,11 @@ from typing import Any
 from benchmarks import chromium, harness
 from benchmarks.long_session import PROSE
 from trimtab import Context
-from trimtab.engine.log.event import Event, Usage, dump_event_line
-from trimtab.inspect import read_session_timeline, render_page
-from trimtab.inspect.index_page import index_session, render_index
+from trimtab.engine.log.event import Event, Usage, dump_canonical_json, dump_event_line
+from trimtab.inspect.block_body import decode_body
+from trimtab.inspect.index_page import IndexedSession, index_session, render_index
+from trimtab.inspect.page import render_page
+from trimtab.inspect.session_timeline import read_session_timeline
 from trimtab.inspect.timeline import Timeline, apply_splices
 
 CALLS, QUICK_CALLS = 10_000, 1_500
@@ -48,6 +49,44 @@ TOOLS = [
     }
     for name in ("read_file", "run_command", "search")
 ]
+DRAW_EVERYTHING = """(async () => {
+  for (const page of rowList?.pages || []) rowList.fill(page);
+  const wait = () => new Promise((resolve) => { setTimeout(resolve, 300); });
+  await wait();
+  for (const one of document.querySelectorAll("details")) one.open = true;
+  for (const one of document.querySelectorAll(".list .link:not(.json)")) one.click();
+  await wait();
+  for (const one of document.querySelectorAll(".list .json")) one.click();
+  await wait();
+})()"""
+"""Draws all rows of a call, with every text in full, and then as JSON."""
+CLICK_CALL = """(async () => {
+  const link = document.createElement("a");
+  link.href = "#call=NUMBER";
+  document.body.append(link);
+  const start = performance.now();
+  link.click();
+  const drawn = () => document.body.dataset.shown === "call=NUMBER"
+    && document.querySelector(".list .block .content");
+  while (!drawn()) await new Promise((resolve) => { setTimeout(resolve, 0); });
+  await new Promise((resolve) => {
+    requestAnimationFrame(() => { setTimeout(resolve, 0); });
+  });
+  link.remove();
+  return performance.now() - start;
+})()"""
+"""Opens a call. Returns the milliseconds until it is painted."""
+HASH_CALL = """(async () => {
+  const all = await loadStructure();
+  const lines = [];
+  for (const number of listBlocks(all, NUMBER)) {
+    lines.push(writeJson(await decodeBody(await bodies.get(number))));
+  }
+  const data = new TextEncoder().encode(lines.join("\\n"));
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+  return [...digest].map((one) => one.toString(16).padStart(2, "0")).join("");
+})()"""
+"""Returns the SHA-256 of the blocks of a call, as the page builds them."""
 COMPARED = 24
 """Calls whose blocks are compared byte for byte."""
 
@@ -260,29 +299,11 @@ def measure_page(tab: chromium.Tab, path: Path, timeline: Timeline) -> harness.R
 
 def click_call(tab: chromium.Tab, call: int) -> float:
     """Click on a link to a call. Return the milliseconds until its blocks are drawn."""
-    return tab.run(
-        """(async () => {
-          const link = document.createElement("a");
-          link.href = "#call=%d";
-          document.body.append(link);
-          const start = performance.now();
-          link.click();
-          const drawn = () => document.body.dataset.shown === "call=%d"
-            && document.querySelector(".list .block .content")?.parentElement;
-          while (!drawn()) await new Promise((resolve) => { setTimeout(resolve, 0); });
-          await new Promise((resolve) => { requestAnimationFrame(() => { setTimeout(resolve, 0); }); });
-          link.remove();
-          return performance.now() - start;
-        })()"""
-        % (call, call)
-    )
+    return tab.run(CLICK_CALL.replace("NUMBER", str(call)))
 
 
 def compare_blocks(tab: chromium.Tab, timeline: Timeline) -> tuple[int, int]:
     """How many calls the page's script rebuilds byte for byte, of how many that were compared."""
-    from trimtab.engine.log.event import dump_canonical_json
-    from trimtab.inspect.block_body import decode_body
-
     pick = random.Random(11)  # noqa: S311 - not for secrets
     chosen = {*pick.sample(range(len(timeline.calls)), min(COMPARED, len(timeline.calls)))}
     blocks: list[int] = []
@@ -293,22 +314,8 @@ def compare_blocks(tab: chromium.Tab, timeline: Timeline) -> tuple[int, int]:
             continue
         bodies = (decode_body(timeline.blocks[one].body, timeline.pool) for one in blocks)
         text = "\n".join(map(dump_canonical_json, bodies))
-        rebuilt += (
-            tab.run(
-                """(async () => {
-              const all = await loadStructure();
-              const lines = [];
-              for (const number of listBlocks(all, %d)) {
-                lines.push(writeJson(await decodeBody(await bodies.get(number))));
-              }
-              const data = new TextEncoder().encode(lines.join("\\n"));
-              const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
-              return [...digest].map((one) => one.toString(16).padStart(2, "0")).join("");
-            })()"""
-                % index
-            )
-            == hashlib.sha256(text.encode()).hexdigest()
-        )
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        rebuilt += tab.run(HASH_CALL.replace("NUMBER", str(index))) == digest
     return rebuilt, len(chosen)
 
 
@@ -334,8 +341,16 @@ def try_hostile(tab: chromium.Tab, folder: Path) -> harness.Report:
     events = hostile_session()
     texts = hostile_texts()
     timeline = read_session_timeline(texts[0], events)
-    executed, overflowing, ready = 0, [], 0
-    entries = []
+    executed = 0
+    overflowing: list[str] = []
+    entries: list[IndexedSession] = []
+    last = len(timeline.calls)
+    everything = (
+        f"call={last}",
+        f"diff=1,{last}",
+        "search=script",
+        f"m{timeline.messages[-1].seq}",
+    )
     for number, title in enumerate(texts[:: HOSTILE // 8]):
         timeline.title = title
         path = folder / f"hostile-{number}.html"
@@ -343,15 +358,9 @@ def try_hostile(tab: chromium.Tab, folder: Path) -> harness.Report:
         entries.append(index_session(path.name, timeline))
         tab.resize(390 if number % 2 else 1280, 844)
         tab.open(path)
-        ready += 1
-        calls = range(1 + number, len(timeline.calls) + 1, 8)
-        for fragment in ["", *(f"call={call}" for call in calls), "search=script", "diff=3,9"]:
+        for fragment in ("", *(everything if number < 2 else ())):
             tab.show(fragment)
-            tab.run("for (const one of document.querySelectorAll('details')) one.open = true")
-            tab.run(
-                "for (const one of document.querySelectorAll('.list button')) one.click(); "
-                "new Promise((resolve) => { setTimeout(resolve, 10); })"
-            )
+            tab.run(DRAW_EVERYTHING)
             if not tab.run("document.documentElement.scrollWidth <= innerWidth"):
                 overflowing.append(f"{number} {fragment}")
             executed += tab.run("Number(window.executed || 0)")

@@ -46,8 +46,8 @@ def inspect_command(
         str | None,
         typer.Argument(
             metavar="[SESSION]",
-            help="A session's id, a log of Claude Code, Codex, opencode, pi or Trimtab, or a folder "
-            "of either. Default: the newest session of the store, or of these agents.",
+            help="A session's id; a log of Claude Code, Codex, opencode, pi or Trimtab; or a "
+            "folder of either. Default: the newest session of the store, or of these agents.",
         ),
     ] = None,
     store: StoreOption = UNSET_STORE,
@@ -74,17 +74,27 @@ def inspect_command(
     The page is one file with all its data. It works without a network and sends nothing anywhere.
     It contains the whole conversation, so only its owner can read the file.
     """
+    path = _find_path(session)
     with report_known_errors(), show_progress_if_slow("reading the session") as progress:
         page = asyncio.run(
-            _write_pages(session, store, html, redacted=redact, limit=limit, progress=progress)
+            _write_pages(
+                session, path, store, html, redacted=redact, limit=limit, progress=progress
+            )
         )
     if html is None:
         webbrowser.open(page.resolve().as_uri())
     typer.echo(str(page))
 
 
+def _find_path(session: str | None) -> Path | None:
+    """Return the file or the folder that the user named. None if it is none."""
+    path = Path(session).expanduser() if session is not None else None
+    return path if path is not None and path.exists() else None
+
+
 async def _write_pages(
     session: str | None,
+    path: Path | None,
     store_location: str,
     html: Path | None,
     *,
@@ -92,8 +102,7 @@ async def _write_pages(
     limit: int,
     progress: ProgressStatus,
 ) -> Path:
-    path = Path(session).expanduser() if session is not None else None
-    if path is not None and path.exists() and not await _is_stored(store_location, session or ""):
+    if path is not None and not await _is_stored(store_location, session or ""):
         place = find_store_and_session(path)
         if place is not None:
             async with await open_store(str(place[0]), allow_new_folder=False) as kept:
@@ -135,8 +144,8 @@ async def _write_newest_log(html: Path | None, *, redacted: bool) -> Path:
         if timelines:
             return _write_page(max(timelines, key=_find_last_time), html)
     raise LookupError(
-        "no sessions found: there is no ./sessions here, and no log of Claude Code, Codex, opencode "
-        "or pi; name a session, a file or a folder"
+        "no sessions found: there is no ./sessions here, and no log of Claude Code, Codex, "
+        "opencode or pi; name a session, a file or a folder"
     )
 
 
@@ -155,7 +164,7 @@ async def _write_logs(
                 count += 1
                 yield timeline
 
-    if not path.is_dir():
+    if files == [path]:
         timelines = [timeline async for timeline in read()]
         if len(timelines) == 1:
             return _write_page(timelines[0], html)

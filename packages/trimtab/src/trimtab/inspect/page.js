@@ -601,7 +601,7 @@ function drawMoney() {
     body.replaceChildren(element("p", { class: "soft" }, "The log has no usage, so there is no bill."));
   } else {
     const most = Math.max(...totals.cost, 1e-12);
-    body.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...["", "tokens", "cost", "share"].map((name) => element("th", { scope: "col" }, name)))),
+    body.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...["kind", "tokens", "cost", "share"].map((name) => element("th", { scope: "col" }, name)))),
       element("tbody", {}, names.map((name, index) => {
         const bar = element("span", { class: "bar m" + index });
         bar.style.width = (100 * totals.cost[index]) / most + "%";
@@ -634,7 +634,7 @@ async function drawComposition() {
   });
   const rows = [...sums].filter(([, tokens]) => tokens).sort((one, other) => other[1] - one[1]);
   const whole = rows.reduce((sum, [, tokens]) => sum + tokens, 0);
-  byId("composition").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...["", "tokens, all calls", "share"].map((name) => element("th", { scope: "col" }, name)))),
+  byId("composition").replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...["part", "tokens, all calls", "share"].map((name) => element("th", { scope: "col" }, name)))),
     element("tbody", {}, rows.slice(0, 8).map(([name, tokens]) => {
       const bar = element("span", { class: "bar" });
       bar.style.width = (100 * tokens) / rows[0][1] + "%";
@@ -1466,6 +1466,6 @@ async function start() {
 // A script that is given no page, in the tests, takes the functions.
 if (typeof document !== "undefined" && byId("session")) {
   start().catch((error) => {
-    byId("name").textContent = "This page cannot be shown: " + error.message + ". It needs a browser of 2023 or newer.";
+    byId("name").textContent = "This page cannot be shown: " + error.message + ". It needs a browser of 2024 or newer.";
   });
 }

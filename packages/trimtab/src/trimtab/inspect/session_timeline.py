@@ -113,6 +113,8 @@ class _SessionReader:
         self._tokens_by_kind: Counter[SectionKind] = Counter()
         self._call_index_by_seq: dict[int, int] = {}
         self._call_reasons: dict[int, str] = {}
+        self._break_reason = ""
+        """Why the cache cannot hold what the last call with usage had sent; empty if it can."""
         self._head_by_json: dict[str, int] = {}
         self._head = -1
         self._head_text = ""
@@ -143,8 +145,10 @@ class _SessionReader:
             case MessageAdded() | ToolResultRepair() as body:
                 self._add_message(event, body)
             case ModelCall():
-                misses = self._window.accounting.cache_misses
-                self._call_reasons[event.seq] = misses.own_reason
+                # A call without usage may have been the one that broke the cache.
+                own = self._window.accounting.cache_misses.own_reason
+                self._break_reason = own or self._break_reason
+                self._call_reasons[event.seq] = self._break_reason
             case CallOutcome() as body:
                 self._add_outcome(body)
             case Edit() as body:
@@ -496,6 +500,7 @@ class _SessionReader:
                 reason = self._call_reasons.get(call.seq, "")
                 call = add_loss(call, self._last_usage, usage, price, reason or NO_REASON)
             self._last_usage = usage
+            self._break_reason = ""
         self.timeline.calls[index] = call
 
 
