@@ -99,7 +99,7 @@ def long_session(calls: int) -> list[Event]:
         system="You look after a code base. Read before you change, and say what you have found.",
         tools=TOOLS,
         policy="auto",
-        context_window=200_000,
+        context_window=64_000,
         clock=lambda: float(next(ticks)),
     )
     pick = random.Random(41)  # noqa: S311 - not for secrets
@@ -124,7 +124,7 @@ def long_session(calls: int) -> list[Event]:
             said.append({**block, "input": {"path": path}})
             context.add({"role": "assistant", "content": said}, usage=usage)
             result = {"type": "tool_result", "tool_use_id": f"toolu_{made}"}
-            result["content"] = f"{path}\n{_prose(pick, 200, 6_000)}"
+            result["content"] = f"{path}\n{_prose(pick, 200, 3_000)}"
             context.add({"role": "user", "content": [result]})
             if made == calls:
                 break

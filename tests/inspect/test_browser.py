@@ -41,7 +41,7 @@ def test_a_person_reads_a_session_by_mouse_and_by_keyboard(tmp_path: Path):
         tab.press("Escape")
         wait_for("overview")
         tab.run("document.getElementById('timeline').focus()")
-        tab.press("Enter")
+        tab.press("End", "Enter")
         wait_for("call=24")
         assert "its hash is the recorded one" in text("#call")
         # A hidden result in its place, and its original.

@@ -60,7 +60,7 @@ class BodyEncoder:
             return self.encode(value, ())
         if isinstance(value, Mapping) and key == "function":
             return self.encode(value, ())
-        return redact_text(str(value))
+        return redact_text(str(cast("object", value)))
 
     def _encode_text(self, text: str, ranges: Sequence[TextRange]) -> Any:
         if self._redacted:

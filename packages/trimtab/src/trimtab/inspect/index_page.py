@@ -23,7 +23,7 @@ class IndexedSession:
     title: str
     """Its name."""
     source: str
-    """Where it was recorded."""
+    """The program that recorded it."""
     model: str
     """The model that answered last."""
     words: str
@@ -67,7 +67,7 @@ def render_index(origin: str, sessions: Sequence[IndexedSession]) -> str:
     """Return the page that lists sessions.
 
     Args:
-        origin: Where the sessions are.
+        origin: The folder or the file of the sessions.
         sessions: The sessions in order.
     """
     payload = pack_json({"origin": origin, "sessions": [asdict(one) for one in sessions]})

@@ -1,4 +1,4 @@
-"""A timeline from a log of ours: folded once, with each call rendered where it was made.
+"""A timeline from a log of ours: folded once, with each call rendered at its own position.
 
 Nothing is decided again. The rendering is the one that made the requests, so each call is checked
 against the hash that it recorded.
@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from trimtab.dialects.json_values import dicts_in_list
 from trimtab.dialects.outgoing import create_rendering
 from trimtab.engine.log.event import (
     CallOutcome,
@@ -83,7 +84,7 @@ def read_session_timeline(
 
 
 class _RoundSource(NamedTuple):
-    """Where one block of a round comes from."""
+    """The message and the parts that one block shows."""
 
     entry: Entry
     parts: tuple[int, ...]
@@ -237,7 +238,7 @@ class _SessionReader:
         ranges = [TextRange(number, 0, len(text))]
         if isinstance(part, ToolResult) and len(part.content) > 1:
             start = 0
-            ranges = []
+            ranges = list[TextRange]()
             for one in part.content:
                 if isinstance(one, Text):
                     ranges.append(TextRange(number, start, start + len(one.text)))
@@ -539,7 +540,7 @@ def _find_sources(source_round: Round, blocks: Sequence[PromptBlock]) -> Iterato
 
 
 def _find_parts(entry: Entry, message: Message, source_round: Round) -> tuple[int, ...]:
-    """Return the indexes of the parts of a message as it is sent, in the message as it was said."""
+    """Return the indexes of the parts of a message as it is sent, in the whole message."""
     whole = entry.message.parts
     if len(message.parts) == len(whole):
         return tuple(range(len(whole)))
@@ -556,4 +557,4 @@ def _find_text(body: Any) -> str:
     content = body.get("text", body.get("content", ""))
     if isinstance(content, str):
         return content
-    return "\n".join(one.get("text", "") for one in content if isinstance(one, dict))
+    return "\n".join(str(one.get("text", "")) for one in dicts_in_list(content))

@@ -57,7 +57,8 @@ class SentCall:
     head: int
     """Index of its system prompt, tools and parameters."""
     splices: tuple[int, ...]
-    """Groups of four: where, how many blocks go, the first block that comes, how many come."""
+    """Groups of four numbers: the place, how many blocks go, the first block that comes, and how
+    many come."""
     sections: tuple[int, ...]
     """Estimated tokens of each of `SECTION_KINDS`."""
     limit: int | None
@@ -124,7 +125,7 @@ class TimelineEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidPart:
-    """A part of a message as it was said."""
+    """A part of a message, in full."""
 
     kind: str
     """`text`, `call`, `result`, `media` or `block`."""
@@ -138,12 +139,12 @@ class SaidPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidMessage:
-    """A message as it was said."""
+    """A message, in full."""
 
     seq: int
     """Its position in the log, and its handle."""
     role: str
-    """Who said it."""
+    """The role of the speaker."""
     at: float | None
     """Seconds since the epoch."""
     parts: tuple[SaidPart, ...]
@@ -189,7 +190,7 @@ class Timeline:
     title: str
     """The session's name."""
     source: str
-    """Where it was recorded: `Trimtab`, or the client's name."""
+    """The program that recorded it: `Trimtab`, or the client's name."""
     note: str = ""
     """What the log does not say."""
     policy: str = ""
