@@ -55,11 +55,11 @@ def test_a_person_reads_a_session_by_mouse_and_by_keyboard(tmp_path: Path):
         # A search, and the life of what it finds.
         tab.press("/")
         tab.press(*"line 9 of file 3", "Enter")
-        wait_for("search=line%209%20of%20file%203".replace("%20", " "))
+        wait_for("search=line 9 of file 3")
         tab.wait("document.querySelector('.hit')")
         tab.click(".hit")
         tab.wait("document.body.dataset.shown.startsWith('m')")
-        assert "sent whole" in text("#message .findings")
+        assert "replaced by a line" in text("#message .findings")
         assert compare_blocks(tab, timeline) == (24, 24)
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
         assert tab.requests() == []

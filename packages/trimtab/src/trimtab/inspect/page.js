@@ -551,7 +551,7 @@ function drawFindings() {
   const recalled = session.names.filter((name) => name.isRecall);
   if (recalled.length) {
     lines.push(element("li", {}, recalled.length === 1 ? "The model asked for a hidden text: " : "The model asked for hidden texts " + count(recalled.length) + " times: ",
-      ...recalled.slice(0, 6).flatMap((name, index) => [index ? ", " : "", messageLink(name.source, name.name), " after ", callLink(name.call)]),
+      ...recalled.slice(0, 6).flatMap((name, index) => [index ? ", " : "", messageLink(name.source, name.name), " at ", callLink(name.call), ...hiddenSince(name.source, name.call)]),
       recalled.length > 6 ? " and more." : "."));
   }
   const breaks = columns.seq.map((_, call) => call).filter((call) => columns.lost[call]);
@@ -586,9 +586,26 @@ function describeBreak(call) {
     edits.length ? [". Before it: ", ...describeEdits(edits)] : "", ".");
 }
 
+// The change that hid a message first, as a later call found it; undefined if none did.
+function findHidingEdit(seq, call) {
+  let hiding;
+  for (const edit of session.edits) {
+    if (edit.seq > columns.seq[call]) break;
+    if (seq < edit.first || seq > edit.last) continue;
+    if (edit.op === "reveal") hiding = undefined;
+    else hiding = hiding || edit;
+  }
+  return hiding;
+}
+
+function hiddenSince(seq, call) {
+  const edit = findHidingEdit(seq, call);
+  return edit ? [", hidden since ", callLink(callOfSeq(edit.seq)), edit.why ? " (" + edit.why + ")" : ""] : [];
+}
+
 function describeHiddenNames(call, names) {
   return element("li", { class: "warn" }, "At ", callLink(call), " the model named ", names.length === 1 ? "a text that was hidden from it: " : count(names.length) + " texts that were hidden from it: ",
-    ...names.slice(0, 4).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " (", messageLink(name.source), ")"]), names.length > 4 ? " and more." : ".");
+    ...names.slice(0, 4).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " (", messageLink(name.source), ...hiddenSince(name.source, call), ")"]), names.length > 4 ? " and more." : ".");
 }
 
 const moreItem = (words, items) => element("li", { class: "plain" }, element("details", {}, element("summary", {}, words), element("ul", {}, items)));
