@@ -12,7 +12,7 @@ from trimtab.inspect.block_body import decode_body
 from trimtab.inspect.session_timeline import read_session_timeline
 from trimtab.inspect.timeline import Timeline, apply_splices
 
-MOST_CALLS = 8
+MOST_CALLS = 4
 """Calls of one log that are compared; each costs a whole fold."""
 
 

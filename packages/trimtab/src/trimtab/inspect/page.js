@@ -500,7 +500,7 @@ const messageLink = (seq, words) => element("a", { href: "#m" + seq, class: "han
 function editsBetween(call) {
   const from = call ? columns.seq[call - 1] : 0;
   const edits = session.edits;
-  const first = lowerBound(edits.map((edit) => edit.seq), from + 1);
+  const first = lowerBound(session.editSeqs, from + 1);
   const between = [];
   for (let index = first; index < edits.length && edits[index].seq <= columns.seq[call]; index += 1) between.push(edits[index]);
   return between;
@@ -1094,8 +1094,9 @@ function ghostRow(all, row) {
     element("p", { class: "why" }, edit ? ["Since ", callLink(callOfSeq(edit.seq)), edit.why ? ": " + edit.why : "", ". "] : "", button), list);
 }
 
-function headRow(number) {
+function headRow(all, number) {
   const head = session.heads[number];
+  const called = new Set(all.blocks.kind.map((kind, index) => session.kinds[kind] === "call" ? all.labels[all.blocks.label[index]] : ""));
   const box = element("div", { class: "content" });
   const show = async (text) => { box.replaceChildren(); showText(box, prettyArguments(await texts.get(text)), { whole: true }); };
   return element("article", { class: "block", "aria-label": "system prompt and tools" },
@@ -1103,7 +1104,7 @@ function headRow(number) {
     element("p", { class: "why" }, head.system.map((text, index) => element("button", { class: "link", click: () => show(text) }, head.system.length > 1 ? "system prompt, part " + (index + 1) : "System prompt")),
       head.params === null ? "" : element("button", { class: "link", click: () => show(head.params) }, "parameters"),
       head.tools.length ? element("details", {}, element("summary", {}, plural(head.tools.length, "tool")), element("ul", { class: "tools" },
-        head.tools.map(([name, tokens, text]) => element("li", {}, element("button", { class: "link", click: () => show(text) }, name || "unnamed"), " " + count(tokens) + " tokens")))) : ""), box);
+        head.tools.map(([name, tokens, text]) => element("li", {}, element("button", { class: "link", click: () => show(text) }, name || "unnamed"), " " + count(tokens) + " tokens" + (name && !called.has(name) ? ", never called" : ""))))) : ""), box);
 }
 
 function volatileRow(number) {
@@ -1163,7 +1164,7 @@ async function openCall(call) {
     const row = rows[index];
     const made = row.block !== undefined ? blockRow(all, row.block, { tone: isNew(row.block) ? "new" : "" })
       : row.ghosts ? ghostRow(all, row)
-      : row.head !== undefined ? headRow(row.head)
+      : row.head !== undefined ? headRow(all, row.head)
       : row.boundary ? element("p", { class: "boundary" + (row.isRead ? " read" : "") }, row.boundary)
       : volatileRow(row.volatile);
     made.tabIndex = -1;
@@ -1313,6 +1314,8 @@ async function openMessage(seq) {
   const life = element("ul", { class: "findings" });
   const many = all.messages.parts[index]?.length > 1;
   const states = lifeOf(all, seq);
+  const block = (all.blocksBySeq.get(seq) || [])[0];
+  const title = index === undefined ? "" : block === undefined ? speaker(all.messages.role[index]) : blockTitle(all, block);
   const calls = (first, last) => first === last ? [callLink(first)] : [callLink(first), " to ", callLink(last)];
   for (const state of states) {
     const edit = state.edit ? session.edits.find((one) => one.seq === state.edit) : null;
@@ -1331,7 +1334,7 @@ async function openMessage(seq) {
   const named = session.names.filter((name) => name.source === seq);
   if (named.length) life.append(element("li", { class: "warn" }, "Asked for or named while it was hidden: ", ...named.slice(0, 8).flatMap((name, place) => [place ? ", " : "", element("code", {}, name.name), " after ", callLink(name.call)]), "."));
   byId("message").replaceChildren(
-    element("div", { class: "heading" }, element("h2", { tabindex: -1, id: "title" }, "Message m" + seq, element("small", {}, index === undefined ? "" : " · " + speaker(all.messages.role[index]) + " · " + clock(all.messages.at[index])))),
+    element("div", { class: "heading" }, element("h2", { tabindex: -1, id: "title" }, "Message m" + seq, element("small", {}, index === undefined ? "" : " · " + title + " · " + clock(all.messages.at[index])))),
     element("h3", {}, "What the calls sent of it"), life, element("h3", {}, "What was said"), box);
   await showMessage(all, seq, box, true);
   show("message");

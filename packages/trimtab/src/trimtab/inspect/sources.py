@@ -11,7 +11,12 @@ from trimtab.inspect.session_timeline import read_session_timeline
 from trimtab.inspect.timeline import Timeline
 from trimtab.replay.locations import list_client_logs, list_recording_files
 from trimtab.replay.readers import read_recordings
-from trimtab.replay.readers.json_files import LogFile, OnSkipped
+from trimtab.replay.readers.json_files import (
+    READ_ERRORS,
+    LogFile,
+    OnSkipped,
+    UnreadableRecording,
+)
 from trimtab.replay.readers.trimtab_logs import is_trimtab_log_line, read_trimtab_events
 from trimtab.replay.selection import RecordedConversation
 from trimtab.stores.base import SessionListEntry, Store
@@ -70,12 +75,14 @@ def find_agent_logs(home: Path, environment: Mapping[str, str]) -> list[Path]:
 
 
 def read_file_timelines(path: Path, on_skipped: OnSkipped, *, redacted: bool) -> Iterator[Timeline]:
-    """Yield the timeline of each session in a file."""
-    events = _read_own_events(path, on_skipped)
-    if events is not None:
-        yield read_session_timeline(
-            "A session" if redacted else events[0], events[1], redacted=redacted
-        )
+    """Yield the timeline of each session in a file. What cannot be read is told and left out."""
+    if _is_own_log(path):
+        try:
+            name, events = read_trimtab_events(path, list(LogFile(path).iter_lines()))
+        except UnreadableRecording as error:
+            on_skipped(error)
+            return
+        yield read_session_timeline("A session" if redacted else name, events, redacted=redacted)
         return
     parts_by_session: dict[str, list[RecordedConversation]] = {}
     for conversation in read_recordings(path, on_skipped):
@@ -85,16 +92,10 @@ def read_file_timelines(path: Path, on_skipped: OnSkipped, *, redacted: bool) ->
             yield read_recorded_timeline(parts, redacted=redacted)
 
 
-def _read_own_events(path: Path, on_skipped: OnSkipped) -> tuple[str, list[Event]] | None:
-    """Return name and events of a log or an export of ours. None for a file of another format."""
-    file = LogFile(path, on_skipped)
+def _is_own_log(path: Path) -> bool:
+    """Whether a file is a log or an export of Trimtab."""
     try:
-        with path.open("rb") as start:
-            if start.read(1) not in (b"{", b"\x1f"):
-                return None
-        line = next(file.iter_lines(), None)
-        if line is None or not is_trimtab_log_line(line):
-            return None
-        return read_trimtab_events(file.path, list(file.iter_lines()))
-    except (OSError, EOFError):
-        return None
+        line = next(LogFile(path).iter_lines(), None)
+    except READ_ERRORS:
+        return False
+    return line is not None and is_trimtab_log_line(line)
