@@ -56,6 +56,7 @@ COMMANDS = (
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.frameworks"),
     ("-m", "benchmarks.screenshots"),
+    ("-m", "benchmarks.inspector"),
     ("-m", "benchmarks.forgetting"),
     ("-m", "benchmarks.personal_data"),
 )

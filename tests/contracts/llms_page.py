@@ -53,6 +53,7 @@ DESCRIPTIONS = {
     "cookbook/ab-with-real-models": "Compare two settings with a real model and your own key.",
     "context": "Every option and method of Context.",
     "sessions": "Sessions that outlive the process, and what each store promises.",
+    "inspect": "One page of a session in the browser: every call, what is hidden, what it cost.",
     "turns": "run_turn: the loop with tools, recovery, and tests without a provider.",
     "forgetting": "Erase messages, sessions, users and tenants; retention.",
     "tools": "Tools of an agent: shell, Python functions, MCP servers, permissions, sandbox.",

@@ -118,6 +118,7 @@ from trimtab.engine.prompt.report import (
     build_request_preview,
     describe_usage_doubt,
 )
+from trimtab.engine.prompt.report_html import render_report_html
 from trimtab.engine.prompt.shown_messages import IncrementalView, View
 from trimtab.engine.recall.tools import (
     answer_recall_call,
@@ -482,6 +483,10 @@ class Context(Generic[DialectT_co]):
             f"{window.visible_messages} of {window.conversation.total_messages} messages shown"
         )
         return f"<Context {window.settings.model}: {messages}, {tokens:,} of {limit:,} tokens>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the report."""
+        return render_report_html(self.report())
 
     def _initialise(
         self,

@@ -27,6 +27,7 @@ EXTRAS_BY_COMMAND = {
     "keys": "serve",
     "schedule": "serve",
     "session": "cli",
+    "inspect": "cli",
     "user": "serve",
     "tenant": "serve",
     "move": "serve",

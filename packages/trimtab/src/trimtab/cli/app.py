@@ -16,6 +16,10 @@ LIBRARY_COMMANDS = {
         "trimtab.cli.session:session",
         "Inspect sessions: what is sent, what is hidden, and why.",
     ),
+    "inspect": (
+        "trimtab.cli.inspect:inspect_command",
+        "Show a session in a browser: every call, what is hidden, what it cost.",
+    ),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "hook": (
         "trimtab.cli.hook:hook",

@@ -30,7 +30,10 @@ from trimtab.replay.setup_costs import (
 
 def render_html_report(study: ReplayStudy) -> str:
     """Render the whole page."""
-    style = files("trimtab.replay").joinpath("report.css").read_text(encoding="utf-8")
+    style = "".join(
+        files("trimtab.replay").joinpath(name).read_text(encoding="utf-8")
+        for name in ("look.css", "report.css")
+    )
     drawn = {name: render_svg(name, draw) for name, draw in build_figure_drawers(study).items()}
     one = find_longest_conversation(study)
     stacks = "".join(

@@ -299,7 +299,7 @@ def open_output(path: Path | None) -> Generator[TextIO]:
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         fd = open_private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(fd, "w", encoding="ascii", newline="\n") as file:
+        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
             yield file
         new.replace(path)
     except OSError as error:

@@ -14,6 +14,7 @@ from trimtab.engine.log.message import ToolCall, ToolResult
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.user_words import compute_user_words_allowance
 from trimtab.engine.policy.request_limits import format_megabytes
+from trimtab.engine.prompt.report_html import render_report_html
 from trimtab.engine.tokens.cost import compute_cost_usd as compute_cost_usd
 from trimtab.engine.tokens.counter import (
     measure_json,
@@ -182,6 +183,10 @@ class ContextReport:
 
     def __str__(self) -> str:
         return self.draw()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return render_report_html(self)
 
     def draw(self, bar_chars: int = BAR_CHARS) -> str:
         """Return the display as text.

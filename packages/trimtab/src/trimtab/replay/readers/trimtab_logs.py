@@ -43,11 +43,7 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
     """Read the messages that are valid at the end of the log. Repairs are left out: the replay
     makes them again."""
     path = file.path
-    found = list(lines)
-    name = derive_conversation_id(path)
-    if _is_export_head(found[0]):
-        name, found = str(found[0].data.get("id") or name), _read_export_events(path, found)
-    events = [_parse_event(path, line) for line in found]
+    name, events = read_trimtab_events(path, list(lines))
     settings = [event.body for event in events if isinstance(event.body, Settings)]
     if not settings:
         raise UnreadableRecording(path, 1, "the log contains no settings event")
@@ -80,6 +76,14 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
         model=last.model,
         window=last.context_window or settings[-1].entry.get("context_window"),
     )
+
+
+def read_trimtab_events(path: Path, lines: list[JsonLine]) -> tuple[str, list[Event]]:
+    """Return the name and the events of a log or an export. Raise `UnreadableRecording`."""
+    name = derive_conversation_id(path)
+    if _is_export_head(lines[0]):
+        name, lines = str(lines[0].data.get("id") or name), _read_export_events(path, lines)
+    return name, [_parse_event(path, line) for line in lines]
 
 
 def _is_export_head(line: JsonLine) -> bool:

@@ -1,0 +1,126 @@
+"""`trimtab inspect`: which session it takes, and what it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import webbrowser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.inspect.sessions import list_events, reading_agent
+from trimtab.cli.app import app
+from trimtab.inspect.text_pool import unpack_json
+from trimtab.stores.files import FileStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    folder = tmp_path / "sessions"
+
+    async def fill() -> None:
+        store = FileStore(folder)
+        for number, name in enumerate(("telegram:7", "alice")):
+            await store.append(name, list_events(reading_agent(2 + number)))
+            os.utime(folder / store._folder(name).name / "events.jsonl", (number, number))
+        await store.close()
+
+    asyncio.run(fill())
+    return folder
+
+
+def inspect(*arguments: str | Path) -> list[str]:
+    done = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def read_title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").split("<title>")[1].split("</title>")[0]
+
+
+def test_a_session_is_written_as_one_file_that_only_its_owner_reads(store: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    assert inspect("alice", "--store", store, "--html", page) == [str(page)]
+    assert read_title(page) == "alice · Trimtab"
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+
+
+def test_without_a_name_the_newest_session_opens_in_the_browser(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.chdir(store.parent)
+    (page,) = inspect()
+    assert opened == [Path(page).as_uri()]
+    assert read_title(Path(page)) == "alice · Trimtab"
+
+
+def test_without_a_store_the_newest_log_of_an_agent_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    logs = tmp_path / ".claude" / "projects" / "one"
+    logs.mkdir(parents=True)
+    wires = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "id": "msg_1"},
+    ]
+    lines = [{"type": wire["role"], "message": wire, "uuid": str(wire)} for wire in wires]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (logs / "talk.jsonl").write_text(text, encoding="utf-8")
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.html"
+    inspect("--html", page)
+    assert "hello" not in page.read_text(encoding="utf-8"), "texts are compressed"
+    assert "talk" in read_title(page)
+
+
+def test_a_folder_becomes_a_list_with_a_page_for_each_session(store: Path, tmp_path: Path):
+    pages = tmp_path / "pages"
+    inspect(store, "--html", pages)
+    assert sorted(path.name for path in pages.iterdir()) == [
+        "index.html",
+        "session-0001.html",
+        "session-0002.html",
+    ]
+    index = (pages / "index.html").read_text(encoding="utf-8")
+    payload = index.split('id="data">')[1].split("<")[0]
+    rows = unpack_json(payload)["sessions"]
+    assert [(row["title"], row["calls"]) for row in rows] == [("alice", 6), ("telegram:7", 4)]
+
+
+def test_a_log_file_of_ours_is_read_where_it_lies(store: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    inspect(store / "alice" / "events.jsonl", "--html", page)
+    assert read_title(page) == "alice · Trimtab"
+
+
+def test_an_exported_session_is_read_as_well(store: Path, tmp_path: Path):
+    export, page = tmp_path / "alice.jsonl", tmp_path / "page.html"
+    arguments = ["session", "export", "alice", "--store", str(store), "--output", str(export)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    inspect(export, "--html", page)
+    assert read_title(page) == "alice · Trimtab"
+
+
+def test_a_redacted_page_does_not_name_the_session(store: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    inspect("telegram:7", "--store", store, "--html", page, "--redact")
+    assert "telegram" not in page.read_text(encoding="utf-8")
+
+
+def test_what_does_not_exist_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for arguments in (["inspect", "nobody"], ["inspect"], ["inspect", str(tmp_path)]):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 2, done.output
+        assert len(done.stderr.strip().splitlines()) == 1
