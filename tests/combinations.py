@@ -22,11 +22,11 @@ def in_pairs(*dimensions: Sequence[Any], together: int = 2) -> list[Any]:
         return {(place, *(values[at] for at in place)) for place in places}
 
     due = set[Any]().union(*map(values_together, everything))
-    chosen = list[Any]()
+    selection = list[Any]()
     while due:
-        chosen.append(max(everything, key=lambda values: len(values_together(values) & due)))
-        due -= values_together(chosen[-1])
+        selection.append(max(everything, key=lambda values: len(values_together(values) & due)))
+        due -= values_together(selection[-1])
     return [
-        pytest.param(*values, marks=() if values in chosen else pytest.mark.soak)
+        pytest.param(*values, marks=() if values in selection else pytest.mark.soak)
         for values in everything
     ]

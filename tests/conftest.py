@@ -61,14 +61,14 @@ def remember_estimates() -> None:
 
     The texts of tests repeat a few words, so that they consist of the same slices over and over.
     """
-    count, known = piecewise.count_slice_tokens, dict[Any, float]()
+    count, estimates = piecewise.count_slice_tokens, dict[Any, float]()
 
     def count_once(piece: bytes, pairs: bytes, profile: Any) -> float:
         key = (piece, pairs[:1], id(profile))
-        if (tokens := known.get(key)) is None:
-            if len(known) > 4_000:
-                known.clear()
-            tokens = known[key] = count(piece, pairs, profile)
+        if (tokens := estimates.get(key)) is None:
+            if len(estimates) > 4_000:
+                estimates.clear()
+            tokens = estimates[key] = count(piece, pairs, profile)
         return tokens
 
     piecewise.count_slice_tokens = count_once
@@ -83,8 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose a seed, unless one is given."""
     if config.getoption("hypothesis_seed", None) is None:
         unset = QUICK_SEED if CHOSEN == "quick" else secrets.randbelow(2**32)
-        chosen = os.environ.get("TRIMTAB_SEED") or unset
-        config.option.hypothesis_seed = str(chosen)
+        seed = os.environ.get("TRIMTAB_SEED") or unset
+        config.option.hypothesis_seed = str(seed)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -43,18 +43,18 @@ def request_anyway(context: Context, **how: Any) -> Wire:
 
 def chat(policy: Any = "layered", **options: Any) -> Context:
     """A context in the chat dialect with far more room than any preset's own numbers ask for."""
-    given: Wire = {
+    settings: Wire = {
         "context_window": 1_000_000,
         "clock": ticking(),
         "dialect": "openai_chat",
         **options,
     }
-    return Context(given.pop("model", "gpt-4o"), policy=policy, **given)
+    return Context(settings.pop("model", "gpt-4o"), policy=policy, **settings)
 
 
 def claude(policy: Any = "layered", **options: Any) -> Context:
-    given: Wire = {"context_window": 1_000_000, "clock": ticking(), **options}
-    return Context(given.pop("model", "claude-sonnet-4-5"), policy=policy, **given)
+    settings: Wire = {"context_window": 1_000_000, "clock": ticking(), **options}
+    return Context(settings.pop("model", "claude-sonnet-4-5"), policy=policy, **settings)
 
 
 def prose(size: int, first: str = "") -> str:
@@ -76,11 +76,11 @@ def system(text: str) -> Wire:
 
 
 def calls(*ids: str, tool: str = "read", arguments: str = "{}") -> Wire:
-    made = [
+    tool_calls = [
         {"id": each, "type": "function", "function": {"name": tool, "arguments": arguments}}
         for each in ids
     ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def result(call_id: str, text: str) -> Wire:

@@ -51,8 +51,8 @@ def _notice(event: str, arguments: tuple[Any, ...]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        asked: Iterable[str] = getattr(item, "fixturenames", ())
-        if not DATABASES.isdisjoint(asked) or "postgres" in parameters(item):
+        fixtures: Iterable[str] = getattr(item, "fixturenames", ())
+        if not DATABASES.isdisjoint(fixtures) or "postgres" in parameters(item):
             item.add_marker("postgres")
         if any(set(each.args) & parameters(item) for each in item.iter_markers("soak_on")):
             item.add_marker("soak")
@@ -61,8 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def parameters(item: pytest.Item) -> set[str]:
     """The texts among the values that it was made with."""
     callspec = getattr(item, "callspec", None)
-    chosen: dict[str, Any] = callspec.params if callspec is not None else {}
-    return {value for value in chosen.values() if isinstance(value, str)}
+    params: dict[str, Any] = callspec.params if callspec is not None else {}
+    return {value for value in params.values() if isinstance(value, str)}
 
 
 def require_postgres() -> None:
@@ -85,31 +85,35 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 def pytest_runtest_teardown(item: pytest.Item) -> Any:
     result = yield
     if _started:
-        told = ", ".join(sorted(_started))
+        programs = ", ".join(sorted(_started))
         _started.clear()
-        pytest.fail(f"starts a process ({told}): mark it with pytest.mark.process", pytrace=False)
+        pytest.fail(
+            f"starts a process ({programs}): mark it with pytest.mark.process", pytrace=False
+        )
     return result
 
 
 def lane_of(item: pytest.Item) -> str:
     """The lane it belongs to; what needs several is in the last of them."""
-    held = ("soak", "postgres", "process", "slow")
-    names = dict(zip(held, reversed(LANES), strict=False))
-    return next((names[each] for each in held if item.get_closest_marker(each)), next(iter(LANES)))
+    markers = ("soak", "postgres", "process", "slow")
+    names = dict(zip(markers, reversed(LANES), strict=False))
+    return next(
+        (names[each] for each in markers if item.get_closest_marker(each)), next(iter(LANES))
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     if not config.option.collectonly:
         return
-    counted = Counter(lane_of(item) for item in session.items)
-    written = " · ".join(f"{lane} {counted[lane]:,}" for lane in LANES)
-    config.stash[_COUNTED] = f"lanes: {written} · together {sum(counted.values()):,}"
+    counts = Counter(lane_of(item) for item in session.items)
+    lanes = " · ".join(f"{lane} {counts[lane]:,}" for lane in LANES)
+    config.stash[_COUNTED] = f"lanes: {lanes} · together {sum(counts.values()):,}"
 
 
 _COUNTED = pytest.StashKey[str]()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if (told := terminalreporter.config.stash.get(_COUNTED, None)) is not None:
-        terminalreporter.write_line(told)
+    if (line := terminalreporter.config.stash.get(_COUNTED, None)) is not None:
+        terminalreporter.write_line(line)

@@ -26,9 +26,9 @@ class _Lazy:
         module = pytest.importorskip(self._name)
         if not hasattr(module, name):
             importlib.import_module(f"{self._name}.{name}")
-        found = getattr(module, name)
+        attribute = getattr(module, name)
         # A package has its modules as attributes only once they are imported.
-        return _Lazy(found.__name__) if isinstance(found, ModuleType) else found
+        return _Lazy(attribute.__name__) if isinstance(attribute, ModuleType) else attribute
 
 
 def lazy(name: str) -> Any:

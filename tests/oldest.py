@@ -89,9 +89,9 @@ ENVIRONMENTS = (
 def oldest_requirements(oldest: Oldest) -> Iterator[str]:
     for package, extras in oldest.extras.items():
         project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text("utf-8"))
-        declared = project["project"]["optional-dependencies"]
+        extras_of_package = project["project"]["optional-dependencies"]
         for extra in extras:
-            for requirement in declared[extra]:
+            for requirement in extras_of_package[extra]:
                 if not requirement.startswith("trimtab"):
                     yield requirement.replace(">=", "==")
 
@@ -138,12 +138,12 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", help="which environments; all if none is named")
     parser.add_argument("--reuse", action="store_true", help="use environments that are there")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     broken: list[str] = []
     for oldest in ENVIRONMENTS:
-        if not asked.names or oldest.name in asked.names:
+        if not options.names or oldest.name in options.names:
             broken += [
-                f"{oldest.name}: {fault}" for fault in find_faults(oldest, reuse=asked.reuse)
+                f"{oldest.name}: {fault}" for fault in find_faults(oldest, reuse=options.reuse)
             ]
     for line in broken:
         print(f"BROKEN: {line}")

@@ -157,8 +157,8 @@ def stream(dialect: str, text: str = "Hello.") -> Iterator[Any]:
         case "openai_chat":
             yield from _chat_stream(text)
         case _:
-            made = response(text).model_dump(mode="json")
-            event = {"type": "response.completed", "sequence_number": 1, "response": made}
+            whole_response = response(text).model_dump(mode="json")
+            event = {"type": "response.completed", "sequence_number": 1, "response": whole_response}
             yield pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python(
                 event
             )

@@ -30,27 +30,27 @@ def request_of(conversation: Conversation, dice: Dice) -> Wire | None:
     subject = conversation.subject
     volatile = text(dice, 60, "english") if dice.chance(0.08) else None
     looks = dice.chance(0.05)
-    since, bound = subject.position, subject.bound(volatile)
+    since, input_bound = subject.position, subject.bound(volatile)
     try:
         preview = dumps(subject.preview(volatile)) if looks else None
-        written = dumps(subject.request(volatile))
-    except CannotFit as refused:
+        wire_text = dumps(subject.request(volatile))
+    except CannotFit as refusal:
         conversation.findings.figures["cannot_fit"] += 1
         conversation.tightest = subject.room(volatile)
-        conversation.broke("v7", laws.says_why(refused.needed, refused.limit))
+        conversation.broke("v7", laws.says_why(refusal.needed, refusal.limit))
         return None
-    conversation.shown = request = json.loads(written)
+    conversation.shown = request = json.loads(wire_text)
     conversation.findings.requests += 1
     size = conversation.size(request, volatile)
     if preview is not None:
-        conversation.broke("v9", laws.same("a preview is the request", preview, written))
+        conversation.broke("v9", laws.same("a preview is the request", preview, wire_text))
     if subject.hid_since(since):
-        conversation.broke("v2", laws.hides(bound, size.bound))
+        conversation.broke("v2", laws.hides(input_bound, size.bound))
     conversation.check_newest(request, size, subject.room(volatile))
-    conversation.broke("v10", laws.is_not_said(conversation.gone, written))
+    conversation.broke("v10", laws.is_not_said(conversation.gone, wire_text))
     _check_wire(conversation, request, volatile)
     _check_size(conversation, request, size)
-    _check_again(conversation, written, volatile)
+    _check_again(conversation, wire_text, volatile)
     _check_prefix(conversation, request, volatile)
     if dice.chance(0.1):
         _check_past(conversation, dice)
@@ -70,8 +70,8 @@ def _check_wire(conversation: Conversation, request: Wire, volatile: str | None)
             conversation.broke("v3", (Broken(rule + tail, detail) for rule, detail in broken))
     else:
         reasons, belongs = conversation.settings.model in REASONING, conversation.belongs
-        found = check_openai_responses.check(request, reasons=reasons, belongs=belongs)
-        conversation.broke("v3", found)
+        faults = check_openai_responses.check(request, reasons=reasons, belongs=belongs)
+        conversation.broke("v3", faults)
 
 
 def _check_size(conversation: Conversation, request: Wire, size: Size) -> None:
@@ -105,12 +105,12 @@ def _check_prefix(conversation: Conversation, request: Wire, volatile: str | Non
 
 
 def _check_past(conversation: Conversation, dice: Dice) -> None:
-    position, written = dice.one_of(conversation.requests)
+    position, wire_text = dice.one_of(conversation.requests)
     try:
         again = dumps(conversation.subject.rebuilt(position))
-    except RequestChangedError as changed:
+    except RequestChangedError as change:
         if not conversation.erased:
-            told = Broken("a past request is rebuilt", str(changed)[:200])
-            conversation.broke("v11", [told])
+            fault = Broken("a past request is rebuilt", str(change)[:200])
+            conversation.broke("v11", [fault])
         return
-    conversation.broke("v11", laws.same("a past request is rebuilt as it was", written, again))
+    conversation.broke("v11", laws.same("a past request is rebuilt as it was", wire_text, again))

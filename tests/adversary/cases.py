@@ -134,8 +134,8 @@ def a_pass_that_loses_the_last_usage(case: Case) -> None:
     subject.add({"role": "user", "content": words})
     usage = count_request(case.request(subject))
     call = Call(id="call_1", tool="write_file", argument=words)
-    made = Reply(id="1", model="gpt-4o", calls=[call], usage=usage)
-    subject.add(reply("openai_chat", made, Dice("reply"))[0])
+    answer = Reply(id="1", model="gpt-4o", calls=[call], usage=usage)
+    subject.add(reply("openai_chat", answer, Dice("reply"))[0])
     subject.add(result("openai_chat", "call_1", "Written."))
     before = size_of(subject, case.request(subject))
     try:
@@ -148,8 +148,8 @@ def a_pass_that_loses_the_last_usage(case: Case) -> None:
 def reasoning_for_another_model(case: Case) -> None:
     subject = asked(Settings(model="gpt-5", dialect="openai_responses"))
     case.request(subject)
-    made = Reply(id="1", model="gpt-5", text="It is the third.", thinks=True)
-    subject.add(reply("openai_responses", made, Dice("reply"))[0])
+    answer = Reply(id="1", model="gpt-5", text="It is the third.", thinks=True)
+    subject.add(reply("openai_responses", answer, Dice("reply"))[0])
     subject.change(replace(subject.settings, model="gpt-4.1"))
     subject.add({"role": "user", "content": "Since when?"})
     request = case.request(subject)
@@ -161,8 +161,8 @@ def call_a_tool(subject: Subject, *, thinks: bool = False) -> str:
     """A reply with a call, and its result; returns the reply's handle."""
     dialect = subject.settings.dialect or "anthropic"
     call = Call(id="call_1", tool="run_command", argument="ls")
-    made = Reply(id="1", model=subject.settings.model, calls=[call], thinks=thinks)
-    handle = subject.add(reply(dialect, made, Dice("reply"))[0])
+    answer = Reply(id="1", model=subject.settings.model, calls=[call], thinks=thinks)
+    handle = subject.add(reply(dialect, answer, Dice("reply"))[0])
     subject.add(result(dialect, "call_1", "three files"))
     return handle
 
@@ -249,12 +249,12 @@ def words_of_a_result_in_its_placeholder(case: Case) -> None:
     for number in range(12):
         case.request(subject)
         call = Call(id=f"call_{number}", tool="run_command", argument="ls")
-        made = Reply(id=str(number), model="gpt-4o", calls=[call])
-        subject.add(reply("openai_chat", made, Dice("reply"))[0])
+        answer = Reply(id=str(number), model="gpt-4o", calls=[call])
+        subject.add(reply("openai_chat", answer, Dice("reply"))[0])
         subject.add(result("openai_chat", call.id, ORDERS * 60))
     results = [each for each in case.request(subject)["messages"] if each["role"] == "tool"]
-    found = [laws.stands_in(each["content"], ORDERS * 60) for each in results]
-    case.broke("v6", chain.from_iterable(found))
+    faults = [laws.stands_in(each["content"], ORDERS * 60) for each in results]
+    case.broke("v6", chain.from_iterable(faults))
 
 
 def a_summary_that_passes_for_a_person(case: Case) -> None:
@@ -274,9 +274,9 @@ def a_summary_that_passes_for_a_person(case: Case) -> None:
 def two_programs_with_one_session(case: Case) -> None:
     messages = [f"Message {number:02}." for number in range(12)]
     log = asyncio.run(log_of_two_owners(messages))
-    if lost := [said for said in messages if said not in log]:
+    if missing := [message for message in messages if message not in log]:
         rule = "what is said to a session is in its log, whoever else writes"
-        case.broke("v6", [Broken(rule, f"{len(lost)} of 12 are not: {lost}")])
+        case.broke("v6", [Broken(rule, f"{len(missing)} of 12 are not: {missing}")])
 
 
 CASES: tuple[Callable[[Case], None], ...] = (

@@ -107,11 +107,11 @@ def _parameters(request: Mapping[str, Any]) -> Iterator[Broken]:
 def _thinking(request: Mapping[str, Any]) -> Iterator[Broken]:
     """By the table of what each model takes, and of what goes with it."""
     model, kind = str(request.get("model")), (request.get("thinking") or {}).get("type")
-    refused = {
+    refusals = {
         "enabled": ADAPTIVE_ONLY.match(model) or NO_THINKING.match(model),
         "adaptive": BUDGET_ONLY.match(model) or NO_THINKING.match(model),
     }
-    if refused.get(str(kind)):
+    if refusals.get(str(kind)):
         yield Broken("thinking is of a kind that the model knows", f"{kind} of {model}")
     choice = (request.get("tool_choice") or {}).get("type")
     if kind == "enabled" and choice in ("any", "tool"):
@@ -134,8 +134,8 @@ def _roles(request: Mapping[str, Any]) -> Iterator[Broken]:
     roles = [message.get("role") for message in request.get("messages") or ()]
     for before, role, after in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
         if role == "system" and (before, after) != ("user", "assistant"):
-            told = f"{before}, system, {after}"
-            yield Broken("a system message stands between the user's and the assistant's", told)
+            order = f"{before}, system, {after}"
+            yield Broken("a system message stands between the user's and the assistant's", order)
 
 
 def _marks(request: Mapping[str, Any]) -> Iterator[Broken]:
@@ -144,17 +144,17 @@ def _marks(request: Mapping[str, Any]) -> Iterator[Broken]:
         for block in _list(message.get("content")):
             inner = block.get("content")
             blocks += [block, *(inner if isinstance(inner, list) else ())]
-    marked = [block for block in blocks if block.get("cache_control")]
-    if len(marked) > MOST_MARKS:
-        yield Broken("a request has at most 4 cache marks", str(len(marked)))
-    if _of(marked, *THOUGHTS):
+    bodies = [block for block in blocks if block.get("cache_control")]
+    if len(bodies) > MOST_MARKS:
+        yield Broken("a request has at most 4 cache marks", str(len(bodies)))
+    if _of(bodies, *THOUGHTS):
         yield Broken("no cache mark stands on thinking")
-    if any(not block.get("text") for block in _of(marked, "text")):
+    if any(not block.get("text") for block in _of(bodies, "text")):
         yield Broken("no cache mark stands on an empty text")
 
 
 def _blocks(role: str, blocks: Sequence[Block]) -> Iterator[Broken]:
-    answered = True
+    only_results = True
     for block in blocks:
         kind = block.get("type")
         if kind not in BLOCKS:
@@ -164,13 +164,13 @@ def _blocks(role: str, blocks: Sequence[Block]) -> Iterator[Broken]:
         if kind in ("tool_use", *THOUGHTS) and role != "assistant":
             yield Broken("calls and thinking are the assistant's", f"{kind} of {role}")
         if kind == "tool_result":
-            if not answered:
+            if not only_results:
                 yield Broken("results stand before all else in their message")
             if role != "user":
                 yield Broken("results are the user's", role)
             yield from _result(block)
         else:
-            answered = False
+            only_results = False
         if kind == "thinking" and not block.get("signature"):
             yield Broken("thinking is signed")
         if kind == "image":
@@ -179,8 +179,8 @@ def _blocks(role: str, blocks: Sequence[Block]) -> Iterator[Broken]:
 
 def _picture(block: Block) -> Iterator[Broken]:
     source = block.get("source") or {}
-    known = source.get("media_type") in PICTURES and source.get("data")
-    if source.get("type") == "base64" and not known:
+    is_known = source.get("media_type") in PICTURES and source.get("data")
+    if source.get("type") == "base64" and not is_known:
         yield Broken("a picture has data of a known type", str(source.get("media_type")))
 
 
@@ -222,18 +222,20 @@ def _calls(turns: Sequence[Turn]) -> Iterator[Broken]:
 
 def _pairs(turns: Sequence[Turn]) -> Iterator[Broken]:
     """Every call is answered by the next message, in order, and nothing else is."""
-    asked: list[str] = []
+    call_ids: list[str] = []
     for _, blocks in [*turns, ("", [])]:
-        answered = [str(each.get("tool_use_id")) for each in _of(blocks, "tool_result")]
-        if missing := [each for each in asked if each not in answered]:
+        result_ids = [str(each.get("tool_use_id")) for each in _of(blocks, "tool_result")]
+        if missing := [each for each in call_ids if each not in result_ids]:
             yield Broken("every call has its result in the next message", str(missing))
-        if orphans := [each for each in answered if each not in asked]:
+        if orphans := [each for each in result_ids if each not in call_ids]:
             yield Broken("every result has its call in the message before", str(orphans))
-        if len(set(answered)) < len(answered):
-            yield Broken("no call is answered twice", str(answered))
-        if [each for each in asked if each in answered] != [e for e in answered if e in asked]:
-            yield Broken("results are in the order of their calls", f"{asked} {answered}")
-        asked = [str(call.get("id")) for call in _of(blocks, "tool_use")]
+        if len(set(result_ids)) < len(result_ids):
+            yield Broken("no call is answered twice", str(result_ids))
+        if [each for each in call_ids if each in result_ids] != [
+            e for e in result_ids if e in call_ids
+        ]:
+            yield Broken("results are in the order of their calls", f"{call_ids} {result_ids}")
+        call_ids = [str(call.get("id")) for call in _of(blocks, "tool_use")]
 
 
 def _last_turn(request: Mapping[str, Any], turns: Sequence[Turn]) -> Iterator[Broken]:
@@ -241,10 +243,10 @@ def _last_turn(request: Mapping[str, Any], turns: Sequence[Turn]) -> Iterator[Br
     if role != "assistant" or not blocks:
         return
     last = blocks[-1]
-    paused = _of(blocks, "server_tool_use")
-    if _thinks(request) and not paused:
+    server_calls = _of(blocks, "server_tool_use")
+    if _thinks(request) and not server_calls:
         yield Broken("with thinking, the last message is not the assistant's")
-    if NO_PREFILL.search(str(request.get("model"))) and not paused:
+    if NO_PREFILL.search(str(request.get("model"))) and not server_calls:
         yield Broken("this model goes on with no reply that has begun")
     if last.get("type") == "text" and last["text"] != last["text"].rstrip():
         yield Broken("a reply to be continued does not end in white space")
@@ -264,6 +266,6 @@ def _open_loop(turns: Sequence[Turn]) -> Iterator[Broken]:
         if role == "user" and not results:
             first = turns[at + 1][1][:1]
             if not _of(first, *THOUGHTS):
-                found = first[0].get("type") if first else None
-                yield Broken("with thinking, an open loop begins with thinking", str(found))
+                first_type = first[0].get("type") if first else None
+                yield Broken("with thinking, an open loop begins with thinking", str(first_type))
             return

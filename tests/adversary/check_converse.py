@@ -105,9 +105,9 @@ def _result(result: Wire, model: str) -> Iterator[Broken]:
 
 
 def _thought(thought: Wire) -> Iterator[Broken]:
-    told = thought.get("reasoningText")
-    if told is not None and not told.get("signature"):
-        yield Broken("thinking is signed", str(told)[:60])
+    reasoning = thought.get("reasoningText")
+    if reasoning is not None and not reasoning.get("signature"):
+        yield Broken("thinking is signed", str(reasoning)[:60])
 
 
 def _media(block: Wire) -> Iterator[Broken]:
@@ -122,17 +122,17 @@ def _media(block: Wire) -> Iterator[Broken]:
 
 def _pairs(messages: Sequence[Wire]) -> Iterator[Broken]:
     """Every call is answered by the next message, in order, and nothing else is."""
-    asked: list[str] = []
-    seen: set[str] = set()
+    call_ids: list[str] = []
+    all_ids: set[str] = set()
     for message in [*messages, {}]:
         blocks = _blocks_of(message)
-        answered = [block["toolResult"]["toolUseId"] for block in blocks if "toolResult" in block]
-        if answered != asked:
-            yield Broken("the results of all calls come next, in order", f"{asked} {answered}")
-        asked = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
-        if again := [each for each in asked if each in seen or asked.count(each) > 1]:
+        result_ids = [block["toolResult"]["toolUseId"] for block in blocks if "toolResult" in block]
+        if result_ids != call_ids:
+            yield Broken("the results of all calls come next, in order", f"{call_ids} {result_ids}")
+        call_ids = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
+        if again := [each for each in call_ids if each in all_ids or call_ids.count(each) > 1]:
             yield Broken("ids of calls are unique in a request", str(again))
-        seen.update(asked)
+        all_ids.update(call_ids)
 
 
 def _documents(messages: Sequence[Wire]) -> Iterator[Broken]:

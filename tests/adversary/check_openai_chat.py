@@ -55,8 +55,8 @@ def _fields(message: Message) -> Iterator[Broken]:
     for key in ("tool_calls", "function_call"):
         if key in message and message[key] is None:
             yield Broken("calls are left out rather than null", key)
-    if found := [key for key in THOUGHTS if key in message]:
-        yield Broken("what other servers' models think is not sent", str(found))
+    if keys := [key for key in THOUGHTS if key in message]:
+        yield Broken("what other servers' models think is not sent", str(keys))
 
 
 def check_template(request: Mapping[str, Any]) -> Iterator[Broken]:

@@ -48,8 +48,8 @@ def check(
     yield from _pairs(items)
     yield from _reasoning(request, items, reasons=reasons)
     for item in items:
-        needed = (belongs or {}).get(item.get("id") or "")
-        if needed and needed not in ids:
+        reasoning_id = (belongs or {}).get(item.get("id") or "")
+        if reasoning_id and reasoning_id not in ids:
             yield Broken("an item stands with the reasoning it was made with", str(item["id"]))
 
 
@@ -90,18 +90,18 @@ def _output(item: Item) -> Iterator[Broken]:
 
 def _pairs(items: Sequence[Item]) -> Iterator[Broken]:
     waiting: list[str] = []
-    known: set[str] = set()
+    call_ids: set[str] = set()
     for item in items:
         name = str(item.get("call_id"))
         if _kind(item) == "function_call":
-            if name in known:
+            if name in call_ids:
                 yield Broken("every call_id is of one call", name)
-            known.add(name)
+            call_ids.add(name)
             waiting.append(name)
         elif _kind(item) == "function_call_output":
             if name in waiting:
                 waiting.remove(name)
-            elif name in known:
+            elif name in call_ids:
                 yield Broken("no call is answered twice", name)
             else:
                 yield Broken("every output has its call before it", name)
@@ -117,8 +117,10 @@ def _reasoning(
             continue
         if not reasons:
             yield Broken("reasoning goes to models that reason", str(item.get("id")))
-        made = _kind(following) in ("function_call", "reasoning")
-        if not made and not (_kind(following) == "message" and following["role"] == "assistant"):
+        is_led_to = _kind(following) in ("function_call", "reasoning")
+        if not is_led_to and not (
+            _kind(following) == "message" and following["role"] == "assistant"
+        ):
             yield Broken("reasoning is followed by what it led to", str(item.get("id")))
         if request.get("store") is False and not item.get("encrypted_content"):
             yield Broken("reasoning that is not stored is sent encrypted", str(item.get("id")))

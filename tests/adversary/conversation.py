@@ -85,8 +85,8 @@ class Said:
     @property
     def names(self) -> set[str]:
         """Of its texts."""
-        found = [laws.NAME.search(text) for text in self.texts.values()]
-        return {each[0] for each in found if each}
+        matches = [laws.NAME.search(text) for text in self.texts.values()]
+        return {each[0] for each in matches if each}
 
 
 @dataclass(slots=True)
@@ -172,8 +172,8 @@ class Conversation:
 
     def size(self, request: dict[str, Any], volatile: str | None = None) -> Size:
         """Of the last request; of its tail only if it is given."""
-        bound = self.subject.bound(volatile)
-        return Size(bound=bound, output=laws.output_of(request), limit=self.subject.limit)
+        input_bound = self.subject.bound(volatile)
+        return Size(bound=input_bound, output=laws.output_of(request), limit=self.subject.limit)
 
     def check_newest(self, request: dict[str, Any], size: Size, room: Room) -> None:
         """What a request holds of the newest that the user said."""
@@ -196,11 +196,11 @@ class Conversation:
 
     def broke(self, kind: str, broken: Iterable[Broken]) -> None:
         """Note what a check has said of the last request."""
-        if not (found := list(broken)):
+        if not (faults := list(broken)):
             return
         self.findings.note(
             kind,
-            found,
+            faults,
             where=self.where,
             request=self.shown,
             step=len(self.did),
@@ -222,26 +222,27 @@ class Conversation:
         size = size if size is not None else dice.one_of((20, 200, 200, 1_000, 1_000, longest))
         self.question = Question(name=name, words=text(dice, size))
         self.kept = laws.all_of(self.question)
-        said = self.question.text
+        words = self.question.text
         if self.last_role == "user" or self.open_calls:
             self.takes_turns = False
-        self._say(user(self.dialect, said, maybe_picture(dice, 0.12)), {0: said}, "user")
+        self._say(user(self.dialect, words, maybe_picture(dice, 0.12)), {0: words}, "user")
 
     def answer(self, dice: Dice, usage: int | None) -> None:
         """The model replies."""
-        said = f"‹{self.name(dice)}› {text(dice, dice.one_of((10, 200, 2_000)), 'english')}"
-        own = self.name(dice)
+        words = f"‹{self.name(dice)}› {text(dice, dice.one_of((10, 200, 2_000)), 'english')}"
+        reply_name = self.name(dice)
         ids = [
-            f"call_{own}_{i}" if dice.chance(0.97) else "call_0" for i in range(dice.one_of(CALLS))
+            f"call_{reply_name}_{i}" if dice.chance(0.97) else "call_0"
+            for i in range(dice.one_of(CALLS))
         ]
         if self.dialect == "anthropic" and dice.chance(0.02):
             ids = [each.replace("call", "toolu") for each in ids]
         calls = [self._call(dice, each) for each in dict.fromkeys(ids)]
         says = dice.chance(0.7)
         made = Reply(
-            id=own,
+            id=reply_name,
             model=self.settings.model,
-            text=said if says else "",
+            text=words if says else "",
             calls=calls,
             thinks=self._thinks(dice),
             refuses=not calls and dice.chance(0.03),
@@ -267,10 +268,10 @@ class Conversation:
         name = self.name(dice)
         longest = dice.between(1, self.scale.longest_result)
         size = dice.one_of((0, 30, 300, 3_000, 3_000, longest))
-        said = f"⟦{name}⟧ {text(dice, size)} ⟦/{name}⟧"
+        words = f"⟦{name}⟧ {text(dice, size)} ⟦/{name}⟧"
         image = maybe_picture(dice, 0.06)
         error = image is None and dice.chance(0.1)
-        self._say(result(self.dialect, call, said, image=image, error=error), {0: said}, "tool")
+        self._say(result(self.dialect, call, words, image=image, error=error), {0: words}, "tool")
         self.open_calls.remove(call)
 
     def _say(self, wire: dict[str, Any], texts: dict[int, str], role: str) -> None:

@@ -59,8 +59,8 @@ def count_request(request: Wire) -> int:
 def _texts_of_head(request: Wire) -> Iterable[str]:
     yield from (json.dumps(tool) for tool in request.get("tools") or ())
     for name in ("system", "instructions"):
-        said = request.get(name) or ""
-        yield from [said] if isinstance(said, str) else (block["text"] for block in said)
+        head = request.get(name) or ""
+        yield from [head] if isinstance(head, str) else (block["text"] for block in head)
 
 
 def texts_of(message: Wire) -> Iterable[str]:

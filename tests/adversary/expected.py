@@ -49,11 +49,12 @@ def _flat(counts: Mapping[str, Mapping[str, float]]) -> dict[Key, float]:
 
 def compare(batch: str, findings: Findings, expected: Counts) -> str:
     """What to tell somebody whose change makes a batch find more or less; empty if it does not."""
-    known, found = _flat(expected), findings.counted
-    more = [key for key in found if found[key] > known.get(key, 0)]
-    fewer = [key for key in known if found[key] < known[key]]
+    expected_counts, counts = _flat(expected), findings.counted
+    more = [key for key in counts if counts[key] > expected_counts.get(key, 0)]
+    fewer = [key for key in expected_counts if counts[key] < expected_counts[key]]
     lines = [
-        f"{batch}: {kind}, {rule}: {found[kind, rule]}, expected {known.get((kind, rule), 0)}"
+        f"{batch}: {kind}, {rule}: {counts[kind, rule]}, "
+        f"expected {expected_counts.get((kind, rule), 0)}"
         for kind, rule in (*more, *fewer)
     ]
     if more:
@@ -86,21 +87,21 @@ def record(found: Mapping[str, Findings], file: Path = FILE) -> list[str]:
     ]
     if not risen:
         old["quick"] = {name: findings.counts() for name, findings in found.items()}
-        mended = {key for key in before if not now[key]}
+        mended_keys = {key for key in before if not now[key]}
         old["rates"] = {
-            kind: {rule: rate for rule, rate in rules.items() if (kind, rule) not in mended}
+            kind: {rule: rate for rule, rate in rules.items() if (kind, rule) not in mended_keys}
             for kind, rules in old["rates"].items()
         }
-        told = json.dumps(old, indent=2, ensure_ascii=False)
-        file.write_text(f"{told}\n", encoding="utf-8")
+        text = json.dumps(old, indent=2, ensure_ascii=False)
+        file.write_text(f"{text}\n", encoding="utf-8")
     return risen
 
 
 def too_often(findings: Findings, rates: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """What random conversations have broken more often than they may."""
-    known = _flat(rates)
+    rates_by_rule = _flat(rates)
     for key, count in findings.counted.items():
-        rate, kind_and_rule = known.get(key), ", ".join(key)
+        rate, kind_and_rule = rates_by_rule.get(key), ", ".join(key)
         if rate is None:
             yield f"{kind_and_rule}: broken {count} times, and it is not known to be\n" + (
                 findings.of_rules([key])

@@ -106,8 +106,10 @@ class Findings:
         """Add what a check has said; one rule counts once for one request."""
         for rule, detail in dict(broken).items():
             text = shortened(request) if request else ""
-            made = Violation(kind=kind, rule=rule, detail=detail, where=where, request=text, **told)
-            self.add(made)
+            violation = Violation(
+                kind=kind, rule=rule, detail=detail, where=where, request=text, **told
+            )
+            self.add(violation)
 
     def _keep(self, violation: Violation) -> None:
         key = (violation.kind, violation.rule)
@@ -139,8 +141,8 @@ class Findings:
 
     def of_rules(self, rules: Iterable[tuple[str, str]]) -> str:
         """What a person needs to see the violations of some rules."""
-        wanted = set(rules)
-        return "\n".join(str(each) for each in self.told if (each.kind, each.rule) in wanted)
+        rule_set = set(rules)
+        return "\n".join(str(each) for each in self.told if (each.kind, each.rule) in rule_set)
 
 
 def shortened(request: Mapping[str, Any], most: int = 1_500) -> str:
@@ -149,11 +151,13 @@ def shortened(request: Mapping[str, Any], most: int = 1_500) -> str:
     head = {key: value for key, value in request.items() if key not in (name, "tools", "system")}
     items = request.get(name)
     texts = [json.dumps(_cut(item), ensure_ascii=False) for item in items or ()]
-    kept: list[str] = []
-    while texts and sum(map(len, kept)) < most:
-        kept.insert(0, texts.pop())
+    newest_texts: list[str] = []
+    while texts and sum(map(len, newest_texts)) < most:
+        newest_texts.insert(0, texts.pop())
     left_out = f"… {len(texts)} before … " if texts else ""
-    return f"{json.dumps(_cut(head), ensure_ascii=False)} {name}: {left_out}{' '.join(kept)}"
+    return (
+        f"{json.dumps(_cut(head), ensure_ascii=False)} {name}: {left_out}{' '.join(newest_texts)}"
+    )
 
 
 def _cut(value: Any) -> Any:

@@ -125,8 +125,8 @@ def newest_is_there(request: Wire, question: Question, size: Size) -> Iterator[B
         free, length = size.limit - size.bound - size.output, len(on_the_wire(question.text))
         short = "a short newest user message" if length <= SHORT else "the newest user message"
         why = "there is room" if free > min(length, SHORT) else "other text is kept"
-        found = f"{length:,} characters were said; {free:,} of {size.limit:,} tokens are free"
-        yield Broken(f"{short} is not cut to nothing while {why}", found)
+        detail = f"{length:,} characters were said; {free:,} of {size.limit:,} tokens are free"
+        yield Broken(f"{short} is not cut to nothing while {why}", detail)
 
 
 def newest_keeps_its_share(
@@ -146,22 +146,22 @@ def newest_keeps_its_share(
     ends = whole[: now.head] + whole[len(whole) - now.tail :]
     tokens, of = max(room.count(ends), count(sent(ends))), room.count(whole)
     if tokens < min(of, room.tokens // 4):
-        told = f"{tokens:,} of {of:,} tokens are kept, the room is {room.tokens:,}"
-        yield Broken("the newest user message keeps a quarter of the room", told)
+        detail = f"{tokens:,} of {of:,} tokens are kept, the room is {room.tokens:,}"
+        yield Broken("the newest user message keeps a quarter of the room", detail)
 
 
 def fits(size: Size) -> Iterator[Broken]:
     """Law 1, by what is declared."""
     if size.bound + size.output > size.limit:
-        told = f"{size.bound:,} + {size.output:,} of {size.limit:,}"
-        yield Broken("bound and output are within the limit", told)
+        detail = f"{size.bound:,} + {size.output:,} of {size.limit:,}"
+        yield Broken("bound and output are within the limit", detail)
 
 
 def really_fits(real: int, size: Size) -> Iterator[Broken]:
     """Law 1 by what an exact tokenizer counts; 2 % are left for what stands around the texts."""
     if real + size.output > size.limit * 1.02:
-        told = f"{real:,} + {size.output:,} of {size.limit:,}"
-        yield Broken("counted exactly, the request fits", told)
+        detail = f"{real:,} + {size.output:,} of {size.limit:,}"
+        yield Broken("counted exactly, the request fits", detail)
 
 
 def says_why(needed: int, limit: int) -> Iterator[Broken]:
@@ -173,19 +173,21 @@ def says_why(needed: int, limit: int) -> Iterator[Broken]:
 def respects(size: Size, named: int) -> Iterator[Broken]:
     """A limit that the provider has named is never exceeded knowingly."""
     if size.bound + size.output > named:
-        told = f"{size.bound:,} + {size.output:,} of {named:,}"
-        yield Broken("the limit that a refusal named is respected", told)
+        detail = f"{size.bound:,} + {size.output:,} of {named:,}"
+        yield Broken("the limit that a refusal named is respected", detail)
 
 
 def is_smaller(before: Size, after: Size) -> Iterator[Broken]:
     """Law 8: after a refusal without numbers, less is sent or less output is asked for."""
     if after.output < before.output:
         return
-    told = f"bound {before.bound:,} → {after.bound:,}, output {before.output:,} → {after.output:,}"
+    detail = (
+        f"bound {before.bound:,} → {after.bound:,}, output {before.output:,} → {after.output:,}"
+    )
     if after.bound >= before.bound:
-        yield Broken("after a refusal the bound is lower", told)
+        yield Broken("after a refusal the bound is lower", detail)
     elif after.bound > (1 - LEAST_FALL) * before.bound and before.bound > 2_000:
-        yield Broken("after a refusal the bound is lower by more than 1 %", told)
+        yield Broken("after a refusal the bound is lower by more than 1 %", detail)
 
 
 def hides(before: int, after: int) -> Iterator[Broken]:
@@ -205,8 +207,8 @@ def blocks_of(request: Wire, dialect: str) -> list[Any]:
             # What the user says next may stand in the same message: a paragraph is what stays.
             for part in [parts] if isinstance(parts, str) else parts or ():
                 text = part if isinstance(part, str) else part.get("text")
-                said = text.split("\n\n") if isinstance(text, str) else [part]
-                blocks += [("user", each) for each in said]
+                texts = text.split("\n\n") if isinstance(text, str) else [part]
+                blocks += [("user", each) for each in texts]
             continue
         if dialect != "anthropic":
             blocks.append(plain)
@@ -238,8 +240,8 @@ def grows_at_its_end(before: Sequence[Any], now: Sequence[Any]) -> Iterator[Brok
     for number, block in enumerate(before):
         there = now[number] if number < len(now) else "nothing"
         if block != there:
-            told = f"block {number} of {len(before)}: {block!s:.150} → {there!s:.150}"
-            yield Broken("nothing was hidden or changed, and the prompt begins as before", told)
+            detail = f"block {number} of {len(before)}: {block!s:.150} → {there!s:.150}"
+            yield Broken("nothing was hidden or changed, and the prompt begins as before", detail)
             return
 
 
@@ -248,8 +250,8 @@ def same(what: str, one: str, other: str) -> Iterator[Broken]:
     if one != other:
         at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
         start = max(0, at - 40)
-        told = f"at character {at}: {one[start : at + 40]!r} → {other[start : at + 40]!r}"
-        yield Broken(what, told)
+        detail = f"at character {at}: {one[start : at + 40]!r} → {other[start : at + 40]!r}"
+        yield Broken(what, detail)
 
 
 def records_nothing(before: int, after: int) -> Iterator[Broken]:
@@ -261,8 +263,8 @@ def records_nothing(before: int, after: int) -> Iterator[Broken]:
 def as_many(sent_messages: int, known: int) -> Iterator[Broken]:
     """A history that is sent again has the messages that are known."""
     if sent_messages != known:
-        told = f"{known} messages for {sent_messages}"
-        yield Broken("a history has as many messages as were sent", told)
+        detail = f"{known} messages for {sent_messages}"
+        yield Broken("a history has as many messages as were sent", detail)
 
 
 PICTURE_LINE = re.compile(
@@ -283,15 +285,15 @@ NAME = re.compile(r"\d{5}-[0-9a-f]{6}")
 
 def is_gone(text: str, log: Sequence[str]) -> Iterator[Broken]:
     """Law 6: of an erased text, its name is nowhere in the log."""
-    found = NAME.search(text)
-    if found and any(found[0] in line for line in log):
-        yield Broken("what was erased is nowhere in the log", found[0])
+    match = NAME.search(text)
+    if match and any(match[0] in line for line in log):
+        yield Broken("what was erased is nowhere in the log", match[0])
 
 
 def is_not_said(names: Set[str], written: str) -> Iterator[Broken]:
     """What was erased or taken back is in no later request; `names` are those of its texts."""
-    if found := names & set(NAME.findall(written)):
-        yield Broken("what was erased or taken back is in no request", str(sorted(found)[:5]))
+    if leaks := names & set(NAME.findall(written)):
+        yield Broken("what was erased or taken back is in no request", str(sorted(leaks)[:5]))
 
 
 OWN_HANDLE = re.compile(r" · recall m\d+(\.\d+)?\]\Z")

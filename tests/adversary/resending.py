@@ -53,8 +53,8 @@ def _check(
     else:
         conversation.broke("v3", check_openai_chat.check(request))
         conversation.broke("v3", check_openai_chat.check_template(request))
-    bound, output = subject.bound(), laws.output_of(request)
-    size = Size(bound=bound, output=output, limit=subject.limit)
+    input_bound, output = subject.bound(), laws.output_of(request)
+    size = Size(bound=input_bound, output=output, limit=subject.limit)
     conversation.broke("v7", laws.fits(size))
     conversation.broke("v1", laws.newest_is_there(request, question, size))
     now, whole = laws.kept_of(request, question), laws.all_of(question)

@@ -100,19 +100,22 @@ def check_sizes(findings: Findings) -> None:
     for model, dialect, width, height, tokens in PICTURES:
         subject = Subject(Settings(model=model, dialect=dialect, tools=()))
         subject.add(user(dialect, "What is this?", png(width, height)))
-        bound = _bound_of_request(subject, findings)
-        told = f"{width} × {height} for {model}: {tokens:,} tokens, the bound is {bound:,}"
-        if tokens > bound:
-            _note(findings, Broken("a picture is not larger than its bound", told), model)
+        input_bound = _bound_of_request(subject, findings)
+        detail = f"{width} × {height} for {model}: {tokens:,} tokens, the bound is {input_bound:,}"
+        if tokens > input_bound:
+            _note(findings, Broken("a picture is not larger than its bound", detail), model)
 
 
 def _first_request(alphabet: Alphabet, findings: Findings) -> None:
     subject = Subject(MODEL)
     subject.add({"role": "user", "content": alphabet.text(BYTES)})
-    bound = _bound_of_request(subject, findings)
-    if alphabet.tokens > bound:
-        told = f"{alphabet.tokens:,} tokens, the bound is {bound:,}: {alphabet.tokens / bound:.2f}"
-        _note(findings, Broken("a text is not larger than its bound", told), alphabet.name)
+    input_bound = _bound_of_request(subject, findings)
+    if alphabet.tokens > input_bound:
+        detail = (
+            f"{alphabet.tokens:,} tokens, the bound is {input_bound:,}: "
+            f"{alphabet.tokens / input_bound:.2f}"
+        )
+        _note(findings, Broken("a text is not larger than its bound", detail), alphabet.name)
 
 
 def _cut_to_fit(alphabet: Alphabet, findings: Findings) -> None:
@@ -124,12 +127,12 @@ def _cut_to_fit(alphabet: Alphabet, findings: Findings) -> None:
         request = subject.request()
     except CannotFit:
         return  # said aloud
-    known = set(alphabet.characters + alphabet.marks)
-    kept = sum(each in known for each in request["messages"][-1]["content"])
-    real = int(kept * alphabet.rate * 0.97) + laws.output_of(request)
+    characters = set(alphabet.characters + alphabet.marks)
+    count = sum(each in characters for each in request["messages"][-1]["content"])
+    real = int(count * alphabet.rate * 0.97) + laws.output_of(request)
     if real > SMALL:
-        told = f"{real:,} of {SMALL:,} tokens: {real / SMALL:.2f}"
-        _note(findings, Broken("a text that was cut to fit does fit", told), alphabet.name)
+        detail = f"{real:,} of {SMALL:,} tokens: {real / SMALL:.2f}"
+        _note(findings, Broken("a text that was cut to fit does fit", detail), alphabet.name)
 
 
 def _bound_of_request(subject: Subject, findings: Findings) -> int:

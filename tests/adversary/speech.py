@@ -95,9 +95,9 @@ def reply(dialect: str, said: Reply, dice: Dice) -> tuple[Wire, dict[int, str]]:
 def _anthropic(said: Reply, dice: Dice) -> tuple[Wire, dict[int, str]]:
     content: list[Wire] = []
     if said.thinks and dice.chance(0.9):
-        thought = text(dice, 100, "english")
-        signed = {"thinking": thought, "signature": dice.base64(60)}
-        content.append({"type": "thinking", **signed})
+        thinking = text(dice, 100, "english")
+        signature = {"thinking": thinking, "signature": dice.base64(60)}
+        content.append({"type": "thinking", **signature})
     elif said.thinks:
         content.append({"type": "redacted_thinking", "data": dice.base64(40)})
     if said.text or not (said.calls or content):
@@ -150,16 +150,16 @@ def _chat(said: Reply) -> tuple[Wire, dict[int, str]]:
 def _responses(said: Reply, dice: Dice) -> Wire:
     output: list[Wire] = []
     if said.thinks:
-        sealed = {"summary": [], "encrypted_content": dice.base64(90)}
-        output.append({"type": "reasoning", "id": f"rs_{said.id}", **sealed})
+        reasoning = {"summary": [], "encrypted_content": dice.base64(90)}
+        output.append({"type": "reasoning", "id": f"rs_{said.id}", **reasoning})
     if said.text or not said.calls:
         part = {"type": "output_text", "text": said.text or "Done.", "annotations": []}
         message = {"type": "message", "id": f"msg_{said.id}", "role": "assistant"}
         output.append({**message, "status": "completed", "content": [part]})
     for number, call in enumerate(said.calls):
-        made = {"type": "function_call", "id": f"fc_{said.id}_{number}", "call_id": call.id}
-        told = {"name": call.tool, "arguments": json.dumps(call.input), "status": "completed"}
-        output.append({**made, **told})
+        call_head = {"type": "function_call", "id": f"fc_{said.id}_{number}", "call_id": call.id}
+        call_body = {"name": call.tool, "arguments": json.dumps(call.input), "status": "completed"}
+        output.append({**call_head, **call_body})
     wire: Wire = {"id": f"resp_{said.id}", "object": "response", "model": said.model}
     wire |= {"status": "completed", "output": output}
     if said.usage is not None:

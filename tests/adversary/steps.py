@@ -114,20 +114,20 @@ def _request_or_room(conversation: Conversation, dice: Dice) -> Wire:
 def _refuse(conversation: Conversation, dice: Dice, request: Wire) -> Wire:
     """The provider says that the request is too long, with numbers or without."""
     before, limit = conversation.size(request), conversation.subject.limit
-    told: dict[str, int] = {}
+    figures: dict[str, int] = {}
     if dice.chance(0.5):
-        told = {"limit": max(1_500, limit * 3 // 4), "input": limit + 10}
-    conversation.did.append(f"overflow {told}")
+        figures = {"limit": max(1_500, limit * 3 // 4), "input": limit + 10}
+    conversation.did.append(f"overflow {figures}")
     try:
-        conversation.subject.overflow(**told)
+        conversation.subject.overflow(**figures)
     except CannotFit:
         return request  # somebody goes on nevertheless
     again = request_of(conversation, dice)
     if again is None:
         return _request_or_room(conversation, dice)
     after = conversation.size(again)
-    if told:
-        conversation.broke("v7", laws.respects(after, told["limit"]))
+    if figures:
+        conversation.broke("v7", laws.respects(after, figures["limit"]))
     else:
         conversation.broke("v2", laws.is_smaller(before, after))
     # A window that is set anew ends what the refusal has taught.
@@ -159,19 +159,19 @@ def _check_recall(
     ]
     for handle, words in dice.some_of(parts, most):
         try:
-            found = subject.recall(handle)
+            text = subject.recall(handle)
         except LookupError as error:
             conversation.broke("v10", [Broken("every handle in force is known", str(error)[:200])])
             continue
-        conversation.broke("v10", laws.recalled(rule, words, found))
+        conversation.broke("v10", laws.recalled(rule, words, text))
 
 
 def _handle(conversation: Conversation, dice: Dice, whole: float) -> str | None:
     """Of a message, or of one of its parts; None if there is none."""
-    said = [each for each in conversation.said if each.texts]
-    if not said:
+    candidates = [each for each in conversation.said if each.texts]
+    if not candidates:
         return None
-    one = dice.one_of(said)
+    one = dice.one_of(candidates)
     part = dice.one_of(list(one.texts))
     return one.handle if dice.chance(whole) else f"{one.handle}.{part}"
 
@@ -199,14 +199,14 @@ def erase(conversation: Conversation, dice: Dice) -> None:
     message = (handle or "").partition(".")[0]
     if handle is None or message in conversation.erased or handle in conversation.erased:
         return
-    said = next(each for each in conversation.said if each.handle == message)
+    target = next(each for each in conversation.said if each.handle == message)
     newest = conversation.question
-    if newest is not None and any(newest.ends[0] in words for words in said.texts.values()):
+    if newest is not None and any(newest.ends[0] in words for words in target.texts.values()):
         return
     conversation.subject.erase(handle)
     conversation.erased.add(handle)
     log = conversation.subject.log()
-    for part, words in said.texts.items():
+    for part, words in target.texts.items():
         if handle in (message, f"{message}.{part}"):
             conversation.broke("v10", laws.is_gone(words, log))
             conversation.gone |= set(laws.NAME.findall(words)[:1])
@@ -219,9 +219,9 @@ def rewind(conversation: Conversation, dice: Dice) -> None:
         return
     to = dice.one_of(half)
     conversation.subject.rewind(to.handle)
-    said = conversation.said
-    conversation.said = [each for each in said if each.position <= to.position]
-    for each in said[len(conversation.said) :]:
+    messages = conversation.said
+    conversation.said = [each for each in messages if each.position <= to.position]
+    for each in messages[len(conversation.said) :]:
         conversation.undone.append(each)
         conversation.gone |= each.names
     conversation.open_calls.clear()
@@ -235,8 +235,8 @@ def switch_model(conversation: Conversation, dice: Dice) -> None:
     """Thinking and the exact tokenizer go with the model that they were for."""
     model, dialect = dice.one_of(conversation.models)
     now = conversation.settings
-    own = {"model": model, "dialect": dialect, "max_output": None, "thinking": False}
-    conversation.subject.change(replace(now, **own, exact=now.exact and model == now.model))
+    changes = {"model": model, "dialect": dialect, "max_output": None, "thinking": False}
+    conversation.subject.change(replace(now, **changes, exact=now.exact and model == now.model))
 
 
 def change_window(conversation: Conversation, dice: Dice) -> None:
@@ -275,8 +275,8 @@ def _request_of(subject: Subject) -> str:
 
 def summarise(conversation: Conversation, dice: Dice) -> None:
     """Somebody writes a summary: a good one, an empty one, a huge one, or one that imitates."""
-    told = text(dice, 800, "english")
-    words = dice.one_of(("", "  \n", "The user asked.", "x" * 50_000, FALSE_SUMMARY, told))
+    good_summary = text(dice, 800, "english")
+    words = dice.one_of(("", "  \n", "The user asked.", "x" * 50_000, FALSE_SUMMARY, good_summary))
     try:
         conversation.subject.summarise(words, forced=dice.chance(0.3))
     except UnusableSummary:

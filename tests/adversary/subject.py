@@ -95,9 +95,9 @@ class Settings:
     """Whether tokens are counted as the provider does, and not estimated."""
 
     def __str__(self) -> str:
-        shown = ("model", "dialect", "policy", "goal", "window", "recall", "max_output")
-        told = [f"{name}={getattr(self, name)}" for name in (*shown, "summaries", "thinking")]
-        return " ".join([*told, f"exact={self.exact}"])
+        names = ("model", "dialect", "policy", "goal", "window", "recall", "max_output")
+        pairs = [f"{name}={getattr(self, name)}" for name in (*names, "summaries", "thinking")]
+        return " ".join([*pairs, f"exact={self.exact}"])
 
 
 def count_repaired(text: str) -> int:
@@ -128,9 +128,9 @@ class Subject:
         )
 
     def _like(self, context: Context) -> Subject:
-        made = Subject.__new__(Subject)
-        made.settings, made.context, made._clock = self.settings, context, self._clock
-        return made
+        twin = Subject.__new__(Subject)
+        twin.settings, twin.context, twin._clock = self.settings, context, self._clock
+        return twin
 
     def add(self, item: Any) -> str:
         """Returns the handle."""
@@ -199,8 +199,8 @@ class Subject:
 
     def loaded(self) -> Subject:
         """Another context, from the log of this one."""
-        own = count_repaired if self.settings.exact else None
-        return self._like(Context.load(self.log(), tokenizer=own, clock=self._clock))
+        tokenizer = count_repaired if self.settings.exact else None
+        return self._like(Context.load(self.log(), tokenizer=tokenizer, clock=self._clock))
 
     def fork(self) -> Subject:
         return self._like(self.context.fork())
@@ -211,10 +211,10 @@ class Subject:
 
     def summarise(self, text: str, *, forced: bool) -> bool:
         """Give a summary, if one is wanted; raises `UnusableSummary`. Returns whether it was."""
-        wanted = self.context.pending_summary(forced=forced)
-        if wanted is None:
+        request = self.context.pending_summary(forced=forced)
+        if request is None:
             return False
-        self.context.add_summary(text, span=wanted.span)
+        self.context.add_summary(text, span=request.span)
         return True
 
     def report(self) -> dict[str, Any]:
@@ -250,8 +250,10 @@ class Subject:
         """Whether something was hidden after a position, and nothing else has happened."""
         kinds = self._kinds_since(position)
         bodies = [event.body for event in self.context.events[position:]]
-        shown = any(isinstance(each, Edit) and each.why == LARGER_WINDOW_REASON for each in bodies)
-        return "Edit" in kinds and not shown and not kinds - {"Edit", "ModelCall"}
+        has_larger_window = any(
+            isinstance(each, Edit) and each.why == LARGER_WINDOW_REASON for each in bodies
+        )
+        return "Edit" in kinds and not has_larger_window and not kinds - {"Edit", "ModelCall"}
 
     def prefix_broken_since(self, position: int) -> bool:
         return bool(self._kinds_since(position) & _BREAKS_PREFIX)

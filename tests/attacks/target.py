@@ -146,16 +146,16 @@ def build_head(
         lines |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
     lines |= named or {}
-    told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    return f"{method} {path} HTTP/1.1\r\n{told}\r\n".encode() + (body or b"")
+    header_lines = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{header_lines}\r\n".encode() + (body or b"")
 
 
 def read_answer(wire: socket.socket, method: str = "POST") -> Answer:
     """The next answer on a connection."""
     with HTTPResponse(wire, method=method) as response:
         response.begin()
-        named = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(status=response.status, headers=named, body=response.read())
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(status=response.status, headers=headers, body=response.read())
 
 
 def read_status(wire: socket.socket) -> int:
@@ -172,10 +172,10 @@ def read_status(wire: socket.socket) -> int:
 def until(holds: Callable[[], Any], seconds: float = LONGEST) -> Any:
     """Ask again and again until something holds; what it gave."""
     end = time.monotonic() + seconds
-    while not (found := holds()):
+    while not (outcome := holds()):
         assert time.monotonic() < end, f"not within {seconds:g} s"
         time.sleep(0.01)
-    return found
+    return outcome
 
 
 def create_key(store: Path | str, name: str, *options: str) -> str:
@@ -185,9 +185,9 @@ def create_key(store: Path | str, name: str, *options: str) -> str:
 
 def run_keys_command(store: Path | str, *command: str) -> str:
     """What `trimtab keys` prints for the keys of a store."""
-    done = CliRunner().invoke(app, ["keys", *command, "--store", str(store)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    run = CliRunner().invoke(app, ["keys", *command, "--store", str(store)])
+    assert run.exit_code == 0, run.output
+    return run.stdout
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def attacked(
 ) -> Generator[Target]:
     """A served agent with keys for several tenants, on files unless `session` says otherwise."""
     store = blocks.get("session", {}).get("store", folder / "sessions")
-    keys = {name: create_key(store, name, *given) for name, given in CALLERS.items()}
+    keys = {name: create_key(store, name, *options) for name, options in CALLERS.items()}
     serve = {"keys": True, "requests_per_minute": 1_000_000, **blocks.pop("serve", {})}
     with serve_simulated_provider(tokenizer="estimate") as provider:
         model = {"name": "claude-sonnet-5-5", "base_url": provider.url}

@@ -16,10 +16,10 @@ def kept(tmp_path_factory):
 
     async def make():
         store = FileStore(root, fsync=False)
-        made = await converse(store, "alpha")
+        conversation = await converse(store, "alpha")
         await (await Session.open(store, "alpha")).fork("beta", at=30)
         await store.close()
-        return made
+        return conversation
 
     return replace(asyncio.run(make()), root=str(root))
 

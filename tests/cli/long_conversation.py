@@ -28,7 +28,7 @@ class Kept:
 
 async def converse(store, name) -> Kept:
     """Turns with a tool each: results are masked, groups dropped and summarised, tools change."""
-    kept = Kept()
+    record = Kept()
     talk = await Session.create(
         store,
         name,
@@ -42,9 +42,9 @@ async def converse(store, name) -> Kept:
     )
 
     async def request(**options):
-        made = dump_canonical_json(await talk.request(**options))
+        request_json = dump_canonical_json(await talk.request(**options))
         assert talk.window.last_call is not None
-        kept.requests[talk.window.last_call.seq] = made
+        record.requests[talk.window.last_call.seq] = request_json
 
     for turn in range(TURNS):
         await talk.add(user(f"Question {turn}: where is symbol_{turn}?"))
@@ -62,9 +62,9 @@ async def converse(store, name) -> Kept:
         if turn == 25:
             await talk.add(user("Never mind."))
             await talk.rewind(talk.window.seq - 1)
-    kept.events = talk.window.seq
+    record.events = talk.window.seq
     await talk.close()
-    return kept
+    return record
 
 
 def session(*arguments, store="", stdin=None):
@@ -74,6 +74,6 @@ def session(*arguments, store="", stdin=None):
 
 
 def answer(*arguments, **options):
-    done = session(*arguments, **options)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    run = session(*arguments, **options)
+    assert run.exit_code == 0, run.output
+    return run.stdout

@@ -21,9 +21,9 @@ class Done:
 def environ(home: Path | None = None, **more: str) -> dict[str, str]:
     """No keys, no proxies, no colours: what the test says and what Python needs."""
     names = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
-    passed = {name: os.environ[name] for name in names if name in os.environ}
-    own = {"HOME": str(home or Path.cwd()), "LANG": "C.UTF-8", "PYTHONWARNINGS": "error"}
-    return {**passed, **own, **more}
+    inherited_variables = {name: os.environ[name] for name in names if name in os.environ}
+    defaults = {"HOME": str(home or Path.cwd()), "LANG": "C.UTF-8", "PYTHONWARNINGS": "error"}
+    return {**inherited_variables, **defaults, **more}
 
 
 def run(*command: str, cwd: Path | None = None, **more: str) -> Done:
@@ -42,5 +42,5 @@ def run(*command: str, cwd: Path | None = None, **more: str) -> Done:
 
 def trimtab(*arguments: str, cwd: Path | None = None, **more: str) -> Done:
     """Run the command line to its end, forked."""
-    done = warm.run([*TRIMTAB, *arguments], cwd=cwd, env=environ(cwd, **more))
-    return Done(code=done.returncode, out=done.stdout, err=done.stderr)
+    run = warm.run([*TRIMTAB, *arguments], cwd=cwd, env=environ(cwd, **more))
+    return Done(code=run.returncode, out=run.stdout, err=run.stderr)

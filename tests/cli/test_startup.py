@@ -114,7 +114,7 @@ def test_help_names_every_command_on_one_line_each():
     listed = done.out.partition("Commands:\n")[2].splitlines()
     assert [line.split()[0] for line in listed] == [
         *("demo", "init", "doctor", "models", "chat", "serve", "keys", "schedule"),
-        *("session", "user", "tenant", "move", "erasures", "replay"),
+        *("session", "inspect", "user", "tenant", "move", "erasures", "replay", "hook"),
         *("migrate", "schema"),
     ]
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)

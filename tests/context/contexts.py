@@ -16,8 +16,8 @@ USAGE = Usage(input=100, output=7, cache_read=50)
 
 
 def start(dialect, **options):
-    given: dict[str, Any] = {"clock": ticking(), **options}
-    return Context(given.pop("model", MODELS[dialect]), dialect=dialect, **given)
+    settings: dict[str, Any] = {"clock": ticking(), **options}
+    return Context(settings.pop("model", MODELS[dialect]), dialect=dialect, **settings)
 
 
 def kinds(context):

@@ -32,8 +32,8 @@ def tokens(text: str) -> int:
 
 def talking(window: int, **options: Any) -> Context:
     """A context with so large a window, whose tokens are counted as here."""
-    given: Wire = {"tools": [READ], "clock": ticking(), "tokenizer": tokens, **options}
-    return Context(given.pop("model", MODEL), context_window=window, **given)
+    settings: Wire = {"tools": [READ], "clock": ticking(), "tokenizer": tokens, **options}
+    return Context(settings.pop("model", MODEL), context_window=window, **settings)
 
 
 def allowance(context: Context, goal: str = "balanced") -> int:
@@ -45,11 +45,11 @@ def filler(size: int, seed: object) -> str:
     """Lines of plain words, of so many tokens; another text for another seed."""
     pick, words = random.Random(str(seed)), _PLAIN.split()  # noqa: S311 - not for secrets
     lines: list[str] = []
-    left = size * 4
-    while left > 0:
-        line = f"{pick.randrange(10**6):06} {' '.join(pick.choices(words, k=12))}"[:left]
+    chars = size * 4
+    while chars > 0:
+        line = f"{pick.randrange(10**6):06} {' '.join(pick.choices(words, k=12))}"[:chars]
         lines.append(line)
-        left -= len(line) + 1
+        chars -= len(line) + 1
     return "\n".join(lines)
 
 
@@ -62,13 +62,13 @@ def reply(text: str) -> Wire:
 
 
 def call(name: str, *before: Wire, **arguments: Any) -> Wire:
-    made = {"type": "tool_use", "id": name, "name": "read", "input": arguments}
-    return {"role": "assistant", "content": [*before, made]}
+    block = {"type": "tool_use", "id": name, "name": "read", "input": arguments}
+    return {"role": "assistant", "content": [*before, block]}
 
 
 def result(name: str, text: str, *beside: Wire) -> Wire:
-    made = {"type": "tool_result", "tool_use_id": name, "content": text}
-    return {"role": "user", "content": [made, *beside]}
+    block = {"type": "tool_result", "tool_use_id": name, "content": text}
+    return {"role": "user", "content": [block, *beside]}
 
 
 def block(text: str) -> Wire:
@@ -127,7 +127,7 @@ def listed(request: Mapping[str, Any]) -> str:
 
 def numbers(text: str) -> set[int]:
     """Those that a text counts with: 1,234 and 1234, no codes such as 0042 or a12."""
-    return {int(found.replace(",", "")) for found in _NUMBER.findall(text)}
+    return {int(number.replace(",", "")) for number in _NUMBER.findall(text)}
 
 
 def common(one: str, other: str) -> int:
@@ -138,8 +138,8 @@ def common(one: str, other: str) -> int:
 
 def outside(request: Mapping[str, Any]) -> str:
     """The same without the summary."""
-    said = texts_of(request.get("messages", request.get("input")))
-    return "\n".join(text for text in said if not text.startswith(SUMMARY))
+    texts = texts_of(request.get("messages", request.get("input")))
+    return "\n".join(text for text in texts if not text.startswith(SUMMARY))
 
 
 def size_of(request: Mapping[str, Any]) -> int:

@@ -47,9 +47,9 @@ def reference() -> str:
     parts += [_section(f"`{path}`", _at(path), set()) for path in BLOCKS]
     tool = _at(TOOLS)
     some = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)["shell"]}, None)
-    own = set(some["properties"]) - common
+    shell_names = set(some["properties"]) - common
     some = {**some, "description": CommonToolSpec.__doc__ or ""}
-    parts.append(_section(f"`{TOOLS}` of any kind", some, own))
+    parts.append(_section(f"`{TOOLS}` of any kind", some, shell_names))
     shell = some["properties"]
     for kind in ("shell", "command", "python", "mcp"):
         shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
@@ -75,9 +75,9 @@ def page() -> str:
 
 
 def _at(path: str) -> SchemaNode:
-    found = find_schema_at(tuple(path.split(".")), None)
-    assert found is not None, path
-    return found
+    schema = find_schema_at(tuple(path.split(".")), None)
+    assert schema is not None, path
+    return schema
 
 
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
@@ -87,19 +87,19 @@ def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
-    required = shape.get("required", ())
-    for name, given in shape["properties"].items():
+    required_names = shape.get("required", ())
+    for name, setting in shape["properties"].items():
         if name in without:
             continue
-        inner = resolve_schema(given, None)
-        default = "must be given" if name in required else _default(given)
+        inner = resolve_schema(setting, None)
+        default = "must be given" if name in required_names else _default(setting)
         value = (
             ", ".join(f"`{one}`" for one in inner["enum"])
             if "enum" in inner
             else describe_expected_value(inner)
         )
         kind = "; ".join(part for part in (value, default) if part)
-        yield f"- `{name}` ({kind}): {_line(given['description'])}\n"
+        yield f"- `{name}` ({kind}): {_line(setting['description'])}\n"
 
 
 def _default(shape: SchemaNode) -> str:

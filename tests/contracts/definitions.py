@@ -68,8 +68,8 @@ def find_definition(module: str, name: str) -> Definition | None:
         return None
     if not isinstance(node, ast.ImportFrom):
         return Definition(module, name)
-    (imported,) = (each.name for each in node.names if (each.asname or each.name) == name)
-    return find_definition(node.module or "", imported)
+    (origin,) = (each.name for each in node.names if (each.asname or each.name) == name)
+    return find_definition(node.module or "", origin)
 
 
 def read_docstring(definition: Definition) -> str:
@@ -118,9 +118,9 @@ def list_names(annotation: ast.expr | None) -> Iterator[str]:
 
 def list_function_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Names in the signature of a function, and in the types of attributes that it sets."""
-    given = function.args
-    extra = [each for each in (given.vararg, given.kwarg) if each]
-    for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra):
+    arguments = function.args
+    extra = [each for each in (arguments.vararg, arguments.kwarg) if each]
+    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra):
         if not argument.arg.startswith("_"):
             yield from list_names(argument.annotation)
     yield from list_names(function.returns)
@@ -194,17 +194,17 @@ def find_hidden_types(
     definitions: dict[Definition, str], public: Container[Definition]
 ) -> dict[Definition, set[str]]:
     """Types of ours in these signatures that are not public, with the names that show them."""
-    hidden: dict[Definition, set[str]] = {}
+    hidden_types: dict[Definition, set[str]] = {}
     for definition, full_name in definitions.items():
         waiting = [definition]
         while waiting:
-            shown = waiting.pop()
-            for name in list_shown_names(shown):
-                shown_type = find_definition(shown.module, name)
-                if shown_type is None or shown_type in public or shown_type == shown:
+            definition_shown = waiting.pop()
+            for name in list_shown_names(definition_shown):
+                shown_type = find_definition(definition_shown.module, name)
+                if shown_type is None or shown_type in public or shown_type == definition_shown:
                     continue
                 if is_type_variable(shown_type) or shown_type.name.startswith("_"):
                     waiting.append(shown_type)  # a reader meets what it stands for
                 else:
-                    hidden.setdefault(shown_type, set()).add(full_name)
-    return hidden
+                    hidden_types.setdefault(shown_type, set()).add(full_name)
+    return hidden_types

@@ -71,19 +71,19 @@ def _events(message: anthropic.types.Message) -> list[anthropic.BaseModel]:
     delta = {"type": "text_delta", "text": block.get("text")}
     if block["type"] == "tool_use":
         delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-    begun = block | ({"text": ""} if block["type"] == "text" else {"input": {}})
-    ended = {"stop_reason": message.stop_reason, "stop_sequence": None}
+    first_block = block | ({"text": ""} if block["type"] == "text" else {"input": {}})
+    end_delta = {"stop_reason": message.stop_reason, "stop_sequence": None}
     return [
         anthropic.types.RawMessageStartEvent(type="message_start", message=start),
         anthropic.types.RawContentBlockStartEvent.model_validate(
-            {"type": "content_block_start", "index": 0, "content_block": begun}
+            {"type": "content_block_start", "index": 0, "content_block": first_block}
         ),
         anthropic.types.RawContentBlockDeltaEvent.model_validate(
             {"type": "content_block_delta", "index": 0, "delta": delta}
         ),
         anthropic.types.RawContentBlockStopEvent(type="content_block_stop", index=0),
         anthropic.types.RawMessageDeltaEvent.model_validate(
-            {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 20}}
+            {"type": "message_delta", "delta": end_delta, "usage": {"output_tokens": 20}}
         ),
         anthropic.types.RawMessageStopEvent(type="message_stop"),
     ]
@@ -95,13 +95,13 @@ def _message(request: Mapping[str, Any]) -> anthropic.types.Message:
     tools = request.get("tools") or []
     if tools and not _returned(request["messages"][-1]):
         tool = tools[0]
-        made = arguments(tool.get("input_schema", {}))
+        tool_input = arguments(tool.get("input_schema", {}))
         content = [
             {
                 "type": "tool_use",
                 "id": f"toolu_{next(NUMBERS)}",
                 "name": tool["name"],
-                "input": made,
+                "input": tool_input,
             }
         ]
     return anthropic.types.Message.model_validate(
@@ -125,13 +125,13 @@ def create_completion(**request: Any) -> openai.types.chat.ChatCompletion:
     tools = request.get("tools") or []
     if tools and request["messages"][-1]["role"] != "tool":
         tool = tools[0]["function"]
-        made = json.dumps(arguments(tool.get("parameters", {})))
+        tool_arguments = json.dumps(arguments(tool.get("parameters", {})))
         call = {
             "id": f"call_{next(NUMBERS)}",
-            "function": {"name": tool["name"], "arguments": made},
+            "function": {"name": tool["name"], "arguments": tool_arguments},
         }
         message = {"role": "assistant", "tool_calls": [call | {"type": "function"}]}
-    used = tokens(request)
+    prompt_tokens = tokens(request)
     return openai.types.chat.ChatCompletion.model_validate(
         {
             "id": f"chatcmpl-{next(NUMBERS)}",
@@ -146,7 +146,11 @@ def create_completion(**request: Any) -> openai.types.chat.ChatCompletion:
                     "logprobs": None,
                 }
             ],
-            "usage": {"prompt_tokens": used, "completion_tokens": 20, "total_tokens": used + 20},
+            "usage": {
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": 20,
+                "total_tokens": prompt_tokens + 20,
+            },
         }
     )
 
@@ -159,13 +163,13 @@ def create_response(**request: Any) -> openai.types.responses.Response:
     item |= {"status": "completed", "content": [text]}
     tools = request.get("tools") or []
     if tools and request["input"][-1].get("type") != "function_call_output":
-        made = json.dumps(arguments(tools[0].get("parameters", {})))
+        tool_arguments = json.dumps(arguments(tools[0].get("parameters", {})))
         item = {
             "type": "function_call",
             "id": f"item_{next(NUMBERS)}",
             "call_id": f"call_{next(NUMBERS)}",
         }
-        item |= {"name": tools[0]["name"], "arguments": made, "status": "completed"}
+        item |= {"name": tools[0]["name"], "arguments": tool_arguments, "status": "completed"}
     return openai.types.responses.Response.model_validate(
         {
             "id": f"resp_{next(NUMBERS)}",

@@ -98,8 +98,8 @@ def toctrees(name: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for tree in TOCTREE.finditer((DOCS / f"{name}.md").read_text("utf-8")):
         entries: list[tuple[str, str]] = []
         for line in tree["entries"].split("\n"):
-            if named := re.fullmatch(r"(?P<title>.+?) <(?P<page>\S+)>", line):
-                entries.append(((folder / named["page"]).as_posix(), named["title"]))
+            if match := re.fullmatch(r"(?P<title>.+?) <(?P<page>\S+)>", line):
+                entries.append(((folder / match["page"]).as_posix(), match["title"]))
             elif line:
                 page = (folder / line).as_posix()
                 entries.append((page, title(page)))

@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def without(tests: Iterable[str], came_to: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:
     """Those of the tests that were not there at all, and those that were skipped in every case."""
     absent = [test for test in tests if not came_to.get(test)]
-    skipped = [test for test in tests if came_to.get(test) == {"skipped"}]
-    return absent, skipped
+    skips = [test for test in tests if came_to.get(test) == {"skipped"}]
+    return absent, skips
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -50,7 +50,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    absent, skipped = without(named(), outcomes)
-    for told, tests in (("was not run", absent), ("was skipped here", skipped)):
+    absent, skips = without(named(), outcomes)
+    for outcome, tests in (("was not run", absent), ("was skipped here", skips)):
         for test in tests:
-            terminalreporter.write_line(f"tests/conformance.md names {test}, which {told}")
+            terminalreporter.write_line(f"tests/conformance.md names {test}, which {outcome}")

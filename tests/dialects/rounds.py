@@ -41,8 +41,8 @@ def _in_call_order(messages: list[Message]) -> list[Message]:
 
 
 def rendered(dialect: Dialect, messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
-    found = (dialect.render_round_blocks(each, model) for each in rounds(messages))
-    return [block for blocks in found for block in blocks]
+    rounds_of_blocks = (dialect.render_round_blocks(each, model) for each in rounds(messages))
+    return [block for blocks in rounds_of_blocks for block in blocks]
 
 
 OUTPUT_PARAMS = {

@@ -67,8 +67,8 @@ class Server:
     def _asked(self, path: str, body: Any, accept: str = "application/json") -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", "Accept": accept}
-        asked = urllib.request.Request(self.url + path, data, headers)  # noqa: S310 - our own server
-        return urllib.request.urlopen(asked, timeout=PATIENCE)  # noqa: S310
+        request = urllib.request.Request(self.url + path, data, headers)  # noqa: S310 - our own server
+        return urllib.request.urlopen(request, timeout=PATIENCE)  # noqa: S310
 
     @staticmethod
     def session(name: str, what: str = "") -> str:
@@ -110,8 +110,8 @@ class Server:
         """What was answered, by the channel."""
         web, ticks = await self.history("web"), await self.history("ticks")
         return {
-            "http": [said["text"] for said in web if said["role"] == "assistant"],
-            "schedule": [said["text"] for said in ticks if said["role"] == "assistant"],
+            "http": [message["text"] for message in web if message["role"] == "assistant"],
+            "schedule": [message["text"] for message in ticks if message["role"] == "assistant"],
             "telegram": self.telegram.list_bot_texts(ADA),
             "discord": self.discord.list_posted_texts(self.discord.open_direct_channel(self.ann)),
         }
@@ -157,10 +157,10 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
     from trimtab_serve.testing.discord import serve_simulated_discord as serve_discord
     from trimtab_serve.testing.telegram import serve_simulated_telegram as serve_telegram
 
-    async with AsyncExitStack() as held:
-        model = held.enter_context(served_model())
-        bot_api = held.enter_context(serve_telegram())
-        discord = await held.enter_async_context(serve_discord())
+    async with AsyncExitStack() as stack:
+        model = stack.enter_context(served_model())
+        bot_api = stack.enter_context(serve_telegram())
+        discord = await stack.enter_async_context(serve_discord())
         pipe = folder / "pipe"
         os.mkfifo(pipe)
         agent_file(
@@ -182,14 +182,14 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
             schedules={"tick": {"at": an_hour_ago(), "session": "ticks", "message": tick}},
             serve={"port": 0},
         )
-        process = held.enter_context(
+        process = stack.enter_context(
             warm.Popen(SERVE_COMMAND, cwd=folder, stderr=subprocess.PIPE, text=True)
         )
-        held.callback(process.kill)
+        stack.callback(process.kill)
         log: list[str] = []
         assert process.stderr is not None
-        said = asyncio.to_thread(address, process.stderr, log)
-        url = await asyncio.wait_for(said, PATIENCE)
+        address_line = asyncio.to_thread(address, process.stderr, log)
+        url = await asyncio.wait_for(address_line, PATIENCE)
         reading = asyncio.create_task(asyncio.to_thread(log.extend, process.stderr))
         try:
             await asyncio.wait_for(discord.gateway.identified.wait(), PATIENCE)

@@ -116,14 +116,14 @@ def summary_knobs(
 ) -> dict[str, Any]:
     """Settings of summaries: messages in the window, messages kept, tokens of text and of names,
     characters of one message that the model gets."""
-    given = {
+    knobs = {
         "window": window,
         "keep": keep,
         "max_tokens": most,
         "list_tokens": names,
         "max_message_chars": shown,
     }
-    return {"summary": {name: value for name, value in given.items() if value is not None}}
+    return {"summary": {name: value for name, value in knobs.items() if value is not None}}
 
 
 def threshold_knobs(summarise: float, trim: float, keep: int) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _options(
     recall: bool = False,
     tokenizer: Callable[[str], int] | None = None,
 ) -> dict[str, Any]:
-    given = {
+    settings = {
         "policy": preset,
         "dialect": wire,
         "system": system,
@@ -179,7 +179,7 @@ def _options(
         "recall": recall or None,
         "tokenizer": tokenizer,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def own_form(message: dict[str, Any]) -> Message:
@@ -189,8 +189,8 @@ def own_form(message: dict[str, Any]) -> Message:
 
 async def summarised(provider: Provider, message: Any, existing: str) -> str:
     """What a small model makes of a message and of the summary before it."""
-    made = await make_summary(cheap(provider), [message], existing)
-    return made.text
+    summary = await make_summary(cheap(provider), [message], existing)
+    return summary.text
 
 
 class Seen:
@@ -230,24 +230,24 @@ class Seen:
     @property
     def budget(self) -> dict[str, Any]:
         """The terms of the next call's budget."""
-        found = self._seen.budget()
+        terms = self._seen.budget()
         return {
-            "limit": found.limit,
-            "source": found.source,
-            "output": found.max_output,
-            "head": found.head.tokens,
-            "margin": found.margin,
-            "room": found.room,
+            "limit": terms.limit,
+            "source": terms.source,
+            "output": terms.max_output,
+            "head": terms.head.tokens,
+            "margin": terms.margin,
+            "room": terms.room,
         }
 
     @property
     def sections(self) -> dict[str, int]:
         """Tokens by the line of the display that they count for, and what is free."""
         report = self._seen.report()
-        found: dict[str, int] = {"system": 0, "summary": 0, "tools": 0, "messages": 0}
+        totals: dict[str, int] = {"system": 0, "summary": 0, "tools": 0, "messages": 0}
         for section in report.to_dict()["sections"]:
-            found[section["kind"]] += section["tokens"]
-        return found
+            totals[section["kind"]] += section["tokens"]
+        return totals
 
     @property
     def calls(self) -> int:
@@ -301,8 +301,8 @@ class Talk(Seen):
 
     def call(self, tool: str = "read", **arguments: Any) -> None:
         self._calls += 1
-        given = arguments or {"path": f"f{self._calls}"}
-        block = {"type": "tool_use", "id": f"t{self._calls}", "name": tool, "input": given}
+        tool_input = arguments or {"path": f"f{self._calls}"}
+        block = {"type": "tool_use", "id": f"t{self._calls}", "name": tool, "input": tool_input}
         self._held.add({"role": "assistant", "content": [block]})
 
     def result(self, text: str) -> str:
@@ -314,11 +314,11 @@ class Talk(Seen):
         """Call a tool once for each text, all in one message, and answer the calls."""
         ids = [f"t{self._calls + n}" for n in range(1, len(texts) + 1)]
         self._calls += len(texts)
-        made = [
+        calls = [
             {"type": "tool_use", "id": each, "name": "read", "input": {"path": each}}
             for each in ids
         ]
-        self._held.add({"role": "assistant", "content": made})
+        self._held.add({"role": "assistant", "content": calls})
         blocks = [
             {"type": "tool_result", "tool_use_id": each, "content": text}
             for each, text in zip(ids, texts, strict=True)
@@ -341,9 +341,11 @@ class Talk(Seen):
 
     def refused(self, status: int, body: Mapping[str, Any]) -> str:
         """Let the last call fail with what a provider answered; returns what that was taken for."""
-        found = parse_error_response(status, body)
-        self._held.fail(found.kind, limit=found.limit, input=found.input, requested=found.requested)
-        return found.kind
+        failure = parse_error_response(status, body)
+        self._held.fail(
+            failure.kind, limit=failure.limit, input=failure.input, requested=failure.requested
+        )
+        return failure.kind
 
     def recall(self, handle: str) -> str:
         return self._held.recall(handle)
@@ -479,9 +481,9 @@ class Model:
 def served_model(**options: Any) -> Generator[Model]:
     from trimtab.testing.server import serve_simulated_provider
 
-    own: dict[str, Any] = {"tokenizer": "estimate", **options}
-    with serve_simulated_provider(**own) as served:
-        yield Model(served)
+    settings: dict[str, Any] = {"tokenizer": "estimate", **options}
+    with serve_simulated_provider(**settings) as simulator:
+        yield Model(simulator)
 
 
 @asynccontextmanager
@@ -523,8 +525,8 @@ class Life(Seen):
         model: str = UNKNOWN_CLAUDE,
         **options: Any,
     ) -> Self:
-        own = _options(preset=preset, **options)
-        return cls(await Session.create(store or MemoryStore(), name, model=model, **own))
+        settings = _options(preset=preset, **options)
+        return cls(await Session.create(store or MemoryStore(), name, model=model, **settings))
 
     @classmethod
     async def take_up(cls, store: Any, name: str = "one") -> Self:
@@ -555,14 +557,14 @@ class Life(Seen):
         watched: str | None = None,
     ) -> Ending:
         """Let the model answer; with `watched` it is counted in the metrics, as that agent."""
-        told: list[Any] = []
-        hear: Callable[[Any], None] = told.append
+        events: list[Any] = []
+        hear: Callable[[Any], None] = events.append
         if watched is not None:
             from trimtab.observe import instrument
 
-            hear = instrument(told.append, agent=watched)
+            hear = instrument(events.append, agent=watched)
         more: dict[str, Any] = {} if iterations is None else {"max_tool_iterations": iterations}
-        ended: TurnFinished = await run_turn(
+        finish: TurnFinished = await run_turn(
             self._held,
             model,
             tools,
@@ -572,8 +574,8 @@ class Life(Seen):
             on_event=hear,
             **more,
         )
-        notices = [each.text for each in told if type(each).__name__ == "UserNotice"]
-        return Ending(why=ended.reason, calls=ended.calls, notices=notices)
+        notices = [each.text for each in events if type(each).__name__ == "UserNotice"]
+        return Ending(why=finish.reason, calls=finish.calls, notices=notices)
 
     async def recall(self, handle: str) -> str:
         return await self._held.recall(handle)
@@ -682,10 +684,10 @@ def command(*arguments: str, folder: Path, stdin: str = "", **environ: str) -> D
 
     from trimtab.cli.app import app
 
-    known = {"COLUMNS": "120", "NO_COLOR": "1", "ANTHROPIC_API_KEY": "none", **environ}
+    variables = {"COLUMNS": "120", "NO_COLOR": "1", "ANTHROPIC_API_KEY": "none", **environ}
     with chdir(folder):
-        done = CliRunner().invoke(app, list(arguments), input=stdin, env=known)
-    return Done(code=done.exit_code, out=done.stdout, err=done.stderr)
+        run = CliRunner().invoke(app, list(arguments), input=stdin, env=variables)
+    return Done(code=run.exit_code, out=run.stdout, err=run.stderr)
 
 
 CHAT_COMMAND = (sys.executable, "-m", "trimtab.cli", "chat")
@@ -710,9 +712,9 @@ def agent_file(
     """Write an agent's file whose model is asked at this address."""
     import yaml
 
-    asked = {"name": model, "base_url": url, "api_key": "none", "context_window": 20_000}
-    told = {"name": "helper", "model": asked, "session": dict(session), **blocks}
-    (folder / "agent.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+    model_block = {"name": model, "base_url": url, "api_key": "none", "context_window": 20_000}
+    document = {"name": "helper", "model": model_block, "session": dict(session), **blocks}
+    (folder / "agent.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
 
 def examined(text: str, folder: Path) -> Done:
@@ -729,14 +731,14 @@ def accepts_the_file(done: Done) -> bool:
 @cache
 def file_format() -> dict[str, dict[str, Any]]:
     """The settings of an agent's file by block: the whole, `session` and `session.context`."""
-    done = command("schema", folder=Path())
-    assert done.code == 0, done.told
-    whole = json.loads(done.out)
+    run = command("schema", folder=Path())
+    assert run.code == 0, run.told
+    whole = json.loads(run.out)
 
     def within(block: dict[str, Any], name: str) -> dict[str, Any]:
         forms = [block["properties"][name], *block["properties"][name].get("anyOf", ())]
-        (named,) = (form["$ref"] for form in forms if "$ref" in form)
-        return whole["$defs"][named.rpartition("/")[2]]
+        (reference,) = (form["$ref"] for form in forms if "$ref" in form)
+        return whole["$defs"][reference.rpartition("/")[2]]
 
     session = within(whole, "session")
     return {"file": whole, "session": session, "context": within(session, "context")}
@@ -745,6 +747,6 @@ def file_format() -> dict[str, dict[str, Any]]:
 def migrate(address: str, folder: Path, *, plan: bool = False) -> list[str]:
     """Bring a database up to date, or only say what is missing; the migrations' names."""
     more = ["--plan"] if plan else []
-    done = command("migrate", "--json", "--database", address, *more, folder=folder)
-    assert done.code == 0, done.told
-    return json.loads(done.out)["missing" if plan else "applied"]
+    run = command("migrate", "--json", "--database", address, *more, folder=folder)
+    assert run.code == 0, run.told
+    return json.loads(run.out)["missing" if plan else "applied"]

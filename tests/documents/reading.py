@@ -29,21 +29,21 @@ def messages(request: Request) -> list[dict[str, Any]]:
     """Return what the request sends as conversation, without the system prompt."""
     if "input" in request:
         return list(request["input"])
-    sent = request["messages"]
-    return list(sent[1:] if sent[0]["role"] == "system" else sent)
+    wire_messages = request["messages"]
+    return list(wire_messages[1:] if wire_messages[0]["role"] == "system" else wire_messages)
 
 
 def texts(request: Request) -> list[str]:
     """Return each text that is sent, in order; a notice before a text stands apart."""
-    found: list[str] = []
+    all_texts: list[str] = []
     for message in messages(request):
         content = message.get("content") or ()
         parts = (content,) if isinstance(content, str) else (p.get("text") for p in content)
         for text in filter(None, parts):
             notice = NOTICE.match(text)
             rest = text[notice.end() :].lstrip("\n") if notice else text
-            found += [notice[0], rest] if notice and rest else [text]
-    return found
+            all_texts += [notice[0], rest] if notice and rest else [text]
+    return all_texts
 
 
 def omitted(request: Request) -> list[int]:
@@ -78,9 +78,9 @@ def paths(request: Request) -> list[str]:
 
 def said_bytes(request: Request) -> int:
     """Return the bytes of an Anthropic request's messages: texts, results, calls."""
-    said = sum(len(text_of(m["content"]).encode()) for m in messages(request))
-    called = sum(len((c["name"] + dumped(c["input"])).encode()) for c in calls(request))
-    return said + called + sum(len(text.encode()) for text in results(request))
+    text_bytes = sum(len(text_of(m["content"]).encode()) for m in messages(request))
+    call_bytes = sum(len((c["name"] + dumped(c["input"])).encode()) for c in calls(request))
+    return text_bytes + call_bytes + sum(len(text.encode()) for text in results(request))
 
 
 def assert_paired(request: Request) -> None:
@@ -88,7 +88,7 @@ def assert_paired(request: Request) -> None:
     waiting: list[str] = []
     for message in messages(request):
         blocks = message["content"] if isinstance(message["content"], list) else []
-        answered = [b["tool_use_id"] for b in blocks if b.get("type") == "tool_result"]
-        assert sorted(answered) == sorted(waiting)
+        result_ids = [b["tool_use_id"] for b in blocks if b.get("type") == "tool_result"]
+        assert sorted(result_ids) == sorted(waiting)
         waiting = [b["id"] for b in blocks if b.get("type") == "tool_use"]
     assert waiting == []

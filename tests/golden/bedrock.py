@@ -102,13 +102,13 @@ def _user(*blocks: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reply(number: int, *blocks: dict[str, Any]) -> dict[str, Any]:
-    thought = {"type": "thinking", "thinking": f"Hm, {number}.", "signature": "c2ln"}
+    thinking = {"type": "thinking", "thinking": f"Hm, {number}.", "signature": "c2ln"}
     return {
         "id": f"msg_{number}",
         "type": "message",
         "role": "assistant",
         "model": "a",
-        "content": [thought, _text("Let me look."), *blocks],
+        "content": [thinking, _text("Let me look."), *blocks],
         "stop_reason": "tool_use" if blocks[0]["type"] == "tool_use" else "end_turn",
         "stop_sequence": None,
         "usage": {"input_tokens": 900, "output_tokens": 20},
@@ -117,9 +117,9 @@ def _reply(number: int, *blocks: dict[str, Any]) -> dict[str, Any]:
 
 def sent(name: str, requests: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The bodies that a strict Bedrock receives through the real SDKs, and takes."""
-    with serve_simulated_provider(signatures=False, tokenizer="estimate") as served:
-        asyncio.run(_send(name, served.url, requests))
-        records = served.simulator.records.requests
+    with serve_simulated_provider(signatures=False, tokenizer="estimate") as simulator:
+        asyncio.run(_send(name, simulator.url, requests))
+        records = simulator.simulator.records.requests
         assert [record.status for record in records] == [200] * len(requests), records
         return [record.body for record in records]
 

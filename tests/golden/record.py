@@ -109,27 +109,34 @@ def _words_stay(context: Context) -> None:
     context.add({"role": "user", "content": f"Read {LONG}"})
     context.request()
     window = context.window
-    asked, found = (
+    call_seq, result_seq = (
         max(entry.seq for entry in window.entries.values() if entry.message.role == role)
         for role in ("assistant", "tool")
     )
     users = [entry.seq for entry in window.entries.values() if entry.message.role == "user"]
-    parts = window.entries[asked].message.parts
+    parts = window.entries[call_seq].message.parts
     call = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
-    context._append(_edit("truncate", asked, asked, part=call, text="[cut]", head=3))
+    context._append(_edit("truncate", call_seq, call_seq, part=call, text="[cut]", head=3))
     context._append(
-        _edit("truncate", found, found, part=0, text="[shortened]", pieces=((0, 62), (93, 124)))
+        _edit(
+            "truncate",
+            result_seq,
+            result_seq,
+            part=0,
+            text="[shortened]",
+            pieces=((0, 62), (93, 124)),
+        )
     )
-    listed = (
+    references = (
         UserPartReference(users[0], 0),
         UserPartReference(users[1], 0, 5, 6),
         UserPartReference(users[2], 0, 0, 0, users[0]),
     )
-    context._append(_edit("drop", users[0], users[0], listed=listed[:1]))
-    context._append(_edit("drop", users[1], users[2], listed=listed[1:]))
+    context._append(_edit("drop", users[0], users[0], listed=references[:1]))
+    context._append(_edit("drop", users[1], users[2], listed=references[1:]))
     context.request()
     left_out = OmittedUserMessages(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
-    context._append(_edit("drop", 0, 0, listed=listed[2:], relists=True, left_out=left_out))
+    context._append(_edit("drop", 0, 0, listed=references[2:], relists=True, left_out=left_out))
     context.request()
 
 
@@ -138,7 +145,7 @@ def _edit(op: EditKind, first: int, last: int, **more: Any) -> Edit:
 
 
 def _calls(*ids: str) -> dict[str, Any]:
-    made = [
+    tool_calls = [
         {
             "id": each,
             "type": "function",
@@ -146,7 +153,7 @@ def _calls(*ids: str) -> dict[str, Any]:
         }
         for each in ids
     ]
-    return {"role": "assistant", "content": "Let me look.", "tool_calls": made}
+    return {"role": "assistant", "content": "Let me look.", "tool_calls": tool_calls}
 
 
 def _result(call_id: str, text: str) -> dict[str, Any]:

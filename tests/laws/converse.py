@@ -72,8 +72,8 @@ def _said(role: str, block: Wire) -> Iterator[Piece]:
             yield Piece(kind="call", role=role, text=words)
         case "toolResult":
             text = texts_of([part for part in value["content"] if "text" in part])
-            failed = "(failed) " if value.get("status") == "error" else ""
-            yield Piece(kind="result", role=role, text=failed + OMITTED.sub("", text))
+            failure_mark = "(failed) " if value.get("status") == "error" else ""
+            yield Piece(kind="result", role=role, text=failure_mark + OMITTED.sub("", text))
         case "image" | "document":
             yield Piece(kind="media", role=role, id=kind)
         case _:

@@ -86,10 +86,12 @@ def _all_of(hooks: dict[str, Hooks], breaches: dict[str, BaseException], story: 
     def ask_each(hook: str) -> Callable[..., None]:
         # Law 8 watches how edits are decided, law 5 that no more are: the later one goes first.
         names = reversed(hooks) if hook == "asking" else hooks
-        asked = [(name, each) for name in names if (each := getattr(hooks[name], hook)) is not None]
+        named_hooks = [
+            (name, each) for name in names if (each := getattr(hooks[name], hook)) is not None
+        ]
 
         def ask(*arguments: Any) -> None:
-            for name, each in asked:
+            for name, each in named_hooks:
                 if name in breaches:
                     continue
                 try:

@@ -128,9 +128,9 @@ class Told:
         return [round for round in self.rounds if round.group not in self.hidden]
 
     def shown(self, seq: int, part: int) -> Part:
-        said = self.messages[seq].parts[part]
+        content = self.messages[seq].parts[part]
         edit = self.edits.get((seq, part))
-        return said if edit is None else under(said, edit)
+        return content if edit is None else under(content, edit)
 
     def dropped(self) -> list[int]:
         groups = [g for g, edit in self.hidden.items() if edit.op == "drop"]
@@ -154,39 +154,39 @@ class Told:
             if left.since is not None and left.until is not None:
                 times = f", from {_minute(left.since)} to {_minute(left.until)},"
             lines.append(f"[{many}{times} {verb} not shown{handle}]")
-        named = 0
+        last_seq = 0
         for place in places:
             entry = self.entry(place, recall=recall)
             if entry is not None:
                 name = f"[m{place.seq}] " if recall else "[user] "
-                lines.append(entry if place.seq == named else name + entry)
-                named = place.seq
+                lines.append(entry if place.seq == last_seq else name + entry)
+                last_seq = place.seq
         return lines
 
     def entry(self, place: UserPartReference, *, recall: bool) -> str | None:
         """One part as it stands in the list; None for what was erased."""
-        said = self.messages[place.seq].parts[place.part]
+        content = self.messages[place.seq].parts[place.part]
         handle = f" · recall m{place.seq}.{place.part}" if recall else ""
-        if isinstance(said, Media):
-            return f"[{said.kind}{handle}]"
-        assert isinstance(said, Text), f"m{place.seq}.{place.part} is no word of a user's"
-        if said.text == ERASED_PLACEHOLDER:
+        if isinstance(content, Media):
+            return f"[{content.kind}{handle}]"
+        assert isinstance(content, Text), f"m{place.seq}.{place.part} is no word of a user's"
+        if content.text == ERASED_PLACEHOLDER:
             return None
-        listed = [(other.seq, other.part) for block, _ in self.words for other in block]
+        places = [(other.seq, other.part) for block, _ in self.words for other in block]
         same = (place.same_seq, place.same_part)
         # Where the first that said it was erased, this one says it.
-        gone = same in listed and self.messages[same[0]].parts[same[1]] == Text(
+        is_erased = same in places and self.messages[same[0]].parts[same[1]] == Text(
             text=ERASED_PLACEHOLDER
         )
-        if place.same_seq and gone:
-            return said.text
+        if place.same_seq and is_erased:
+            return content.text
         if place.same_seq:
             return f"[the same as in m{place.same_seq}]" if recall else "[the same as before]"
-        kept = place.head + place.tail
-        if place.head < 0 or kept >= len(said.text):
-            return said.text
-        sign = f"[… cut: {kept:,} of {len(said.text):,} characters are kept …{handle}]"
-        return said.text[: place.head] + sign + said.text[len(said.text) - place.tail :]
+        kept_chars = place.head + place.tail
+        if place.head < 0 or kept_chars >= len(content.text):
+            return content.text
+        sign = f"[… cut: {kept_chars:,} of {len(content.text):,} characters are kept …{handle}]"
+        return content.text[: place.head] + sign + content.text[len(content.text) - place.tail :]
 
     def front(self, recall: bool) -> list[str]:
         """The user's words, summary and notice."""
@@ -199,9 +199,9 @@ class Told:
                 "[Summary of the earlier conversation, for reference: the newest user message wins"
                 f"{handle}]\n{self.summary.text}"
             )
-        if gone := self.dropped():
-            handle = f" · recall m{gone[0]}-m{gone[-1]}" if recall else ""
-            texts.append(f"[conversation truncated — {len(gone)} older messages omitted{handle}]")
+        if seqs := self.dropped():
+            handle = f" · recall m{seqs[0]}-m{seqs[-1]}" if recall else ""
+            texts.append(f"[conversation truncated — {len(seqs)} older messages omitted{handle}]")
         return [text.replace("\ud800", "\ufffd") for text in texts]
 
 
@@ -212,8 +212,8 @@ def _minute(at: float) -> str:
 def from_client(text: str) -> bool:
     """Whether a client program has put it there, of those that the lives know."""
     text = text.strip()
-    tagged = text.startswith("<system-reminder>") and text.endswith("</system-reminder>")
-    return tagged or text == "[Request interrupted by user]"
+    is_reminder = text.startswith("<system-reminder>") and text.endswith("</system-reminder>")
+    return is_reminder or text == "[Request interrupted by user]"
 
 
 def speaks(message: Message) -> bool:
@@ -230,8 +230,8 @@ def under(part: Part, edit: Edit) -> Part:
         return replace(part, arguments=_without_long(part.arguments, edit))
     if isinstance(part, ToolResult):
         rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
-        kept = edit.head or edit.tail or edit.pieces
-        rest = rest if edit.op == "truncate" and kept else ()
+        keeps_text = edit.head or edit.tail or edit.pieces
+        rest = rest if edit.op == "truncate" and keeps_text else ()
         text = edit.text if edit.op == "mask" else _cut(part.text, edit)
         extra = part.extra if edit.op == "truncate" else None
         is_plain = (part.plain and not rest) or edit.op == "mask"
@@ -244,7 +244,7 @@ def under(part: Part, edit: Edit) -> Part:
 def _without_long(arguments: str, edit: Edit) -> str:
     """Arguments with the edit's words for each long text."""
     try:
-        given = json.loads(arguments)
+        tool_arguments = json.loads(arguments)
     except ValueError:
         return arguments
     longest = max(edit.head, len(edit.text))
@@ -260,9 +260,9 @@ def _without_long(arguments: str, edit: Edit) -> str:
             case _:
                 return value
 
-    if not isinstance(given, dict) or short(given) == given:
+    if not isinstance(tool_arguments, dict) or short(tool_arguments) == tool_arguments:
         return arguments
-    return json.dumps(short(given), ensure_ascii=False)
+    return json.dumps(short(tool_arguments), ensure_ascii=False)
 
 
 _whole: dict[int, tuple[Message, Message]] = {}
@@ -274,8 +274,8 @@ def sendable(message: Message) -> Message:
         if len(_whole) > 1_000:
             _whole.clear()
         text = json.dumps(message_to_json(message))
-        changed = message_from_json(json.loads(_HALF.sub("\ufffd", text)))
-        _whole[id(message)] = (message, changed if _HALF.search(text) else message)
+        clean = message_from_json(json.loads(_HALF.sub("\ufffd", text)))
+        _whole[id(message)] = (message, clean if _HALF.search(text) else message)
     return _whole[id(message)][1]
 
 
@@ -313,36 +313,36 @@ def _live(log: Sequence[Event], to: int) -> Iterator[Event]:
 
 def tell(events: Sequence[Event]) -> Told:
     """What the log says now."""
-    told = Told()
+    state = Told()
     for event in effective(events):
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
-                _say(told, event.seq, sendable(body.message))
-                undated = isinstance(body, MessageAdded) and body.undated
-                told.at[event.seq] = None if undated else event.at
-                told.paused = isinstance(body, MessageAdded) and body.paused
-                told.unfinished |= {event.seq} if told.paused else set()
+                _say(state, event.seq, sendable(body.message))
+                is_undated = isinstance(body, MessageAdded) and body.undated
+                state.at[event.seq] = None if is_undated else event.at
+                state.paused = isinstance(body, MessageAdded) and body.paused
+                state.unfinished |= {event.seq} if state.paused else set()
             case Edit(part=int()) as named:
                 body = replace(named, text=named.text.replace("\ud800", "\ufffd"))
                 assert body.part is not None
-                message = told.messages.get(body.first)
+                message = state.messages.get(body.first)
                 if message is None or body.part >= len(message.parts):
                     continue
-                told.edits.pop((body.first, body.part), None)
+                state.edits.pop((body.first, body.part), None)
                 if body.op != "reveal":
-                    told.edits[body.first, body.part] = body
+                    state.edits[body.first, body.part] = body
                 else:
-                    told.revealed[body.first] = event.seq
-                    _unhide(told, body.first)
-                    _without_summary(told, body)
+                    state.revealed[body.first] = event.seq
+                    _unhide(state, body.first)
+                    _without_summary(state, body)
             case Edit() as body:
-                _edit_groups(told, event.seq, body)
+                _edit_groups(state, event.seq, body)
             case Pin() as body:
-                named = {s for s in told.messages if body.first <= s <= body.last}
-                told.pinned = told.pinned | named if body.pinned else told.pinned - named
+                named = {s for s in state.messages if body.first <= s <= body.last}
+                state.pinned = state.pinned | named if body.pinned else state.pinned - named
             case _:
                 pass
-    return told
+    return state
 
 
 def _say(told: Told, seq: int, message: Message) -> None:
@@ -353,8 +353,8 @@ def _say(told: Told, seq: int, message: Message) -> None:
         last = _new_round(told, message, last)
     last.seqs.append(seq)
     told.groups[last.group].append(seq)
-    if found := tools_loaded_by(message):
-        told.loading.append((last.group, found))
+    if tool_names := tools_loaded_by(message):
+        told.loading.append((last.group, tool_names))
     for call in message.calls if message.role == "assistant" else ():
         loads = [g for g, names in told.loading if call.name in names and g not in told.hidden]
         if loads and loads[-1] != last.group:
@@ -383,8 +383,8 @@ def tools_loaded_by(message: Message) -> set[str]:
 
 
 def _answer(told: Told, round: Round, seq: int, index: int, part: ToolResult) -> None:
-    for number, (asked, place) in enumerate(round.calls):
-        call = told.messages[asked].parts[place]
+    for number, (call_seq, place) in enumerate(round.calls):
+        call = told.messages[call_seq].parts[place]
         if round.answers[number] is None and getattr(call, "id", None) == part.call_id:
             round.answers[number] = (seq, index)
             return
@@ -406,9 +406,9 @@ def _new_round(told: Told, message: Message, last: Round | None) -> Round:
         told.groups.append([])
         told.thinking.append(False)
     told.thinking[-1] = told.thinking[-1] or thinks
-    made = Round(group=len(told.groups) - 1)
-    told.rounds.append(made)
-    return made
+    new_round = Round(group=len(told.groups) - 1)
+    told.rounds.append(new_round)
+    return new_round
 
 
 def _edit_groups(told: Told, at: int, edit: Edit) -> None:
@@ -444,8 +444,10 @@ def _unhide(told: Told, seq: int) -> None:
         if calls == group and loads in told.hidden:
             _unhide(told, told.groups[loads][0])
     back = told.groups[group]
-    blocks = [([p for p in places if p.seq not in back], left) for places, left in told.words]
-    told.words = [(places, left) for places, left in blocks if places or left]
+    blocks = [
+        ([p for p in places if p.seq not in back], omission) for places, omission in told.words
+    ]
+    told.words = [(places, omission) for places, omission in blocks if places or omission]
 
 
 def _without_summary(told: Told, reveal: Edit) -> None:
@@ -476,9 +478,9 @@ def pictures_of(told: Told, counter: TokenCounter) -> int:
     for seq in [seq for round in told.visible() for seq in round.seqs]:
         for index in range(len(told.messages[seq].parts)):
             part = told.shown(seq, index)
-            held = part.content if isinstance(part, ToolResult) else (part,)
+            contents = part.content if isinstance(part, ToolResult) else (part,)
             total += sum(
-                measure_part(each, counter).tokens for each in held if isinstance(each, Media)
+                measure_part(each, counter).tokens for each in contents if isinstance(each, Media)
             )
     return total
 
@@ -516,19 +518,19 @@ def bound_of(events: Sequence[Event], call: ModelCall, counter: TokenCounter) ->
     """
     before = events[: call.position]
     settings = settings_at(before)
-    told = tell(before)
+    state = tell(before)
     tail = counter.count(call.volatile) + 8 if call.volatile else 0
-    messages = tokens_of(told, settings, counter)
+    messages = tokens_of(state, settings, counter)
     anchor, ratio = anchor_of(before)
     ratio = min(max(ratio, 1.0), 4.0)
     head = measure_request_head(settings.system, settings.tools, counter, settings.params).tokens
     whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored_margin))
     if anchor is None:
-        return min(whole, carried_bound(before, told, messages, tail, counter) or whole)
+        return min(whole, carried_bound(before, state, messages, tail, counter) or whole)
     usage, position, rode = anchor
-    known = tokens_of(tell(events[:position]), settings, counter)
-    bound = _above(usage, (max(0, messages - known) + tail) * ratio, counter)
-    return min(bound, whole) if rode else bound
+    tokens_at_anchor = tokens_of(tell(events[:position]), settings, counter)
+    estimate = _above(usage, (max(0, messages - tokens_at_anchor) + tail) * ratio, counter)
+    return min(estimate, whole) if rode else estimate
 
 
 def carried_bound(
@@ -541,25 +543,27 @@ def carried_bound(
     if first is None:
         return None
     settings, earlier = settings_at(events), tell(events[:first])
-    anchor, learned = anchor_of(events[:first])
+    anchor, learned_ratio = anchor_of(events[:first])
     assert anchor is not None
     then = tokens_of(earlier, settings, counter)
-    known = tokens_of(tell(events[: anchor[1]]), settings, counter)
-    counted = _above(anchor[0], max(0, then - known) * min(max(learned, 1.0), 4.0), counter)
+    tokens_at_anchor = tokens_of(tell(events[: anchor[1]]), settings, counter)
+    earlier_bound = _above(
+        anchor[0], max(0, then - tokens_at_anchor) * min(max(learned_ratio, 1.0), 4.0), counter
+    )
     head = measure_request_head(settings.system, settings.tools, counter, settings.params).tokens
-    weight = min(max(counted / max(1, head + then), 0.5), 4.0)
+    weight = min(max(earlier_bound / max(1, head + then), 0.5), 4.0)
     came, new = _since(events[first:], told, counter)
-    relisted = any(isinstance(e.body, Edit) and e.body.relists for e in events[first:])
-    gone = earlier.blocks(settings.recall) if relisted else []
-    before = earlier.front(settings.recall)[len(gone) :]
+    was_relisted = any(isinstance(e.body, Edit) and e.body.relists for e in events[first:])
+    old_blocks = earlier.blocks(settings.recall) if was_relisted else []
+    before = earlier.front(settings.recall)[len(old_blocks) :]
     # A summary that was made again is new, even if it happens to say the same.
     made_again = any(isinstance(e.body, Edit) and e.body.op == "summarise" for e in events[first:])
     for text in told.front(settings.recall):
-        own = measure_message_parts(make_text_message("user", text), counter)[0].tokens
+        text_tokens = measure_message_parts(make_text_message("user", text), counter)[0].tokens
         is_new = text not in before or (made_again and text.startswith("[Summary of"))
-        came += own if is_new else 0
-    left = max(0, then + new + came - messages)
-    usage = max(0, math.ceil(counted + weight * (1.3 * came - 0.7 * left)))
+        came += text_tokens if is_new else 0
+    removed_tokens = max(0, then + new + came - messages)
+    usage = max(0, math.ceil(earlier_bound + weight * (1.3 * came - 0.7 * removed_tokens)))
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
     return _above(usage, (new + tail) * ratio, counter)
 
@@ -583,15 +587,15 @@ def _first_change(events: Sequence[Event]) -> int | None:
     edits has changed it since."""
     changes: list[int] = []
     for index, event in enumerate(events):
-        sent = max(
+        sent_seq = max(
             (e.body.position for e in events[:index] if isinstance(e.body, ModelCall)), default=0
         )
         if isinstance(event.body, CallOutcome) and anchor_of(events[: index + 1])[0] is not None:
             changes = []
-        elif breaks(event, sent):
+        elif breaks(event, sent_seq):
             edits = isinstance(event.body, Edit) and event.body.op != "reveal"
-            held = bool(changes) or anchor_of(events[:index])[0] is not None
-            changes = [*changes, index] if edits and held else []
+            has_anchor = bool(changes) or anchor_of(events[:index])[0] is not None
+            changes = [*changes, index] if edits and has_anchor else []
     return changes[0] if changes else None
 
 
@@ -618,21 +622,21 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, fl
     whole = False
     ratio, counter = 1.0, ""
     fresh: list[tuple[float, float]] = []
-    standing, pictures, served = 0, 0, ("", "")
+    standing, pictures, model_and_dialect = 0, 0, ("", "")
     for event in events:
         match event.body:
             case ModelCall() as body:
                 last, whole = (event.seq, body), True
             case CallOutcome() as body if last is not None and body.call == last[0]:
-                if counted := counted_by(body, last[1]):
+                if tokens := counted_by(body, last[1]):
                     call = last[1]
-                    ratio = ratio if call.media else (counted + 500) / (call.tokens + 500)
+                    ratio = ratio if call.media else (tokens + 500) / (call.tokens + 500)
                     if anchor and call.media == pictures:
-                        fresh.append((counted - anchor[0], call.tokens - standing))
+                        fresh.append((tokens - anchor[0], call.tokens - standing))
                     elif not anchor and not call.media and call.tokens > weights(fresh)[1]:
-                        fresh.append((counted, call.tokens))
+                        fresh.append((tokens, call.tokens))
                     if whole:
-                        anchor = (counted, call.position, bool(call.volatile))
+                        anchor = (tokens, call.position, bool(call.volatile))
                         standing, pictures = call.tokens, call.media
             case _:
                 if breaks(event, last[1].position if last else 0):
@@ -640,8 +644,8 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, fl
         if isinstance(event.body, Settings) and event.body.counter != counter:
             counter, ratio, fresh = event.body.counter, 1.0, []
         if isinstance(event.body, Settings):
-            fresh = fresh if (event.body.model, event.body.dialect) == served else []
-            served = event.body.model, event.body.dialect
+            fresh = fresh if (event.body.model, event.body.dialect) == model_and_dialect else []
+            model_and_dialect = event.body.model, event.body.dialect
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
     heavy, light = weights(fresh)
@@ -651,10 +655,10 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, fl
 def weights(fresh: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Reported and estimated tokens of what was new: each counts for half of itself after 32,768
     tokens more, if they came at once."""
-    told = [(min(max(0, counted), 4 * new), new) for counted, new in fresh if new > 0]
+    pairs = [(min(max(0, tokens), 4 * new), new) for tokens, new in fresh if new > 0]
     share, heavy, light = 1.0, 0.0, 0.0
-    for counted, new in reversed(told):
-        heavy, light = heavy + share * counted, light + share * new
+    for tokens, new in reversed(pairs):
+        heavy, light = heavy + share * tokens, light + share * new
         share /= 1 + new / 32_768
     return heavy, light
 
@@ -664,8 +668,8 @@ def counted_by(outcome: CallOutcome, call: ModelCall) -> int:
     if outcome.usage is not None:
         return outcome.usage.input
     error = outcome.error or {}
-    told = error.get("input", 0) if error.get("kind") == "overflow" else 0
-    return told if told <= 4 * call.tokens else 0
+    tokens = error.get("input", 0) if error.get("kind") == "overflow" else 0
+    return tokens if tokens <= 4 * call.tokens else 0
 
 
 def was_refused(events: Sequence[Event]) -> str:

@@ -102,10 +102,10 @@ def outlook(context: Context) -> dict[str, Any]:
 
 
 def _report(context: Context) -> dict[str, Any]:
-    told = context.report().to_dict()
+    report = context.report().to_dict()
     # What left memory was counted by the counter of that time.
-    told["hidden"] = {kind: count for kind, (count, _) in told["hidden"].items()}
-    return told
+    report["hidden"] = {kind: count for kind, (count, _) in report["hidden"].items()}
+    return report
 
 
 def _entry(entry: Entry) -> tuple[Any, ...]:
@@ -155,7 +155,7 @@ def recount(window: Window) -> dict[str, int]:
             bytes_, tokens, messages = bytes_ + size, tokens + count, messages + 1
             if group.index >= window.turn_start_group:
                 turn_bytes, turn_tokens = turn_bytes + size, turn_tokens + count
-    dropped = [
+    groups = [
         g for g in window.conversation.groups if g.hidden is not None and g.hidden.op == "drop"
     ]
     return {
@@ -164,7 +164,7 @@ def recount(window: Window) -> dict[str, int]:
         "messages": messages,
         "turn_bytes": turn_bytes,
         "turn_tokens": turn_tokens,
-        "dropped": sum(1 for group in dropped for _ in group.entries()),
+        "dropped": sum(1 for group in groups for _ in group.entries()),
     }
 
 

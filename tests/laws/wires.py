@@ -35,10 +35,10 @@ def pieces(
 ) -> list[Piece]:
     """All that stands behind the head, and where neighbours share a text, all that each of them may
     have said in it."""
-    found = said(request, settings, volatile, front)
+    all_pieces = said(request, settings, volatile, front)
     if settings.dialect == "openai_chat" and not _OPENAI.match(settings.model):
-        found = [each for piece in found for each in _readings(piece)]
-    return found
+        all_pieces = [each for piece in all_pieces for each in _readings(piece)]
+    return all_pieces
 
 
 def said(
@@ -51,26 +51,26 @@ def said(
     """
     if "input" in request:
         skip = 0 if "instructions" in request else len(settings.system)
-        found = [piece for item in request["input"][skip:] for piece in _item(item)]
+        all_pieces = [piece for item in request["input"][skip:] for piece in _item(item)]
     elif settings.dialect == "anthropic":
-        found = [piece for message in request["messages"] for piece in _anthropic(message)]
-        if found and found[0].text == START:
-            found = found[1:]
+        all_pieces = [piece for message in request["messages"] for piece in _anthropic(message)]
+        if all_pieces and all_pieces[0].text == START:
+            all_pieces = all_pieces[1:]
     else:
         messages = request["messages"][len(settings.system) :]
-        found = [piece for message in messages for piece in _chat(message)]
-        found = _parted(found, "\n\n".join(front), front)
+        all_pieces = [piece for message in messages for piece in _chat(message)]
+        all_pieces = _parted(all_pieces, "\n\n".join(front), front)
     if volatile is not None:
-        assert found, "the volatile tail is not in the request"
-        last, joined = found.pop(), f"\n\n{volatile}"
-        if settings.dialect == "openai_chat" and last.text.endswith(joined):
-            found.append(replace(last, text=last.text.removesuffix(joined)))
+        assert all_pieces, "the volatile tail is not in the request"
+        last, tail = all_pieces.pop(), f"\n\n{volatile}"
+        if settings.dialect == "openai_chat" and last.text.endswith(tail):
+            all_pieces.append(replace(last, text=last.text.removesuffix(tail)))
         else:
             assert last.text == volatile, "the volatile tail is not the last thing said"
             if settings.dialect == "openai_chat":
                 # A message without a word may be one with the tail.
-                found.append(replace(last, text=""))
-    return found
+                all_pieces.append(replace(last, text=""))
+    return all_pieces
 
 
 def _readings(piece: Piece) -> Iterator[Piece]:
@@ -92,11 +92,11 @@ def _parted(found: list[Piece], joined: str, front: Sequence[str]) -> list[Piece
         return found
     first = found[0]
     apart = [replace(first, text=text) for text in front]
-    said = first.text.removeprefix(joined)
-    if said.startswith("\n\n"):
-        apart.append(replace(first, text=said.removeprefix("\n\n")))
+    rest = first.text.removeprefix(joined)
+    if rest.startswith("\n\n"):
+        apart.append(replace(first, text=rest.removeprefix("\n\n")))
     else:
-        assert not said, f"{said[:40]!r} is not parted from summary and notice"
+        assert not rest, f"{rest[:40]!r} is not parted from summary and notice"
         # A message without a word says nothing behind them.
         apart.append(replace(first, text=""))
     return [*apart, *found[1:]]
@@ -122,8 +122,8 @@ def _anthropic(message: Wire) -> Iterator[Piece]:
             case "text":
                 yield Piece(kind="text", role=role, text=block["text"].removeprefix(_SYSTEM))
             case "tool_use":
-                said = json.dumps(block["input"], ensure_ascii=False)
-                yield Piece(kind="call", role=role, id=block["id"], text=said)
+                arguments = json.dumps(block["input"], ensure_ascii=False)
+                yield Piece(kind="call", role=role, id=block["id"], text=arguments)
             case "tool_result":
                 text = texts_of(block.get("content"))
                 yield Piece(kind="result", role=role, id=block["tool_use_id"], text=text)
@@ -142,8 +142,8 @@ def _chat(message: Wire) -> Iterator[Piece]:
         yield Piece(kind="opaque", role=role, text=message["reasoning_content"])
     yield from _content(role, content)
     for call in message.get("tool_calls", ()):
-        said = call["function"]["arguments"]
-        yield Piece(kind="call", role=role, id=call["id"], text=said)
+        arguments = call["function"]["arguments"]
+        yield Piece(kind="call", role=role, id=call["id"], text=arguments)
 
 
 def _item(item: Wire) -> Iterator[Piece]:
@@ -202,13 +202,13 @@ def paired(found: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """
     pairs: list[tuple[Piece, Piece]] = []
     waiting: list[Piece] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     answering = False
     for piece in found:
         if piece.kind == "call":
-            assert piece.id not in seen, f"two calls have the id {piece.id!r}"
+            assert piece.id not in ids, f"two calls have the id {piece.id!r}"
             assert not answering, f"the call {piece.id!r} stands among results"
-            seen.add(piece.id)
+            ids.add(piece.id)
             waiting.append(piece)
         elif piece.kind == "result":
             assert waiting, f"the result of {piece.id!r} has no call before it"

@@ -104,25 +104,28 @@ class World:
 
     def environ(self, mistake: Mistake) -> dict[str, str]:
         names = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
-        passed = {name: os.environ[name] for name in names if name in os.environ}
-        own = {"HOME": str(self.folder), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
+        inherited_variables = {name: os.environ[name] for name in names if name in os.environ}
+        variables = {"HOME": str(self.folder), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
         if mistake.key is not None:
-            own[mistake.key] = mistake.secret
+            variables[mistake.key] = mistake.secret
         if self.database is not None:
-            own["DATABASE_URL"] = self.database
+            variables["DATABASE_URL"] = self.database
         if mistake.without:
-            paths = (str(Path(__file__).parent / "without"), passed.get("PYTHONPATH", ""))
-            own["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-            own["WITHOUT"] = ",".join(mistake.without)
+            paths = (
+                str(Path(__file__).parent / "without"),
+                inherited_variables.get("PYTHONPATH", ""),
+            )
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            variables["WITHOUT"] = ",".join(mistake.without)
         more = {name: self.written(value) for name, value in mistake.environ.items()}
-        return {**passed, **own, **more}
+        return {**inherited_variables, **variables, **more}
 
     def plain(self, text: str) -> str:
         """The text as it is in every run: no paths, ports, ids or times of this one."""
         text = text.replace(f"{self.folder}/", "").replace(str(self.folder), "my-agent")
         text = text.replace(self.url, SIMULATOR).replace(self.dead, NOBODY)
-        for pattern, told in CHANGING:
-            text = pattern.sub(told, text)
+        for pattern, replacement in CHANGING:
+            text = pattern.sub(replacement, text)
         return text
 
 
@@ -137,8 +140,8 @@ def run(mistake: Mistake, world: World) -> str:
     if mistake.makes is not None:
         mistake.makes(world.folder)
     with _beside(mistake, world):
-        done = _ran(mistake.types, mistake, world)
-    return world.plain("".join(_told(mistake, world, done)))
+        process = _ran(mistake.types, mistake, world)
+    return world.plain("".join(_told(mistake, world, process)))
 
 
 def shown(snapshot: str) -> str:
@@ -150,8 +153,8 @@ def shown(snapshot: str) -> str:
 def _told(mistake: Mistake, world: World, done: subprocess.CompletedProcess[str]) -> Iterator[str]:
     yield f"# {mistake.what}\n"
     if mistake.files.get("agent.yaml", AGENT) not in (AGENT, CLAUDE):
-        written = world.written(mistake.files["agent.yaml"])
-        yield from (f"agent.yaml | {line}\n" for line in written.splitlines())
+        file_text = world.written(mistake.files["agent.yaml"])
+        yield from (f"agent.yaml | {line}\n" for line in file_text.splitlines())
     yield f"\n$ {mistake.types}\n"
     for stream, text in (("stdout", done.stdout), ("stderr", done.stderr)):
         yield from (f"{stream} | {line}".rstrip() + "\n" for line in text.splitlines())
@@ -159,10 +162,10 @@ def _told(mistake: Mistake, world: World, done: subprocess.CompletedProcess[str]
 
 
 def _ran(command: str, mistake: Mistake, world: World) -> subprocess.CompletedProcess[str]:
-    typed, _, piped = command.partition(" < ")
+    command_line, _, input_file = command.partition(" < ")
     env = world.environ(mistake)
-    text = (world.folder / piped).read_text(encoding="utf-8") if piped else ""
-    program, *arguments = shlex.split(typed)
+    text = (world.folder / input_file).read_text(encoding="utf-8") if input_file else ""
+    program, *arguments = shlex.split(command_line)
     if program == "trimtab" and not (world.cold or mistake.without):
         return warm.trimtab(arguments, cwd=world.folder, env=env, input=text)
     return subprocess.run(

@@ -26,9 +26,9 @@ def calls(name: str, **arguments: str) -> dict[str, object]:
 
 
 def command(*argv: str, more: str = "") -> str:
-    written = ", ".join(f'"{each}"' for each in argv)
+    argv_text = ", ".join(f'"{each}"' for each in argv)
     return tool(
-        f"  look:\n    kind: command\n    description: Look.\n    command: [{written}]\n{more}"
+        f"  look:\n    kind: command\n    description: Look.\n    command: [{argv_text}]\n{more}"
     )
 
 

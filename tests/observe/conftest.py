@@ -16,6 +16,6 @@ def memory():
 
 @pytest.fixture
 def traced():
-    made = Traced()
-    yield made
-    made.close()
+    spans = Traced()
+    yield spans
+    spans.close()

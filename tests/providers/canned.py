@@ -99,16 +99,16 @@ async def _exchange(
 async def _answer(writer: asyncio.StreamWriter, answer: Answer) -> None:
     stream = bool(answer.events) or answer.hang
     body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
-    sent = body.encode()
-    fixed = {
+    raw_body = body.encode()
+    headers = {
         "content-type": answer.kind or ("text/event-stream" if stream else "application/json"),
-        **({"transfer-encoding": "chunked"} if stream else {"content-length": str(len(sent))}),
+        **({"transfer-encoding": "chunked"} if stream else {"content-length": str(len(raw_body))}),
         **answer.headers,
     }
-    lines = [f"HTTP/1.1 {answer.status} X", *(f"{k}: {v}" for k, v in fixed.items()), "", ""]
+    lines = [f"HTTP/1.1 {answer.status} X", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
     writer.write("\r\n".join(lines).encode())
     if not stream:
-        writer.write(sent)
+        writer.write(raw_body)
     for event in answer.events:
         chunk = event.encode() if isinstance(event, str) else event
         writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")

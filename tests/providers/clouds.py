@@ -46,11 +46,11 @@ def dialect_of(name: str) -> str:
 
 
 def request_of(name: str, *, stream: bool = False, **more: Any) -> dict[str, Any]:
-    said = [{"role": "user", "content": "Hi."}]
-    own: Mapping[str, Any] = {
-        "openai_chat": {"messages": said},
-        "openai_responses": {"input": said},
-        "anthropic": {"messages": said, "max_tokens": 500},
+    messages = [{"role": "user", "content": "Hi."}]
+    parameters: Mapping[str, Any] = {
+        "openai_chat": {"messages": messages},
+        "openai_responses": {"input": messages},
+        "anthropic": {"messages": messages, "max_tokens": 500},
     }[dialect_of(name)]
-    streamed = {"stream": True} if stream else {}
-    return {"model": MODELS[name], **own, **streamed, **more}
+    stream_option = {"stream": True} if stream else {}
+    return {"model": MODELS[name], **parameters, **stream_option, **more}

@@ -34,8 +34,8 @@ class Api:
     """The event of an overload in a stream."""
 
     def lines(self, *, first: int | None = None) -> tuple[str, ...]:
-        done = not self.named and first is None
-        return sse(*self.events[:first], named=self.named, done=done)
+        ends_stream = not self.named and first is None
+        return sse(*self.events[:first], named=self.named, done=ends_stream)
 
 
 _MESSAGE = {

@@ -12,8 +12,8 @@ def anyio_backend():
 
 @pytest.fixture(params=queues.NAMES)
 def place(request, tmp_path):
-    with queues.made(request.param, tmp_path / "sessions") as found:
-        yield found
+    with queues.made(request.param, tmp_path / "sessions") as new_place:
+        yield new_place
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ async def places_of(needle: str, place: Place, store: Store) -> list[str]:
 
 
 def _in_files(root: Path, needle: bytes) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for path in sorted(root.rglob("*")):
-        held = path.read_bytes() if path.is_file() else b""
-        if needle in (path.name.encode() + _apart(held)).lower():
-            found.append(str(path.relative_to(root)))
-    return found
+        content = path.read_bytes() if path.is_file() else b""
+        if needle in (path.name.encode() + _apart(content)).lower():
+            paths.append(str(path.relative_to(root)))
+    return paths
 
 
 async def _in_tables(conninfo: str, needle: bytes) -> list[str]:
@@ -37,20 +37,20 @@ async def _in_tables(conninfo: str, needle: bytes) -> list[str]:
         "SELECT table_schema, table_name FROM information_schema.tables "
         "WHERE table_schema NOT IN ('pg_catalog', 'information_schema')"
     )
-    found: list[str] = []
+    tables_found: list[str] = []
     async with await psycopg.AsyncConnection.connect(conninfo) as connection:
-        named = await (await connection.execute(tables)).fetchall()
-        assert len(named) > 3
-        for schema, table in sorted(named):
+        table_names = await (await connection.execute(tables)).fetchall()
+        assert len(table_names) > 3
+        for schema, table in sorted(table_names):
             query = sql.SQL("SELECT t.*, t::text FROM {} AS t").format(
                 sql.Identifier(schema, table)
             )
             for row in await (await connection.execute(query)).fetchall():
-                held = [_apart(value) for value in row if isinstance(value, bytes)]
-                held += [value.encode() for value in row if isinstance(value, str)]
-                if needle in b"\n".join(held).lower():
-                    found.append(f"{schema}.{table}")
-    return sorted(set(found))
+                raw_values = [_apart(value) for value in row if isinstance(value, bytes)]
+                raw_values += [value.encode() for value in row if isinstance(value, str)]
+                if needle in b"\n".join(raw_values).lower():
+                    tables_found.append(f"{schema}.{table}")
+    return sorted(set(tables_found))
 
 
 def _apart(held: bytes) -> bytes:

@@ -104,13 +104,13 @@ class Worker:
         await self.say(prose(size // 4, f"question {number}"))
         await self.ask()
         for index in range(rounds):
-            said = prose(size, f"value_{number}_{index} = {number}")
-            await self.use(said, path=f"src/part_{number % 7}.py")
+            question = prose(size, f"value_{number}_{index} = {number}")
+            await self.use(question, path=f"src/part_{number % 7}.py")
         await self.answer(text(f"answer {number}"))
-        wanted = await self.session.pending_summary()
-        if wanted is not None:
+        request = await self.session.pending_summary()
+        if request is not None:
             with suppress(UnusableSummary):  # it may be no smaller than what it replaces
-                await self.session.add_summary(f"All up to {number}.", span=wanted.span)
+                await self.session.add_summary(f"All up to {number}.", span=request.span)
 
 
 async def bodies(store: Store, session: str) -> list[EventBody]:

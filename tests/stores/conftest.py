@@ -18,26 +18,26 @@ def template():
 @pytest.fixture(scope="session")
 def shared(template):
     """A database that each test finds empty."""
-    with places.database(template) as made:
-        yield made
+    with places.database(template) as address:
+        yield address
 
 
 @pytest.fixture
 def migrated(template):
     """A database of one's own with all tables, empty."""
-    with places.database(template) as made:
-        yield made
+    with places.database(template) as address:
+        yield address
 
 
 @pytest.fixture(params=places.NAMES)
 def place(request, tmp_path):
-    shared = request.getfixturevalue("shared") if request.param == "postgres" else ""
-    with places.made(request.param, tmp_path / "sessions", shared) as found:
-        yield found
+    address = request.getfixturevalue("shared") if request.param == "postgres" else ""
+    with places.made(request.param, tmp_path / "sessions", address) as new_place:
+        yield new_place
 
 
 @pytest.fixture
 async def store(place):
-    opened = await place.open()
-    yield opened
-    await opened.close()
+    open_store = await place.open()
+    yield open_store
+    await open_store.close()

@@ -87,18 +87,18 @@ KEYED = {"k1": 1, "k3": 3, "k5": 5, "k7": 7}
 
 
 def old_or_new(root: Path) -> None:
-    seen = lines(root)
-    assert seen in (dumped(*PAST), dumped(*PAST, *NEW))
-    keys = {key: seq if seq <= len(seen) else None for key, seq in KEYED.items()}
+    log_lines = lines(root)
+    assert log_lines in (dumped(*PAST), dumped(*PAST, *NEW))
+    keys = {key: seq if seq <= len(log_lines) else None for key, seq in KEYED.items()}
     assert find_keys(root) == keys
-    goes_on(root, seen)
+    goes_on(root, log_lines)
     assert find_keys(root) == keys
 
 
 def nothing_or_new(root: Path) -> None:
-    seen = lines(root)
-    assert seen in ([], dumped(*PAST))
-    goes_on(root, seen)
+    log_lines = lines(root)
+    assert log_lines in ([], dumped(*PAST))
+    goes_on(root, log_lines)
 
 
 def snapshot_old_or_new(root: Path) -> None:
@@ -111,30 +111,30 @@ def snapshot_old_or_new(root: Path) -> None:
 
 
 def rewritten_or_not(root: Path) -> None:
-    seen = lines(root)
+    log_lines = lines(root)
     new = dumped(*map(without, PAST), said(5, "added"))
-    assert seen in (dumped(*PAST), new)
-    goes_on(root, seen)
+    assert log_lines in (dumped(*PAST), new)
+    goes_on(root, log_lines)
     # Writing has ended what was left to do.
-    assert bool(holding(root, HIDDEN)) == (seen != new)
+    assert bool(holding(root, HIDDEN)) == (log_lines != new)
     assert not (root / SESSION / "sweep").exists()
     assert not list(root.rglob("*.new"))
     assert find_keys(root) == {"k1": 1, "k3": 3, "k5": None, "k7": None}
 
 
 def there_or_gone(root: Path) -> None:
-    seen = lines(root)
-    assert seen in ([], dumped(*PAST))
-    goes_on(root, seen)
+    log_lines = lines(root)
+    assert log_lines in ([], dumped(*PAST))
+    goes_on(root, log_lines)
     run(root, lambda store: store.delete(SESSION))
     assert holding(root, HIDDEN) == []
 
 
 def repaired(root: Path) -> None:
     assert lines(root)[:4] == dumped(*PAST)
-    seen = lines(root)
-    assert seen in (dumped(*PAST), dumped(*PAST, said(5)))
-    goes_on(root, seen)
+    log_lines = lines(root)
+    assert log_lines in (dumped(*PAST), dumped(*PAST, said(5)))
+    goes_on(root, log_lines)
     assert b'{"version":1,"se' in (root / SESSION / "events.torn").read_bytes()
 
 
@@ -168,12 +168,12 @@ SCENARIOS = {
 
 def end_at(point: int, *, before: bool) -> None:
     """Have this process end at a write: in its midst, or right behind it."""
-    left = [point]
+    countdown = [point]
 
     def wrapped(name, real):
         def call(*args, **kwargs):
-            left[0] -= 1
-            if left[0]:
+            countdown[0] -= 1
+            if countdown[0]:
                 return real(*args, **kwargs)
             if not before:
                 real(*args, **kwargs)
@@ -184,8 +184,8 @@ def end_at(point: int, *, before: bool) -> None:
         return call
 
     def at(_name, act, half):
-        left[0] -= 1
-        if left[0]:
+        countdown[0] -= 1
+        if countdown[0]:
             return act()
         if not before:
             act()
@@ -220,12 +220,12 @@ def main(name: str, folder: Path) -> int:
     scenario, points = SCENARIOS[name], 0
     scenario.prepare(folder / "base")
     for before in (True, False):
-        point, reached = 0, True
-        while reached:
+        point, is_reached = 0, True
+        while is_reached:
             point += 1
             root = folder / "root"
             shutil.copytree(folder / "base", root)
-            reached = ended(root, scenario, point, before=before)
+            is_reached = ended(root, scenario, point, before=before)
             scenario.check(root)
             shutil.rmtree(root)
         points += point - 1

@@ -34,12 +34,12 @@ def location(request, tmp_path):
 
 @pytest.fixture
 async def keys(location):
-    async with open_api_keys(location) as opened:
-        yield opened
+    async with open_api_keys(location) as api_keys:
+        yield api_keys
 
 
 @pytest.fixture
 async def again(location):
     """The same keys as another process has them."""
-    async with AsyncExitStack() as held:
-        yield await held.enter_async_context(open_api_keys(location))
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(open_api_keys(location))

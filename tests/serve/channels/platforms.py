@@ -78,17 +78,17 @@ async def _telegram() -> AsyncGenerator[Platform]:
         "arrives without an answer": OneTimeTelegramFault(carried_out=True),
         "is lost": OneTimeTelegramFault(),
     }
-    with serve_simulated_telegram() as served:
-        served.simulator.get_or_add_chat(bots.ADA, "Ada", username="ada")
-        async with bots.running(served, deliver=False) as bot:
+    with serve_simulated_telegram() as telegram:
+        telegram.simulator.get_or_add_chat(bots.ADA, "Ada", username="ada")
+        async with bots.running(telegram, deliver=False) as bot:
             yield Platform(
                 name="telegram",
                 max_units=TELEGRAM_UNITS,
                 resent_notice=f"{TELEGRAM_NOTICE}\n\n",
                 address={"chat": bots.ADA},
                 deliver=bot.channel.deliver,
-                texts=lambda: served.simulator.list_bot_texts(bots.ADA),
-                plan=lambda *outcomes: served.simulator.fail_calls(
+                texts=lambda: telegram.simulator.list_bot_texts(bots.ADA),
+                plan=lambda *outcomes: telegram.simulator.fail_calls(
                     "sendMessage", *(faults[one] for one in outcomes)
                 ),
                 pass_time=bot.channel._message_sender._paused_until.clear,
@@ -97,9 +97,9 @@ async def _telegram() -> AsyncGenerator[Platform]:
 
 @asynccontextmanager
 async def _discord() -> AsyncGenerator[Platform]:
-    limited = {"message": "You are being rate limited.", "retry_after": WAIT_S, "global": False}
+    rate_limit = {"message": "You are being rate limited.", "retry_after": WAIT_S, "global": False}
     faults: dict[str, dict[str, Any]] = {
-        "must wait": {"status": 429, "body": limited, "headers": {"Via": "1.1 simulated"}},
+        "must wait": {"status": 429, "body": rate_limit, "headers": {"Via": "1.1 simulated"}},
         "arrives without an answer": {"status": 503, "carries_out_first": True},
         "is lost": {"status": 503},
     }

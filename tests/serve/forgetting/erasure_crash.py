@@ -58,11 +58,11 @@ async def furnish(root: Path) -> None:
     last = await session.add(make_text_message("assistant", f"So it is {WORD}."))
     await SessionRecorder(session).checkpoint()
     await queue.post(inbound("a", f"{WORD} as it came"))
-    said = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
-    await queue.finish_turn(S, epoch, [], [said])
+    answer = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
+    await queue.finish_turn(S, epoch, [], [answer])
     await queue.post(inbound("b", "of another", session="default/helper/two"))
     schedules = SqliteScheduleStore(queue)
-    made = Schedule(
+    schedule = Schedule(
         id=f"{S}/{derive_schedule_number(key)}",
         session=S,
         message=f"Ask {WORD} again.",
@@ -71,41 +71,41 @@ async def furnish(root: Path) -> None:
         created_at=1.0,
         next_run_at=4e9,
     )
-    await schedules.add(made, limit=20)
-    for held in (queue, store):
-        await held.close()
+    await schedules.add(schedule, limit=20)
+    for store_or_queue in (queue, store):
+        await store_or_queue.close()
 
 
 async def furnish_user(root: Path) -> None:
     """A chat that is the user's own, and a group in which others speak as well."""
     store = FileStore(root, fsync=False)
     queue = await SqliteMessageQueue.open(store, fsync=False)
-    own = f"default/helper/{USER}"
-    session = await Session.create(store, own, model="gpt-4o")
-    for said in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
-        await session.add(said)
+    own_session = f"default/helper/{USER}"
+    session = await Session.create(store, own_session, model="gpt-4o")
+    for message in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
+        await session.add(message)
         await session.add(make_text_message("assistant", f"So it is {WORD}."))
     await SessionRecorder(session).checkpoint()
     await (await session.fork("default/helper/a-copy")).close()
     group = await Session.create(store, GROUP, model="gpt-4o")
-    for said in (_of("bob", KEPT), _of(USER, f"{WORD} " * 10_000), _of("bob", KEPT)):
-        await group.add(said)
-        answer = WORD if WORD in said.text else KEPT
+    for message in (_of("bob", KEPT), _of(USER, f"{WORD} " * 10_000), _of("bob", KEPT)):
+        await group.add(message)
+        answer = WORD if WORD in message.text else KEPT
         last = await group.add(make_text_message("assistant", f"So it is {answer}."))
         await queue.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
     await SessionRecorder(group).checkpoint()
-    for session_id, key, said in (
-        (own, "a", _of(USER, WORD)),
+    for session_id, key, message in (
+        (own_session, "a", _of(USER, WORD)),
         (GROUP, "c", _of(USER, WORD)),
         (GROUP, "d", _of("bob", KEPT)),
     ):
-        await queue.post(replace(inbound(key, session=session_id), message=said))
+        await queue.post(replace(inbound(key, session=session_id), message=message))
         # Nobody will take it: what waits for a turn would be waited for.
         newest = (await queue.pending(session_id))[-1]
         await queue.dead_letter_session(newest, None, f"Broken: {WORD}")
     await queue.post(inbound("b", "of another", session="default/helper/two"))
-    for held in (queue, store):
-        await held.close()
+    for store_or_queue in (queue, store):
+        await store_or_queue.close()
 
 
 def _of(user: str, text: str) -> Message:
@@ -113,8 +113,8 @@ def _of(user: str, text: str) -> Message:
 
 
 def _reply_at(handle: str, text: str) -> OutboundMessage:
-    made = reply(f"{GROUP}/{handle}", session=GROUP, seq=int(handle[1:]))
-    return replace(made, text=f"So it is {text}.")
+    outbound = reply(f"{GROUP}/{handle}", session=GROUP, seq=int(handle[1:]))
+    return replace(outbound, text=f"So it is {text}.")
 
 
 async def _start(root: Path) -> None:
@@ -123,8 +123,8 @@ async def _start(root: Path) -> None:
     queue = await SqliteMessageQueue.open(store)
     await store.recover()
     assert [one.key for one in await queue.pending("default/helper/two")] == ["b"]
-    for held in (queue, store):
-        await held.close()
+    for store_or_queue in (queue, store):
+        await store_or_queue.close()
 
 
 async def _erase(store: FileStore) -> None:
@@ -174,19 +174,19 @@ def _check_user(root: Path) -> None:
 async def _look_at_group(root: Path) -> None:
     store = FileStore(root)
     queue = await SqliteMessageQueue.open(store)
-    said = [
+    texts = [
         event.body.message.text
         async for event in store.events(GROUP)
         if isinstance(event.body, MessageAdded)
     ]
-    assert said == [KEPT, f"So it is {KEPT}.", "[erased]", "[erased]", KEPT, f"So it is {KEPT}."]
+    assert texts == [KEPT, f"So it is {KEPT}.", "[erased]", "[erased]", KEPT, f"So it is {KEPT}."]
     assert [one.message.text for one in await queue.pending(GROUP)] == ["[erased]", KEPT]
     records = FileErasureRecords(root)
     newest, *_ = await records.newest("default")
     assert newest.outcome == "done"
     assert [job.state for job in await records.list_jobs() if job.finished_at is None] == []
-    for held in (queue, store):
-        await held.close()
+    for store_or_queue in (queue, store):
+        await store_or_queue.close()
 
 
 def _prepare_user(root: Path) -> None:
@@ -196,8 +196,8 @@ def _prepare_user(root: Path) -> None:
 
 def _prepare(root: Path) -> None:
     asyncio.run(furnish(root))
-    found = {*holding(root, WORD)}
-    assert {"server.db", "events.jsonl"} < found, found
+    file_names = {*holding(root, WORD)}
+    assert {"server.db", "events.jsonl"} < file_names, file_names
 
 
 VERBS = {
@@ -210,14 +210,14 @@ def main(verb: str, folder: Path, step: int) -> int:
     scenario, points = VERBS[verb], 0
     scenario.prepare(folder / "base")
     for first, before in ((1, True), (1 + step // 2, False)):
-        point, reached = first, True
-        while reached:
+        point, is_reached = first, True
+        while is_reached:
             root = folder / "root"
             shutil.copytree(folder / "base", root)
-            reached = ended(root, scenario, point, before=before)
+            is_reached = ended(root, scenario, point, before=before)
             scenario.check(root)
             shutil.rmtree(root)
-            points, point = points + reached, point + step
+            points, point = points + is_reached, point + step
     return points
 
 

@@ -60,11 +60,11 @@ def scanned(service: AgentService) -> AgentService:
 
 async def write_history(service: AgentService, pick: random.Random, steps: int = 30) -> None:
     for number in range(steps):
-        known = [one.session for one in await service.store.sessions(limit=10_000)]
+        sessions = [one.session for one in await service.store.sessions(limit=10_000)]
         step = pick.choice(
             (_say, _say, _say, _fork, _fork, _import, _erase, _delete, _wait, _crash)
         )
-        await step(service, pick, known, number)
+        await step(service, pick, sessions, number)
 
 
 def _name(pick: random.Random) -> str:
@@ -120,8 +120,8 @@ async def _erase(service: AgentService, pick: random.Random, known: list[str], n
         def change(event: Event) -> Event:
             if event.seq != position or not isinstance(event.body, MessageAdded):
                 return event
-            gone = erase_message_payload(event.body.message, None)
-            return replace(event, body=replace(event.body, message=gone))
+            blank = erase_message_payload(event.body.message, None)
+            return replace(event, body=replace(event.body, message=blank))
 
         await service.store.rewrite(session, [], change)
 

@@ -23,6 +23,6 @@ def counted():
 
 @pytest.fixture
 def traced():
-    made = Traced()
-    yield made
-    made.close()
+    spans = Traced()
+    yield spans
+    spans.close()

@@ -27,12 +27,12 @@ class Difference:
 
     def __call__(self, name: str, **labels: str) -> float:
         """The sum over all samples that have these labels, among others."""
-        now, asked = samples(), labels.items()
+        now, label_items = samples(), labels.items()
         return round(
             sum(
                 value - self._before.get(key, 0.0)
                 for key, value in now.items()
-                if key[0] == name and asked <= key[1]
+                if key[0] == name and label_items <= key[1]
             ),
             9,
         )

@@ -80,13 +80,13 @@ def serving(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        made = Serving(process, queue.SimpleQueue())
-        reader = threading.Thread(target=_read, args=(process, made.lines), daemon=True)
+        server = Serving(process, queue.SimpleQueue())
+        reader = threading.Thread(target=_read, args=(process, server.lines), daemon=True)
         reader.start()
         try:
             if up:
-                made.url = made.until("serving")["url"] or ""
-            yield made
+                server.url = server.until("serving")["url"] or ""
+            yield server
         finally:
             process.kill()
             reader.join(timeout=PATIENCE)
@@ -102,7 +102,7 @@ def _read(process: subprocess.Popen[str], lines: queue.SimpleQueue[dict[str, Any
 def write_agent(folder: Path, model_url: str, **blocks: Any) -> Path:
     """An `agent.yaml` in a folder; `session` and `serve` are added to."""
     session = {"store": "sessions", **blocks.pop("session", {})}
-    told = {
+    document = {
         "name": "helper",
         "model": {"name": "claude-sonnet-5-5", "base_url": model_url, "api_key": "none"},
         "system": "You are brief.",
@@ -111,12 +111,12 @@ def write_agent(folder: Path, model_url: str, **blocks: Any) -> Path:
         **blocks,
     }
     file = folder / "agent.yaml"
-    file.write_text(yaml.safe_dump(told), encoding="utf-8")
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
     return file
 
 
 def free_port() -> int:
     """A port that nobody listens on now: a server that starts again needs the same."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -51,18 +51,18 @@ Step = tuple[Callable[[SqliteMessageQueue], Awaitable[object]], Seen]
 
 
 async def _finish(queue: SqliteMessageQueue, count: int, *names: str) -> None:
-    made = [reply(f"{S}/{name}", seq=number) for number, name in enumerate(names, 1)]
-    await queue.finish_turn(S, 1, (await numbers(queue))[:count], made)
+    replies = [reply(f"{S}/{name}", seq=number) for number, name in enumerate(names, 1)]
+    await queue.finish_turn(S, 1, (await numbers(queue))[:count], replies)
 
 
 async def _deliver(queue: SqliteMessageQueue) -> None:
-    (found,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
-    await queue.mark_delivered(found.number)
+    (leased_reply,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
+    await queue.mark_delivered(leased_reply.number)
 
 
 async def _refuse(queue: SqliteMessageQueue) -> None:
-    (found,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
-    await queue.mark_undeliverable(found.number, "blocked")
+    (leased_reply,) = await queue.lease_replies(["phone"], limit=1, lease_s=60)
+    await queue.mark_undeliverable(leased_reply.number, "blocked")
 
 
 async def _post_together(queue: SqliteMessageQueue) -> None:
@@ -125,11 +125,11 @@ async def _look(root: Path) -> Seen:
     queue = await SqliteMessageQueue.open(store)
     # Those of the second come together, in whatever order.
     one, two = await keys(queue), sorted(await keys(queue, T))
-    dead = tuple(found.session for found in await queue.list_dead_letters())
+    dead = tuple(page.session for page in await queue.list_dead_letters())
     replies: list[str] = []
-    while found := await queue.lease_replies(["phone"], limit=10, lease_s=60):
-        replies.extend(each.key.removeprefix(f"{S}/") for each in found)
-        for each in found:
+    while page := await queue.lease_replies(["phone"], limit=10, lease_s=60):
+        replies.extend(each.key.removeprefix(f"{S}/") for each in page)
+        for each in page:
             await queue.mark_delivered(each.number)
     for key in one:
         assert not await queue.post(inbound(key)), f"{key} was kept twice"
@@ -143,20 +143,20 @@ async def _look(root: Path) -> Seen:
 def check(root: Path) -> None:
     """What was told is there; the step that was under way is done or is not."""
     path = root / TOLD
-    told = len(path.read_bytes())
-    if told >= ERASED:
-        assert holding(root, WORD) == [], f"after {told} steps"
-    states = [Seen(), *(seen for _, seen in STEPS)]
-    allowed = states[told : told + 2]
-    if STEPS[told : told + 1] and STEPS[told][0] is _post_together:
+    step_count = len(path.read_bytes())
+    if step_count >= ERASED:
+        assert holding(root, WORD) == [], f"after {step_count} steps"
+    states = [Seen(), *(state_of_step for _, state_of_step in STEPS)]
+    states_allowed = states[step_count : step_count + 2]
+    if STEPS[step_count : step_count + 1] and STEPS[step_count][0] is _post_together:
         # Each is kept or is not.
         few = [("w", *each) for count in (1, 2) for each in combinations("xyz", count)]
-        allowed += [replace(allowed[0], two=two) for two in few]
-    found = asyncio.run(_look(root))
-    assert found in allowed, (told, found, allowed)
-    if found != states[told] and told + 1 >= ERASED:
+        states_allowed += [replace(states_allowed[0], two=two) for two in few]
+    state = asyncio.run(_look(root))
+    assert state in states_allowed, (step_count, state, states_allowed)
+    if state != states[step_count] and step_count + 1 >= ERASED:
         # It is known as erased, so whoever has opened it has made it true.
-        assert holding(root, WORD) == [], f"in the midst of step {told + 1}"
+        assert holding(root, WORD) == [], f"in the midst of step {step_count + 1}"
 
 
 def ended(root: Path, point: int, mode: str) -> bool:
@@ -188,16 +188,16 @@ async def _prepare(root: Path) -> None:
 def main(folder: Path, step: int) -> int:
     """At how many points a process was killed."""
     asyncio.run(_prepare(folder / "base"))
-    points, point, reached = 0, 1, True
-    while reached:
+    points, point, is_reached = 0, 1, True
+    while is_reached:
         mode = MODES[(point // step) % len(MODES)] if step > 1 else None
         for each in (mode,) if mode is not None else MODES:
             root = folder / "root"
             shutil.copytree(folder / "base", root)
-            reached = ended(root, point, each)
+            is_reached = ended(root, point, each)
             check(root)
             shutil.rmtree(root)
-            points += reached
+            points += is_reached
         point += step
     return points
 

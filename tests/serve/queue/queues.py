@@ -100,13 +100,13 @@ async def lent(
     queue: MessageQueue, *channels: str, limit: int = 10, lease: float = 60
 ) -> list[str]:
     """Keys of what may be sent now."""
-    found = await queue.lease_replies(channels or ["phone"], limit=limit, lease_s=lease)
-    return [one.key for one in found]
+    replies = await queue.lease_replies(channels or ["phone"], limit=limit, lease_s=lease)
+    return [one.key for one in replies]
 
 
 async def claimed(store: Store, session: str = S, *, times: int = 1) -> int:
     """A session with so many turns claimed; the newest epoch."""
-    opened = await Session.create(store, session, model="gpt-4o")
+    open_session = await Session.create(store, session, model="gpt-4o")
     for _ in range(times):
-        await SessionRecorder(opened).claim()
-    return opened.window.accounting.epoch
+        await SessionRecorder(open_session).claim()
+    return open_session.window.accounting.epoch

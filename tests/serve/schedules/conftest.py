@@ -34,5 +34,5 @@ def place(request, tmp_path):
 
 @pytest.fixture
 async def kept(place):
-    async with place.open() as opened:
-        yield opened
+    async with place.open() as schedules:
+        yield schedules

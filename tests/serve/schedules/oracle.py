@@ -10,21 +10,21 @@ RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 def due(cron: str, zone: str, first: datetime, minutes: int) -> list[float]:
     """The moments behind `first`, a whole minute in UTC, within so many minutes."""
-    where, found = ZoneInfo(zone), list[float]()
-    sets, fixed = _sets(cron), not any(field[0] == "*" for field in cron.split()[:2])
+    where, times = ZoneInfo(zone), list[float]()
+    sets, has_fixed_time = _sets(cron), not any(field[0] == "*" for field in cron.split()[:2])
     before = first.astimezone(where)
     for step in range(1, minutes + 1):
         now = (first + timedelta(minutes=step)).astimezone(where)
-        if (_shown_again(now) and fixed) or not _fits(cron, sets, now):
+        if (_shown_again(now) and has_fixed_time) or not _fits(cron, sets, now):
             # What the clock has skipped since the minute before is due now.
-            skipped = _skipped(before, now) if fixed else []
-            hit = any(_fits(cron, sets, wall) for wall in skipped)
+            skipped_times = _skipped(before, now) if has_fixed_time else []
+            hit = any(_fits(cron, sets, wall) for wall in skipped_times)
         else:
             hit = True
         if hit:
-            found.append(now.timestamp())
+            times.append(now.timestamp())
         before = now
-    return found
+    return times
 
 
 def _shown_again(now: datetime) -> bool:
@@ -33,10 +33,10 @@ def _shown_again(now: datetime) -> bool:
 
 def _skipped(before: datetime, now: datetime) -> list[datetime]:
     wall, end = before.replace(tzinfo=None, fold=0), now.replace(tzinfo=None, fold=0)
-    found: list[datetime] = []
+    times: list[datetime] = []
     while (wall := wall + timedelta(minutes=1)) < end:
-        found.append(wall)
-    return found
+        times.append(wall)
+    return times
 
 
 def _fits(cron: str, sets: list[set[int]], now: datetime) -> bool:

@@ -41,11 +41,14 @@ class Place:
     async def messages(self) -> list[InboundMessage]:
         """What was posted, in order."""
         assert self.queue is not None
-        found = [
+        messages_by_session = [
             await self.queue.pending(one, limit=9999)
             for one in await self.queue.list_waiting_sessions()
         ]
-        return sorted((one for messages in found for one in messages), key=lambda one: one.number)
+        return sorted(
+            (one for messages in messages_by_session for one in messages),
+            key=lambda one: one.number,
+        )
 
     async def keys(self) -> list[str]:
         return [inbound.key for inbound in await self.messages()]
@@ -94,11 +97,11 @@ class Postgres(Place):
             self.check(inbound)
             return await queue.post_in_transaction(inbound, connection)
 
-        opened = PostgresScheduleStore(queue.borrow_connection, post)
+        schedules = PostgresScheduleStore(queue.borrow_connection, post)
         try:
-            yield opened
+            yield schedules
         finally:
-            await opened.close()
+            await schedules.close()
             await queue.close()
 
 
@@ -110,7 +113,7 @@ def schedule(
     name: str = "morning", when: str = "0 8 * * *", *, now: float, **given: Any
 ) -> Schedule:
     zone = given.pop("zone", ZURICH)
-    made = (
+    trigger = (
         parse_trigger(when, now, zone)
         if "-" in when.split(maxsplit=1)[0]
         else parse_cron_trigger(when, zone)
@@ -119,10 +122,10 @@ def schedule(
         "id": f"default/helper/{name}",
         "session": "default/helper/telegram:123456",
         "message": "What is new?",
-        "trigger": made,
+        "trigger": trigger,
         "origin": "file",
         "created_at": now,
-        "next_run_at": made.at or find_next_due_time(made, now),
+        "next_run_at": trigger.at or find_next_due_time(trigger, now),
         "route": CHAT,
     }
     return Schedule(**usual | given)
@@ -138,5 +141,5 @@ async def run(schedules: ScheduleStore, now: float) -> int:
 
 def times(keys: list[str], zone: str = ZURICH) -> list[str]:
     """The runs among keys, as the clock on the wall shows them."""
-    found = (datetime.fromtimestamp(int(key.rpartition("/")[2]), ZoneInfo(zone)) for key in keys)
-    return [f"{one:%m-%d %H:%M%z}" for one in found]
+    moments = (datetime.fromtimestamp(int(key.rpartition("/")[2]), ZoneInfo(zone)) for key in keys)
+    return [f"{one:%m-%d %H:%M%z}" for one in moments]

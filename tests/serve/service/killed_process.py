@@ -102,12 +102,14 @@ def main() -> None:
 
     asyncio.run(warm_up(sys.argv[1]))
     for line in sys.stdin:
-        told = json.loads(line)
+        order = json.loads(line)
         child = os.fork()
         if not child:
-            points = LAST_WORD if told["mode"] == "channel" else Points(told["point"], told["mode"])
+            points = (
+                LAST_WORD if order["mode"] == "channel" else Points(order["point"], order["mode"])
+            )
             points.install()
-            asyncio.run(live(Path(told["root"]), told["url"], told["messages"], points, tell))
+            asyncio.run(live(Path(order["root"]), order["url"], order["messages"], points, tell))
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         tell("ended", str(status))

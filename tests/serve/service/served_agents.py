@@ -59,12 +59,12 @@ class Served:
 
     async def sent(self) -> list[OutboundMessage]:
         """The replies that are to leave, all of them, as if each had arrived."""
-        found: list[OutboundMessage] = []
+        replies_sent: list[OutboundMessage] = []
         while replies := await self.service.queue.lease_replies(["phone"], limit=10, lease_s=60):
             for reply in replies:
-                found.append(reply)
+                replies_sent.append(reply)
                 await self.service.queue.mark_delivered(reply.number)
-        return found
+        return replies_sent
 
 
 def served(

@@ -30,12 +30,12 @@ class Shard:
 
     async def fill(self, session: str = ONE) -> None:
         """A session with rows in every table."""
-        opened = await Session.create(self.store, session, model="gpt-4o")
-        await SessionRecorder(opened).claim()
-        await opened.add(make_text_message("user", "long " + "x" * 30_000), key="first")
-        await SessionRecorder(opened).checkpoint()
-        await opened.add(make_text_message("user", "after the checkpoint"))
-        epoch = opened.window.accounting.epoch
+        open_session = await Session.create(self.store, session, model="gpt-4o")
+        await SessionRecorder(open_session).claim()
+        await open_session.add(make_text_message("user", "long " + "x" * 30_000), key="first")
+        await SessionRecorder(open_session).checkpoint()
+        await open_session.add(make_text_message("user", "after the checkpoint"))
+        epoch = open_session.window.accounting.epoch
         for key in ("a", "b", "c"):
             await self.queue.post(inbound(key, session=session))
         await self.queue.finish_turn(
@@ -75,11 +75,14 @@ class Shard:
     async def answers(self, key: str, session: str = ONE) -> str:
         """What a reader and a message get here: `taken`, `moving`, or the name of a database."""
         answers: set[str] = set()
-        for asked in (self.store.position(session), self.queue.post(inbound(key, session=session))):
+        for attempt in (
+            self.store.position(session),
+            self.queue.post(inbound(key, session=session)),
+        ):
             try:
-                await asked
-            except SessionMoved as moved:
-                answers.add(moved.shard or "moving")
+                await attempt
+            except SessionMoved as refusal:
+                answers.add(refusal.shard or "moving")
             else:
                 answers.add("taken")
         return " and ".join(sorted(answers))

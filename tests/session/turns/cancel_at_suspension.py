@@ -102,9 +102,9 @@ class Pausing(Wrapped):
 
     async def position(self, session: str) -> int:
         await pause()
-        found = await self.inner.position(session)
+        seq = await self.inner.position(session)
         await pause()
-        return found
+        return seq
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
         await pause()

@@ -33,17 +33,19 @@ class Narrow(ScriptedProvider):
         self.answered = 0
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        asked = int(request.get("max_tokens") or request.get("max_completion_tokens") or 0)
-        counted = self._usage(ScriptedReply(), request, str(request["model"])).input
-        if counted + asked > self.window:
+        max_output = int(request.get("max_tokens") or request.get("max_completion_tokens") or 0)
+        input_tokens = self._usage(ScriptedReply(), request, str(request["model"])).input
+        if input_tokens + max_output > self.window:
             self.refused.append(len(self.requests))
             self.requests.append(dict(request))
             self._check(request, len(self.requests))
             self._replies.insert(len(self.requests) - 1, "refused")
-            figures = {"limit": self.window, "input": counted, "requested": asked}
-            told: Any = {name: figures[name] for name in self.says}
+            figures = {"limit": self.window, "input": input_tokens, "requested": max_output}
+            figures_said: Any = {name: figures[name] for name in self.says}
             raise ProviderError(
-                ProviderFailureDetails(kind="overflow", message="too long", status=400, **told)
+                ProviderFailureDetails(
+                    kind="overflow", message="too long", status=400, **figures_said
+                )
             )
         self.answered += 1
         async for event in super().send(request):

@@ -112,11 +112,11 @@ async def act(
     **how: Any,
 ) -> list[TurnEvent]:
     """A whole turn, with what was told of it."""
-    told: list[TurnEvent] = []
-    said = None if says is None else say(says)
-    made = [hand.tool for hand in tools]
-    await run_turn(session, provider, made, message=said, on_event=told.append, **how)
-    return told
+    events: list[TurnEvent] = []
+    message = None if says is None else say(says)
+    hand_tools = [hand.tool for hand in tools]
+    await run_turn(session, provider, hand_tools, message=message, on_event=events.append, **how)
+    return events
 
 
 def of(kind: type[T], told: Iterable[Any]) -> list[T]:
@@ -141,10 +141,12 @@ async def found(store: Store, kind: type[T]) -> list[T]:
 
 async def texts(store: Store, role: str) -> list[str]:
     """What was said in a role, in order; of a tool, its results."""
-    said = [body.message for body in await found(store, MessageAdded) if body.message.role == role]
+    messages = [
+        body.message for body in await found(store, MessageAdded) if body.message.role == role
+    ]
     if role == "tool":
-        return [result.text for message in said for result in message.results]
-    return [message.text for message in said]
+        return [result.text for message in messages for result in message.results]
+    return [message.text for message in messages]
 
 
 async def started(store: Store) -> list[str]:

@@ -46,10 +46,10 @@ class Watched:
 
 def beside_the_list(agent: Agent) -> int:
     """Tokens of the window without the list of the user's words: what the mark is for."""
-    listed = agent.window.conversation.user_words.measure_all_blocks(
+    list_size = agent.window.conversation.user_words.measure_all_blocks(
         agent.window.counter, recall_hint=agent.window.settings.recall_hint
     )
-    return agent.window.tokens - listed.tokens
+    return agent.window.tokens - list_size.tokens
 
 
 def names_of(agent: Agent) -> list[str]:

@@ -57,11 +57,11 @@ async def call(tool: Tool, **arguments: Any) -> Any:
 async def failure(tool: Tool, **arguments: Any) -> str:
     """What it gives, marked as an error."""
     try:
-        given = await tool.run(invocation(tool, arguments))
-    except ToolError as failed:
-        content = failed.content
+        answer = await tool.run(invocation(tool, arguments))
+    except ToolError as tool_error:
+        content = tool_error.content
         return content if isinstance(content, str) else text(content)
-    raise AssertionError(f"it did not fail: {given!r}")
+    raise AssertionError(f"it did not fail: {answer!r}")
 
 
 def text(parts: Any) -> str:

@@ -121,7 +121,7 @@ class Stage:
             self._write(self.work / name, text)
         for words in HISTORY:
             subprocess.run([GIT, *words], cwd=self.work, env=self.environ(), check=True)
-        told = {
+        document = {
             "name": "helper",
             "model": {"name": "claude-sonnet-5-5", "base_url": model.url},
             "session": {"policy": "full"},
@@ -131,7 +131,7 @@ class Stage:
                 for name, block in tools.items()
             },
         }
-        (root / "agent/agent.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+        (root / "agent/agent.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
 
     def _write(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,20 +141,20 @@ class Stage:
     def environ(self) -> dict[str, str]:
         """What the process under trial sees."""
         path = f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        own = {"HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp")}
-        return {"LANG": "C.UTF-8", "PATH": path, "ANTHROPIC_API_KEY": SECRET, **own}
+        folders = {"HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp")}
+        return {"LANG": "C.UTF-8", "PATH": path, "ANTHROPIC_API_KEY": SECRET, **folders}
 
     def chat(self, lines: Lines) -> Trial:
         """`trimtab chat`, and nobody at the terminal."""
         before = self.files()
-        done = warm.run(
+        run = warm.run(
             [*warm.TRIMTAB, "chat", "--json"],
             cwd=self.root / "agent",
             env=self.environ(),
             input=json.dumps({"text": self._asking(lines)}) + "\n",
             timeout=600,
         )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
         return self._trial(lines, before)
 
     def served(self, lines: Lines) -> Trial:
@@ -191,10 +191,10 @@ class Stage:
 
     def files(self) -> dict[str, bytes]:
         """All that is on the stage, but what the agent itself keeps."""
-        found = (path for path in self.root.rglob("*") if path.is_file())
+        paths = (path for path in self.root.rglob("*") if path.is_file())
         return {
             name: path.read_bytes()
-            for path in found
+            for path in paths
             if not (name := str(path.relative_to(self.root))).startswith("agent/")
         }
 
@@ -210,8 +210,10 @@ def _told(simulator: ProviderSimulator) -> list[str]:
     parts = [
         part for each in messages if isinstance(each["content"], list) for part in each["content"]
     ]
-    given = {part["tool_use_id"]: part for part in parts if part["type"] == "tool_result"}
-    return [_text(given[part["id"]]["content"]) for part in parts if part["type"] == "tool_use"]
+    results_by_id = {part["tool_use_id"]: part for part in parts if part["type"] == "tool_result"}
+    return [
+        _text(results_by_id[part["id"]]["content"]) for part in parts if part["type"] == "tool_use"
+    ]
 
 
 def _text(content: Any) -> str:

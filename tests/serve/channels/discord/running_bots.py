@@ -121,7 +121,7 @@ async def living(
     **more: Any,
 ) -> AsyncGenerator[House]:
     """A bot that is connected."""
-    made = served(*(script or [echo] * 50), store=store, queue=queue, tools=tools)
+    agents = served(*(script or [echo] * 50), store=store, queue=queue, tools=tools)
     block = DiscordSpec.model_validate(
         {
             "token": discord.options.token,
@@ -132,8 +132,10 @@ async def living(
             **more,
         }
     )
-    house = House(discord, made, create_discord_channel(made.service, "helper", block, timing=pace))
-    delivery = ReplyDelivery(made.service.queue, {"discord": house.deliver})
+    house = House(
+        discord, agents, create_discord_channel(agents.service, "helper", block, timing=pace)
+    )
+    delivery = ReplyDelivery(agents.service.queue, {"discord": house.deliver})
     house.tasks = [
         asyncio.create_task(house.channel.run()),
         asyncio.create_task(delivery.run(poll_s=0.01)),
@@ -144,7 +146,7 @@ async def living(
                 await discord.gateway.identified.wait()
         yield house
     finally:
-        await made.turns.drain(1.0)
+        await agents.turns.drain(1.0)
         for task in house.tasks:
             task.cancel()
         for task in house.tasks:

@@ -71,14 +71,14 @@ class House:
         return self.own.session(agent, name)
 
     def http(self, key: str | None = None) -> httpx2.AsyncClient:
-        given = self.keys.get(key or "")
-        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        api_key = self.keys.get(key or "")
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=PATIENCE)
 
 
 def agent_of(name: str, provider: Any, store: Store, tools: Sequence[Tool], session: Any) -> Agent:
-    told = {"name": name, "model": {"name": "claude-sonnet-4-5"}, "session": session}
-    spec = AgentSpec.model_validate(told)
+    document = {"name": name, "model": {"name": "claude-sonnet-4-5"}, "session": session}
+    spec = AgentSpec.model_validate(document)
     return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
 
 
@@ -113,10 +113,10 @@ async def house(
     )
     turns = LocalTurnRunner(service)
     queue.on_posted = turns.request_turn
-    given: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
-    made = [create_api_key(**options) for options in given]
+    key_options: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
+    new_keys = [create_api_key(**options) for options in key_options]
     api_keys = SqliteApiKeys(MemoryDatabase())
-    for _, key in made:
+    for _, key in new_keys:
         await api_keys.add(key)
 
     async def due(name: str) -> None:
@@ -135,13 +135,13 @@ async def house(
     )
     task = asyncio.create_task(server.serve(sockets=[listener]))
     await server.ready.wait()
-    by_name = {kept.name: text for text, kept in made}
+    by_name = {stored_key.name: text for text, stored_key in new_keys}
     url = build_listener_url(listener)
-    own = Client(url)
+    client = Client(url)
     try:
-        yield House(url, offer, service, turns, provider, by_name, api_keys, own, server)
+        yield House(url, offer, service, turns, provider, by_name, api_keys, client, server)
     finally:
-        await own.close()
+        await client.close()
         server.should_exit = True
         await offer.close()
         await turns.drain(1)
@@ -182,22 +182,27 @@ async def until(holds: Callable[[], Any]) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            found = holds()
-            if await found if asyncio.iscoroutine(found) else found:
+            outcome = holds()
+            if await outcome if asyncio.iscoroutine(outcome) else outcome:
                 return
             await asyncio.sleep(0.005)
 
 
 def problem(answer: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
     """The document of a refusal, which has its form."""
-    told = answer.json()
-    assert (answer.status_code, answer.headers["content-type"], told["type"], told["status"]) == (
+    document = answer.json()
+    assert (
+        answer.status_code,
+        answer.headers["content-type"],
+        document["type"],
+        document["status"],
+    ) == (
         status,
         "application/problem+json",
         f"urn:trimtab:problem:{kind}",
         status,
     )
-    assert told["title"]
-    assert told["detail"]
-    assert told["help"]
-    return told
+    assert document["title"]
+    assert document["detail"]
+    assert document["help"]
+    return document

@@ -9,8 +9,8 @@ from trimtab_serve.testing.telegram import ServedTelegramSimulator, serve_simula
 
 @pytest.fixture
 def served() -> Generator[ServedTelegramSimulator]:
-    with serve_simulated_telegram() as found:
-        found.simulator.get_or_add_chat(7, "Ada", username="ada")
-        found.simulator.get_or_add_chat(8, "Bob", username="bob")
-        found.simulator.get_or_add_chat(-100123, "The team", topics={5, 6})
-        yield found
+    with serve_simulated_telegram() as telegram:
+        telegram.simulator.get_or_add_chat(7, "Ada", username="ada")
+        telegram.simulator.get_or_add_chat(8, "Bob", username="bob")
+        telegram.simulator.get_or_add_chat(-100123, "The team", topics={5, 6})
+        yield telegram

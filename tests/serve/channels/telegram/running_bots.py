@@ -120,7 +120,7 @@ async def running(
     turns = LocalTurnRunner(service)
     queue.on_posted = turns.request_turn
     block = {"token": served.simulator.token, "allow": ["*"], "api": served.url, **block}
-    made = TelegramChannel(
+    channel = TelegramChannel(
         service,
         "helper",
         TelegramSpec.model_validate(block),
@@ -128,21 +128,21 @@ async def running(
         poll_timeout_s=5.0,
         edit_pause_s=edit_pause,
     )
-    delivery = ReplyDelivery(queue, {"telegram": made.deliver})
-    tasks = [asyncio.create_task(made.run())] if run else []
+    delivery = ReplyDelivery(queue, {"telegram": channel.deliver})
+    tasks = [asyncio.create_task(channel.run())] if run else []
     if deliver:
         tasks.append(asyncio.create_task(delivery.run(poll_s=0.02)))
     if run:
-        await until(lambda: made.identity is not None, "the bot's start")
+        await until(lambda: channel.identity is not None, "the bot's start")
     await turns.resume_waiting()
     try:
-        yield Bot(made, service, turns, delivery, provider, served)
+        yield Bot(channel, service, turns, delivery, provider, served)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await turns.drain(5)
-        await made.close()
+        await channel.close()
         await service.close()
 
 

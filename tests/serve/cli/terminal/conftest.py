@@ -17,9 +17,9 @@ COMMAND = [sys.executable, "-m", "trimtab.cli", "chat"]
 
 @pytest.fixture(scope="session")
 def simulator() -> Iterator[Simulated]:
-    made = Simulated()
-    yield made
-    made.close()
+    simulated_model = Simulated()
+    yield simulated_model
+    simulated_model.close()
 
 
 @pytest.fixture
@@ -32,19 +32,19 @@ def sim(simulator: Simulated) -> Simulated:
 @pytest.fixture
 def folder(tmp_path: Path, sim: Simulated) -> Path:
     """An agent's folder."""
-    made = tmp_path / "agent"
-    made.mkdir()
-    write_agent(made, sim.url)
-    return made
+    agent_folder = tmp_path / "agent"
+    agent_folder.mkdir()
+    write_agent(agent_folder, sim.url)
+    return agent_folder
 
 
 def environ(folder: Path) -> dict[str, str]:
     """What the chat sees: a home of its own, a key that nobody checks."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
-    own = {"HOME": str(home), "OPENAI_API_KEY": "k", "TERM": "xterm-256color"}
-    passed = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
-    return {**own, "LANG": "C.UTF-8", **passed}
+    variables = {"HOME": str(home), "OPENAI_API_KEY": "k", "TERM": "xterm-256color"}
+    inherited_variables = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    return {**variables, "LANG": "C.UTF-8", **inherited_variables}
 
 
 @pytest.fixture
@@ -52,21 +52,21 @@ def open_terminal(folder: Path, tmp_path: Path) -> Iterator[Callable[..., Termin
     """A function that opens a terminal in which a chat has been started."""
     if TMUX is None:
         pytest.skip(MISSING)
-    made: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def opened(
         *arguments: str, columns: int = 100, lines: int = 40, cold: bool = False, **more: str
     ) -> Terminal:
-        place = tmp_path / f"terminal{len(made)}"
+        place = tmp_path / f"terminal{len(terminals)}"
         place.mkdir()
         terminal = Terminal(place, columns=columns, lines=lines)
-        made.append(terminal)
-        own = {**environ(folder), **more}
-        terminal.start([*COMMAND, *arguments], folder, own, cold=cold)
+        terminals.append(terminal)
+        variables = {**environ(folder), **more}
+        terminal.start([*COMMAND, *arguments], folder, variables, cold=cold)
         return terminal
 
     yield opened
-    for each in made:
+    for each in terminals:
         each.close()
 
 

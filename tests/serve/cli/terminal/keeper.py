@@ -32,10 +32,10 @@ def main() -> None:
     pid = os.fork()
     if pid:
         Path(pid_file).write_text(str(pid), encoding="ascii")
-        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        written = Path(f"{status_file}.new")
-        written.write_text(str(ended if ended >= 0 else 128 - ended), encoding="ascii")
-        written.rename(status_file)
+        exit_code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        new_file = Path(f"{status_file}.new")
+        new_file.write_text(str(exit_code if exit_code >= 0 else 128 - exit_code), encoding="ascii")
+        new_file.rename(status_file)
         while True:  # What is on the screen goes with its terminal.
             signal.pause()
     for number, action in signals.items():

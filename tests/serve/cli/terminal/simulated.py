@@ -49,9 +49,9 @@ class Simulated:
 
     def says(self, *replies: Any, otherwise: Any = None) -> None:
         """What comes next, in the form of the simulator's script."""
-        told = {"replies": list(replies)}
+        script = {"replies": list(replies)}
         self._post(
-            "/_control/script", told if otherwise is None else {**told, "otherwise": otherwise}
+            "/_control/script", script if otherwise is None else {**script, "otherwise": otherwise}
         )
 
     def options(self, **options: Any) -> None:
@@ -94,5 +94,5 @@ def shell(command: str, text: str = "") -> dict[str, Any]:
 
 
 def write_agent(folder: Path, url: str, *, window: int = WINDOW, display: float = 0.3) -> None:
-    made = AGENT.format(url=url, window=window, display=display)
-    (folder / "agent.yaml").write_text(made, encoding="utf-8")
+    document = AGENT.format(url=url, window=window, display=display)
+    (folder / "agent.yaml").write_text(document, encoding="utf-8")

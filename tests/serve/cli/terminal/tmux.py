@@ -45,8 +45,8 @@ class Terminal:
     ) -> None:
         """Run it as a terminal's shell would; the window stays when it has ended. `python -m` is
         forked unless it is to start from nothing."""
-        told = [f"{name}={value}" for name, value in environ.items()]
-        line = shlex.join(["env", *told, *command])
+        variables = [f"{name}={value}" for name, value in environ.items()]
+        line = shlex.join(["env", *variables, *command])
         new = ["new-session", "-d", "-s", "t", *self._size, "-c", str(cwd), "cat"]
         self._tmux("-f", "/dev/null", *new)
         self._tmux("set-option", "-g", "remain-on-exit", "on")
@@ -63,8 +63,8 @@ class Terminal:
         # does not end with it of the same Ctrl-C.
         pid, status = shlex.quote(str(self._pid)), shlex.quote(str(self._status))
         inner = shlex.quote(f'echo $$ > {pid}; exec "$@"')
-        told = f"echo $? > {status}.new; mv {status}.new {status}"
-        whole = f"trap : INT HUP TERM; sh -c {inner} sh {line}; {told}"
+        report_line = f"echo $? > {status}.new; mv {status}.new {status}"
+        whole = f"trap : INT HUP TERM; sh -c {inner} sh {line}; {report_line}"
         self._respawn(["sh", "-c", whole])
 
     def _fork(self, program: list[str], cwd: Path, environ: Mapping[str, str]) -> None:
@@ -114,8 +114,8 @@ class Terminal:
 
     def screen(self, *, colours: bool = False, all_of_it: bool = True) -> str:
         """What can be seen, with what has scrolled away."""
-        shown = ["capture-pane", "-p", "-t", "t", *(["-e"] if colours else [])]
-        return self._tmux(*shown, *(["-S", "-"] if all_of_it else []))
+        arguments = ["capture-pane", "-p", "-t", "t", *(["-e"] if colours else [])]
+        return self._tmux(*arguments, *(["-S", "-"] if all_of_it else []))
 
     def raw(self) -> bytes:
         """All bytes that were written to the terminal."""
@@ -131,11 +131,11 @@ class Terminal:
         """Until something holds of the screen; returns it."""
         end = time.monotonic() + seconds
         while True:
-            seen = self.screen()
-            if holds(seen):
-                return seen
+            screen_text = self.screen()
+            if holds(screen_text):
+                return screen_text
             if time.monotonic() > end:
-                raise AssertionError(f"{what} did not come within {seconds:g} s:\n{seen}")
+                raise AssertionError(f"{what} did not come within {seconds:g} s:\n{screen_text}")
             _pause()
 
     def ready(self, seconds: float = PATIENCE) -> str:
@@ -167,7 +167,7 @@ class Terminal:
             self._keeper.wait(PATIENCE)
 
     def _tmux(self, *arguments: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             [str(TMUX), "-u", "-S", self._socket, *arguments],
             capture_output=True,
             encoding="utf-8",
@@ -175,14 +175,14 @@ class Terminal:
             check=False,
             env=self._environ(),
         )
-        if done.returncode:
-            raise AssertionError(f"tmux {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
+        if process.returncode:
+            raise AssertionError(f"tmux {' '.join(arguments)}: {process.stderr}")
+        return process.stdout
 
     def _environ(self) -> dict[str, str]:
         # Whoever runs the tests in parallel says how wide its own paper is.
-        own = ("TMUX", "COLUMNS", "LINES")
-        environ = {name: value for name, value in os.environ.items() if name not in own}
+        own_names = ("TMUX", "COLUMNS", "LINES")
+        environ = {name: value for name, value in os.environ.items() if name not in own_names}
         return {**environ, "TERM": "xterm-256color"}
 
 

@@ -52,14 +52,14 @@ class Holding:
         self._inner = ScriptedProvider("anthropic", [*script, *[f"I am {name}."] * 10_000])
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        said = _newest(request)
-        with (self._folder / "asked").open("a") as asked:
-            asked.write(f"{self._name}: {said}\n")
-        if said.startswith("die"):
+        text = _newest(request)
+        with (self._folder / "asked").open("a") as log:
+            log.write(f"{self._name}: {text}\n")
+        if text.startswith("die"):
             os.kill(os.getpid(), signal.SIGKILL)
-        if said.startswith("stall"):
+        if text.startswith("stall"):
             time.sleep(2 * PACE.takeover_after_s)  # noqa: ASYNC251 - the loop is to stand still
-        if said.startswith("hold"):
+        if text.startswith("hold"):
             await until(self._may_go)
         async for event in self._inner.send(request):
             yield event
@@ -95,12 +95,12 @@ class Member:
 
     async def sent(self) -> list[OutboundMessage]:
         """The replies that are to leave, all of them, as if each had arrived."""
-        found: list[OutboundMessage] = []
+        replies_sent: list[OutboundMessage] = []
         while replies := await self.queue.lease_replies(["phone"], limit=100, lease_s=60):
             for reply in replies:
-                found.append(reply)
+                replies_sent.append(reply)
                 await self.queue.mark_delivered(reply.number)
-        return found
+        return replies_sent
 
     async def quiet(self) -> None:
         """Until no message waits and no job is left."""
@@ -135,13 +135,13 @@ async def member(
     service = AgentService(
         agents={"helper": answering}, store=store, queue=queue, event_bus=LocalEventBus()
     )
-    made = WorkerPool(service, queue, timings=pace, **(fleet or {}))
-    task = asyncio.create_task(made.run() if run else asyncio.sleep(0))
+    pool = WorkerPool(service, queue, timings=pace, **(fleet or {}))
+    task = asyncio.create_task(pool.run() if run else asyncio.sleep(0))
     try:
-        yield Member(service=service, queue=queue, fleet=made, task=task)
+        yield Member(service=service, queue=queue, fleet=pool, task=task)
     finally:
         if run and not task.done():
-            await made.drain(1)
+            await pool.drain(1)
         await task
         await service.close()
         await store.close()
@@ -151,8 +151,8 @@ async def until(condition: Callable[[], Any]) -> None:
     """Wait for something to come true; fails when it does not."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
+            outcome = condition()
+            if await outcome if asyncio.iscoroutine(outcome) else outcome:
                 return
             await asyncio.sleep(0.02)
 
