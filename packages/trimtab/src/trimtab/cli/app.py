@@ -18,12 +18,12 @@ LIBRARY_COMMANDS = {
     ),
     "inspect": (
         "trimtab.cli.inspect:inspect_command",
-        "Show a session in a browser: every call, what is hidden, what it cost.",
+        "Show a session in a browser, call by call.",
     ),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "hook": (
         "trimtab.cli.hook:hook",
-        "Shorten new outputs of tools inside an agent that you already run.",
+        "Shorten large outputs in an agent that you already run.",
     ),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",

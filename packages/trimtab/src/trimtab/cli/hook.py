@@ -33,14 +33,14 @@ from trimtab.integrations.claude_code.whole_texts import erase_texts, locate_fol
 hook = typer.Typer(
     name="hook",
     no_args_is_help=True,
-    help="Shorten new outputs of tools inside an agent that you already run.",
+    help="Shorten large outputs in an agent that you already run.",
     **TYPER_SETTINGS,
 )
 
 
 @hook.callback()
 def _hook_group() -> None:
-    """Shorten new outputs of tools inside an agent that you already run."""
+    """Shorten large outputs in an agent that you already run."""
 
 
 @hook.command("claude")
