@@ -61,6 +61,8 @@ PAGES = {
     "keys create": "serve.md",
     "schedule list": "schedules.md",
     "replay": "replay.md",
+    "sidecar": "sidecar.md",
+    "fit": "sidecar.md",
     "migrate": "migrate.md",
     "schema": "agent.md",
 }
