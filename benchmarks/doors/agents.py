@@ -108,7 +108,7 @@ def _set_up_hermes(
         configuration["compression"] = {"enabled": False}
     (folder / "config.yaml").write_text(json.dumps(configuration))  # JSON is YAML
     script = str(ROOT / "benchmarks" / "doors" / "measured_hermes.py")
-    words = ["chat", "-Q", "--yolo", "-t", "file", "-q", PROMPT]
+    words = ["chat", "-Q", "--yolo", "-q", PROMPT]
     return [str(find_hermes()), script, *words], {"TERMINAL_ENV": "local"}
 
 

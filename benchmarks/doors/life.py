@@ -19,8 +19,8 @@ from trimtab.testing.server import ServedSimulator, serve_simulated_provider
 from trimtab.testing.server.request_log import RecordedRequest
 from trimtab.testing.server.script import ScriptStep, SimulatorScript
 
-LINES = 220
-"""Lines of a file: about 3,000 tokens as the agents show it."""
+LINES = 200
+"""Lines of a file: about 2,800 tokens, and less than one answer of `recall` as the agents show it."""
 _HANDLE = re.compile(r"recall (m\d+\.\d+)")
 ReadFile = Callable[[str], Mapping[str, Any]]
 """An agent's own call that reads a file."""
