@@ -12,6 +12,7 @@ export const Trimtab = async ({ client }) => {
   const definitions = new Map()
   const counted = new Set() // replies whose usage is recorded
   const compacting = new Set()
+  const fitted = new Map() // by session: the ids of the list that came last, and what was sent for it
   let models
 
   const readModel = async ({ providerID, modelID } = {}) => {
@@ -59,9 +60,15 @@ export const Trimtab = async ({ client }) => {
       options: model?.limit?.context ? { context_window: model.limit.context } : {},
     })
     if (answer?.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
-    if (!answer?.changed || !answer.sent) return
-    const sent = answer.sent.map((piece) => move(piece, head.length)).filter(Boolean)
-    messages.splice(0, messages.length, ...fromSent(messages, places, sent))
+    if (answer && !answer.managed) return
+    const ids = messages.map(({ info }) => info.id)
+    let shown = repeatLast(fitted.get(user.sessionID), messages, ids)
+    if (answer) {
+      const sent = answer.sent?.map((piece) => move(piece, head.length)).filter(Boolean)
+      shown = sent ? fromSent(messages, places, sent) : messages.slice()
+      fitted.set(user.sessionID, { ids, shown })
+    }
+    messages.splice(0, messages.length, ...shown)
   }
 
   const hooks = {
@@ -105,6 +112,12 @@ function defineTool(tool, sidecar) {
       return answer?.text ?? "[trimtab does not answer: read the file again, or repeat the command]"
     },
   }
+}
+
+// Without an answer: what was sent last, and what is new since. It mostly fits, and the cache stays warm.
+function repeatLast(last, messages, ids) {
+  const isLonger = last?.ids.every((id, at) => id === ids[at])
+  return isLonger ? [...last.shown, ...messages.slice(last.ids.length)] : messages.slice()
 }
 
 // A piece of the list without its system prompt.

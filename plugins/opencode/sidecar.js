@@ -8,6 +8,7 @@ export const VERSION = JSON.parse(readFileSync(new URL("./package.json", import.
 const TIMEOUT_MS = 5_000
 const MAX_STARTS = 3
 const MAX_LINE_CHARS = 256_000_000
+const LATE = { late: true }
 
 export const RECALL_TOOLS = [
   {
@@ -39,7 +40,7 @@ export const RECALL_TOOLS = [
 export class Sidecar {
   #command
   #process = null
-  #starts = 0
+  starts = 0
   #waiting = new Map()
   #nextId = 1
   #buffer = []
@@ -56,36 +57,40 @@ export class Sidecar {
 
   // The answer of an operation; null if there is none, or if it says that something failed.
   async ask(op, fields, timeoutMs = TIMEOUT_MS) {
+    const answer = (await this.#askOnce(op, fields, timeoutMs)) ?? (await this.#askOnce(op, fields, timeoutMs))
+    if (!answer || answer === LATE) {
+      if (answer) this.warn(`no answer to ${op} within ${timeoutMs / 1_000} s`)
+      return null
+    }
+    if (answer.version !== VERSION) {
+      this.warn(`this plugin is ${VERSION} and the program is ${answer.version}; install the same version of both`)
+      return null
+    }
+    return answer.status === 200 || answer.blocked ? answer : null
+  }
+
+  // Null if the program cannot be started, or ends before it answers.
+  #askOnce(op, fields, timeoutMs) {
     const child = this.#start()
     if (!child) return null
     const id = this.#nextId++
-    const answer = await new Promise((resolve) => {
-      const timer = setTimeout(() => this.#settle(id, { late: true }), timeoutMs)
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => this.#settle(id, LATE), timeoutMs)
       this.#waiting.set(id, { resolve, timer })
       child.stdin.write(JSON.stringify({ id, op, ...fields }) + "\n", (error) => {
         if (error) this.#settle(id, null)
       })
     })
-    if (answer?.late) {
-      this.warn(`no answer to ${op} within ${timeoutMs / 1_000} s`)
-      return null
-    }
-    if (answer && answer.version !== VERSION) {
-      this.warn(`this plugin is ${VERSION} and the program is ${answer.version}; install the same version of both`)
-      return null
-    }
-    if (answer?.blocked) return answer
-    return answer?.status === 200 ? answer : null
   }
 
   close() {
-    this.#starts = MAX_STARTS
+    this.starts = MAX_STARTS
     this.#process?.stdin.end()
   }
 
   #start() {
-    if (this.#process || this.#starts >= MAX_STARTS) return this.#process
-    this.#starts++
+    if (this.#process || this.starts >= MAX_STARTS) return this.#process
+    this.starts++
     const [program, ...words] = this.#command
     const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: ["pipe", "pipe", "ignore"] })
     this.#process = child

@@ -145,7 +145,7 @@ class HermesSession:
             return sum(tokens for _, tokens in hidden), unreadable
 
         tokens, unreadable = self._use_session(sum_up) or (0, 0)
-        size = f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)  # noqa: PLR2004 - a k
+        size = f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
         readable = f"{unreadable} not readable" if unreadable else "all readable"
         return (
             f"trimtab: {self.calls:,} calls, {self.refused:,} refused, {size} tokens hidden, "
@@ -242,10 +242,12 @@ class TrimtabEngine(ContextEngine):
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Never compress."""
+        del prompt_tokens
         return False
 
     def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:
         """Say that `/compress` has nothing to do."""
+        del messages
         return False
 
     def compress(self, messages: list[dict[str, Any]], *_: Any, **__: Any) -> list[dict[str, Any]]:
@@ -317,10 +319,11 @@ def register(context: Any) -> None:
         try:
             return next_call(request)
         except Exception as error:
-            if session.retry(error):
-                # Without the cause, by which Hermes would take it for a refusal and compress.
-                raise SmallerRequestFollows("trimtab hides more now, please send again") from None
-            raise
+            if not session.retry(error):
+                raise
+        # Not inside of the handler: Hermes would find the refusal in the context of this error,
+        # and compress.
+        raise SmallerRequestFollows("trimtab hides more now, please send again")
 
     context.register_context_engine(TrimtabEngine(sessions))
     context.register_middleware("llm_request", fit_request)
