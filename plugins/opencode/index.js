@@ -6,7 +6,7 @@ const MAX_OUTPUT_TOKENS = 32_000 // opencode never asks for more
 
 export const Trimtab = async ({ client }) => {
   if (process.env.TRIMTAB === "off") return {}
-  const sidecar = new Sidecar()
+  const sidecar = new Sidecar(undefined, (text) => warn(client, text))
   const lastLine = new LastLine()
   const systems = new Map() // by session: the system prompt of the last call
   const definitions = new Map()
@@ -99,6 +99,12 @@ export const Trimtab = async ({ client }) => {
     tool: Object.fromEntries(RECALL_TOOLS.map((tool) => [tool.name, defineTool(tool, sidecar)])),
   }
   return hooks
+}
+
+// In the terminal's own screen a line on standard error would stand across the picture.
+function warn(client, text) {
+  if (process.argv.includes("run")) console.error(text)
+  else client.tui.showToast({ body: { message: text, variant: "warning" } }).catch(() => {})
 }
 
 function defineTool(tool, sidecar) {

@@ -11,11 +11,16 @@ const DIALECTS = {
 
 export default function trimtab(pi) {
   if (process.env.TRIMTAB === "off") return
-  const sidecar = new Sidecar()
+  let notify = (text) => console.error(text)
+  const sidecar = new Sidecar(undefined, (text) => notify(text))
   const lastLine = new LastLine()
   const fitted = new Map() // by conversation: the list that came last, and the one that was sent for it
 
   const nameOf = (context) => `pi-${context.sessionManager.getSessionId()}`
+
+  pi.on("session_start", (_event, context) => {
+    if (context.hasUI) notify = (text) => context.ui.notify(text, "warning")
+  })
 
   for (const tool of RECALL_TOOLS) {
     pi.registerTool({

@@ -331,10 +331,13 @@ def register(context: Any) -> None:
 
 
 def _read_options() -> dict[str, Any]:
-    """Return the user's options: `plugins.entries.trimtab` in Hermes' configuration."""
+    """Return the user's options: `plugins.entries.trimtab.options` in Hermes' configuration.
+
+    Hermes has keys of its own beside `options`.
+    """
     configuration: Any = load_config() or {}
     entries: Any = (configuration.get("plugins") or {}).get("entries") or {}
-    return dict(entries.get(ENGINE_NAME) or {})
+    return dict((entries.get(ENGINE_NAME) or {}).get("options") or {})
 
 
 def _build_messages(messages: Sequence[Any], view: View) -> list[Any]:
