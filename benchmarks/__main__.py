@@ -56,6 +56,7 @@ COMMANDS = (
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.bedrock_bot"),
     ("-m", "benchmarks.frameworks"),
+    ("-m", "benchmarks.doors"),
     ("-m", "benchmarks.screenshots"),
     ("-m", "benchmarks.forgetting"),
     ("-m", "benchmarks.personal_data"),

@@ -6,7 +6,7 @@ Each agent reads files until its window is full and far beyond, against a strict
 plain `Context` in the same life, and the CPU of a call beside `json.loads` of its body.
 
 Install the agents first: `python -m benchmarks.doors.installed`. What is missing is named and left
-out, and so with `--quick`, which runs shorter lives.
+out. `--quick` runs shorter lives, and none without Trimtab.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.frameworks.environments import Absent
 
 OTHERS = ("claude_hook", "loops", "fuzz")
 """Other modules of this folder, each with a function `measure`."""
-FILES, QUICK_FILES = 40, 24
+FILES, QUICK_FILES = 40, 20
 ENDLESS = 2_000_000
 CACHE_SHARE_LOST = 0.05
 """How much less of the input than with a plain `Context` may come from the cache."""
@@ -43,10 +43,11 @@ def measure_agent(agent: Agent, *, quick: bool) -> dict[str, Any]:
     figures = {**study(run.recorded.requests), **_study_fits(run)}
     figures["read_back"] = bool(run.recorded.handle) and is_read_back(run.recorded.requests)
     figures["last_line"] = find_last_line(run.output)
-    whole = Life(files=life.files, window=ENDLESS)
-    bare = Life(files=life.files, window=agent.window)
-    figures["bare_calls"] = study(agent.run(bare, with_trimtab=False).recorded.requests)["calls"]
     if not quick:
+        bare = Life(files=life.files, window=agent.window)
+        survived = study(agent.run(bare, with_trimtab=False).recorded.requests)
+        figures["bare_calls"] = survived["calls"]
+        whole = Life(files=life.files, window=ENDLESS)
         requests = agent.run(whole, with_trimtab=False).recorded.requests
         plain = read_cache_share(requests, dialect=agent.dialect, window=agent.window)
         figures["plain_cache_read"] = plain

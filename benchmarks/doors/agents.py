@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _set_up_hermes(
             "base_url": f"{url}/v1",
             "api_key": "sk-x",
             "api_mode": "chat_completions",
-            "context_length": life.window,
+            "context_length": life.believed or life.window,
             "max_tokens": 2_000,
         }
     }
@@ -115,7 +116,7 @@ def _set_up_hermes(
 def _set_up_opencode(
     home: Path, url: str, life: Life, with_trimtab: bool
 ) -> tuple[list[str], dict[str, str]]:
-    limit = {"context": life.window, "output": 8_000}
+    limit = {"context": life.believed or life.window, "output": 8_000}
     model = f"anthropic/{CLAUDE}"
     provider = {
         "options": {"baseURL": f"{url}/v1", "apiKey": "sk-ant-x"},
@@ -148,7 +149,7 @@ def _set_up_pi(
 ) -> tuple[list[str], dict[str, str]]:
     folder = home / ".pi" / "agent"
     folder.mkdir(parents=True)
-    override = {"contextWindow": life.window, "maxTokens": 8_000}
+    override = {"contextWindow": life.believed or life.window, "maxTokens": 8_000}
     models = {"anthropic": {"baseUrl": url, "modelOverrides": {CLAUDE: override}}}
     (folder / "models.json").write_text(json.dumps({"providers": models}))
     settings: dict[str, Any] = {} if with_trimtab else {"compaction": {"enabled": False}}
@@ -162,8 +163,6 @@ def _set_up_pi(
 
 
 def _use_measured_sidecar() -> dict[str, str]:
-    import sys
-
     script = ROOT / "benchmarks" / "doors" / "measured_sidecar.py"
     return {"TRIMTAB_COMMAND": f"{sys.executable} {script}"}
 

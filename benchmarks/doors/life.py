@@ -34,6 +34,8 @@ class Life:
     """How many files it reads."""
     window: int
     """Tokens of the model's window."""
+    believed: int | None = None
+    """Tokens of the window as the agent believes; None if it knows."""
     recalls: bool = False
     """Whether the model reads a hidden result back, after all files."""
 
@@ -66,7 +68,9 @@ class LifeScript(SimulatorScript):
             if not handles:
                 return self.take_step("", None, "")
             self.handle = handles[0]
-            return ScriptStep(calls=(ScriptedCall(name="recall", arguments={"handle": self.handle}),))
+            return ScriptStep(
+                calls=(ScriptedCall(name="recall", arguments={"handle": self.handle}),)
+            )
         return step
 
 
@@ -82,7 +86,9 @@ class Recorded:
 
 
 @contextmanager
-def simulate(life: Life, folder: Path, read_file: ReadFile) -> Iterator[tuple[ServedSimulator, Callable[[], Recorded]]]:
+def simulate(
+    life: Life, folder: Path, read_file: ReadFile
+) -> Iterator[tuple[ServedSimulator, Callable[[], Recorded]]]:
     """Serve the model of a life. The function that comes with it tells what was received."""
     paths = [folder / f"file{number:03d}.txt" for number in range(life.files)]
     for number, path in enumerate(paths):
@@ -108,7 +114,9 @@ def _call(call: Mapping[str, Any]) -> ScriptStep:
 
 
 def _write_file(number: int) -> str:
-    lines = (f"line {number}.{at} value={at * number % 977} name_{number}_{at}" for at in range(LINES))
+    lines = (
+        f"line {number}.{at} value={at * number % 977} name_{number}_{at}" for at in range(LINES)
+    )
     return "\n".join(lines)
 
 
@@ -178,7 +186,9 @@ def is_read_back(requests: Sequence[RecordedRequest]) -> bool:
     for request in requests[:-1]:
         for call_id, text in list_results(request.body).items():
             seen.setdefault(call_id, text)
-    newest = [text for call_id, text in list_results(requests[-1].body).items() if call_id not in seen]
+    newest = [
+        text for call_id, text in list_results(requests[-1].body).items() if call_id not in seen
+    ]
     return bool(newest) and newest[-1] in seen.values()
 
 

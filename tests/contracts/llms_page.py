@@ -37,6 +37,7 @@ DESCRIPTIONS = {
     "pydantic-ai": "A capability for Pydantic AI agents.",
     "openai-agents": "A model around the model of the OpenAI Agents SDK.",
     "sidecar": "A process that fits the model calls of programs in any language.",
+    "agents-you-run": "Plugins for Hermes, opencode and pi.",
     "demo": "Watch a long conversation in a small window, without a key.",
     "cookbook/index": "Short programs for one task each.",
     "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK.",

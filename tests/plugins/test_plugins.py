@@ -57,6 +57,11 @@ def test_a_plugin_passes_its_own_tests(name):
     environ = {**os.environ, "TRIMTAB_COMMAND": f"{sys.executable} -m trimtab.cli"}
     environ.pop("TRIMTAB", None)
     ended = subprocess.run(
-        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout[-6_000:]
