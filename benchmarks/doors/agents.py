@@ -70,7 +70,7 @@ class Agent:
                     "TRIMTAB_MEASURED": str(figures),
                     **variables,
                 }
-                ended = subprocess.run(
+                ended = subprocess.run(  # noqa: S603 - the agent
                     command,
                     cwd=work,
                     env=environ,

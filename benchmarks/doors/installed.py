@@ -1,6 +1,6 @@
-"""The real agents, in fixed versions, outside the repository: `python -m benchmarks.doors.installed`.
+"""The real agents, in fixed versions: `python -m benchmarks.doors.installed`.
 
-They are in the folder that TRIMTAB_CLIENTS names, else in the user's cache folder. npm packages
+They are outside the repository, in the folder that TRIMTAB_CLIENTS names, else in the user's cache folder. npm packages
 need no scripts of their own: the programs for this platform come as packages. Nothing is installed
 by the benchmark itself.
 """

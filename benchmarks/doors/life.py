@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from trimtab.testing.server.request_log import RecordedRequest
 from trimtab.testing.server.script import ScriptStep, SimulatorScript
 
 LINES = 200
-"""Lines of a file: about 2,800 tokens, and less than one answer of `recall` as the agents show it."""
+"""Lines of a file: about 2,800 tokens, and less than one answer of `recall`."""
 _HANDLE = re.compile(r"recall (m\d+\.\d+)")
 ReadFile = Callable[[str], Mapping[str, Any]]
 """An agent's own call that reads a file."""
@@ -88,7 +88,7 @@ class Recorded:
 @contextmanager
 def simulate(
     life: Life, folder: Path, read_file: ReadFile
-) -> Iterator[tuple[ServedSimulator, Callable[[], Recorded]]]:
+) -> Generator[tuple[ServedSimulator, Callable[[], Recorded]]]:
     """Serve the model of a life. The function that comes with it tells what was received."""
     paths = [folder / f"file{number:03d}.txt" for number in range(life.files)]
     for number, path in enumerate(paths):

@@ -1,7 +1,8 @@
-"""Hermes' own command, in its own environment, that writes down what each fit cost."""
+"""Hermes' own command, in its own environment, that records the CPU of each fit."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -35,10 +36,8 @@ def measure(fit: Any) -> Any:
 
 
 if __name__ == "__main__":
-    from hermes_cli.main import main
-
-    from trimtab.integrations.hermes import HermesSession
-
-    HermesSession.fit = measure(HermesSession.fit)
+    command: Any = importlib.import_module("hermes_cli.main")
+    plugin: Any = importlib.import_module("trimtab.integrations.hermes")
+    plugin.HermesSession.fit = measure(plugin.HermesSession.fit)
     sys.argv[0] = "hermes"
-    main()
+    command.main()

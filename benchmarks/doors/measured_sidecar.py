@@ -1,4 +1,4 @@
-"""`trimtab sidecar --stdio` that writes down what each fit cost: CPU, beside that of `json.loads`."""
+"""`trimtab sidecar --stdio` that records the CPU of each fit, beside that of `json.loads`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure(answer_read: Any) -> Any:
             loads = time.process_time() - start
             keys = ("managed", "changed", "fault", "why", "used")
             record = {key: answered.fields.get(key) for key in keys}
-            with FILE.open("a") as file:
+            with FILE.open("a") as file:  # noqa: ASYNC230 - a line, of a benchmark
                 file.write(json.dumps({"cpu": cpu, "loads": loads, **record}) + "\n")
         return answered
 

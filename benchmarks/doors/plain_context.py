@@ -37,7 +37,7 @@ def read_cache_share(requests: Sequence[RecordedRequest], *, dialect: Any, windo
         body = context.request()
         simulator.script.add_replies([{"text": 5}])
         answered = simulator.handle_request(dialect, HEADERS, json.dumps(body).encode())
-        if answered.status != 200:  # noqa: PLR2004 - HTTP
+        if answered.status != 200:
             raise AssertionError(f"a plain Context was refused: {answered.body}")
         tokens, cached = read_usage(simulator.records.requests[-1])
         total, read = total + tokens, read + cached

@@ -16,7 +16,7 @@ import trimtab
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "plugins"
 PACKAGES = ("opencode", "pi")
-NODE, NPM = shutil.which("node"), shutil.which("npm")
+NODE, NPM = shutil.which("node") or "", shutil.which("npm") or ""
 
 
 def read_package(name: str) -> dict[str, object]:
@@ -37,7 +37,7 @@ def test_both_plugins_start_the_sidecar_with_the_same_file():
 
 @pytest.mark.parametrize("name", PACKAGES)
 @pytest.mark.process
-@pytest.mark.skipif(NPM is None, reason="npm is not installed")
+@pytest.mark.skipif(not NPM, reason="npm is not installed")
 def test_what_is_packed_is_all_that_the_plugin_imports(name, tmp_path):
     command = [NPM, "pack", "--dry-run", "--json", str(PLUGINS / name)]
     environ = {**os.environ, "HOME": str(tmp_path), "npm_config_cache": str(tmp_path)}
@@ -51,7 +51,7 @@ def test_what_is_packed_is_all_that_the_plugin_imports(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["sidecar", *PACKAGES])
 @pytest.mark.process
-@pytest.mark.skipif(NODE is None, reason="Node is not installed")
+@pytest.mark.skipif(not NODE, reason="Node is not installed")
 def test_a_plugin_passes_its_own_tests(name):
     command = [NODE, "--test", str(Path(__file__).with_name(f"{name}.test.mjs"))]
     environ = {**os.environ, "TRIMTAB_COMMAND": f"{sys.executable} -m trimtab.cli"}

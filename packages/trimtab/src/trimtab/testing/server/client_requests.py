@@ -25,7 +25,7 @@ _OF_A_CONVERSATION = re.compile(
 )
 
 
-def asks_for_summary(request: JsonObject) -> bool:
+def wants_summary(request: JsonObject) -> bool:
     """Return whether the request ends with an instruction to summarise the conversation."""
     newest = _read_newest_instruction(request)
     return bool(_ASKS_FOR_SUMMARY.search(newest) and _OF_A_CONVERSATION.search(newest))

@@ -22,7 +22,7 @@ from trimtab.testing.server import (
     openai_rules,
 )
 from trimtab.testing.server.cache_diagnosis import CacheDiagnoses
-from trimtab.testing.server.client_requests import asks_for_summary, write_summary
+from trimtab.testing.server.client_requests import wants_summary, write_summary
 from trimtab.testing.server.clouds.base import Cloud
 from trimtab.testing.server.message_threads import MessageThreads
 from trimtab.testing.server.options import ProviderSimulatorOptions
@@ -186,7 +186,7 @@ class ProviderSimulator:
         if (
             header is None
             and self.script.next_step_calls(asked.key, newest)
-            and asks_for_summary(asked.full_request)
+            and wants_summary(asked.full_request)
         ):
             return ScriptStep(text=write_summary(asked.full_request))
         return self.script.take_step(asked.key, header, newest)
