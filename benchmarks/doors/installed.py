@@ -1,8 +1,8 @@
 """The real agents, in fixed versions: `python -m benchmarks.doors.installed`.
 
-They are outside the repository, in the folder that TRIMTAB_CLIENTS names, else in the user's cache folder. npm packages
-need no scripts of their own: the programs for this platform come as packages. Nothing is installed
-by the benchmark itself.
+They are outside the repository, in the folder that TRIMTAB_CLIENTS names, else in the user's cache
+folder. npm packages need no scripts of their own: the programs for this platform come as packages.
+The benchmark itself installs nothing.
 """
 
 from __future__ import annotations
