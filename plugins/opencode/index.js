@@ -72,6 +72,7 @@ export const Trimtab = async ({ client }) => {
   }
 
   const hooks = {
+    "chat.message": async () => void sidecar.start(),
     "experimental.chat.messages.transform": transform,
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
       if (sessionID) systems.set(sessionID, system.join("\n"))

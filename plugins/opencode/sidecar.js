@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs"
 
 export const VERSION = JSON.parse(readFileSync(new URL("./package.json", import.meta.url), "utf8")).version
 const TIMEOUT_MS = 5_000
+const START_TIMEOUT_MS = 15_000 // for the first answer of a process, which has to start on a busy machine
 const MAX_STARTS = 3
 const MAX_LINE_CHARS = 256_000_000
 const LATE = { late: true }
@@ -45,6 +46,7 @@ export class Sidecar {
   #nextId = 1
   #buffer = []
   #warned = false
+  #hasAnswered = false
 
   // `TRIMTAB_COMMAND` names another program: its words are separated by spaces.
   constructor(command = process.env.TRIMTAB_COMMAND || "trimtab", warn = (text) => console.error(text)) {
@@ -56,7 +58,7 @@ export class Sidecar {
   }
 
   // The answer of an operation; null if there is none, or if it says that something failed.
-  async ask(op, fields, timeoutMs = TIMEOUT_MS) {
+  async ask(op, fields, timeoutMs = this.#hasAnswered ? TIMEOUT_MS : START_TIMEOUT_MS) {
     const answer = (await this.#askOnce(op, fields, timeoutMs)) ?? (await this.#askOnce(op, fields, timeoutMs))
     if (!answer || answer === LATE) {
       if (answer) this.warn(`no answer to ${op} within ${timeoutMs / 1_000} s`)
@@ -71,7 +73,7 @@ export class Sidecar {
 
   // Null if the program cannot be started, or ends before it answers.
   #askOnce(op, fields, timeoutMs) {
-    const child = this.#start()
+    const child = this.start()
     if (!child) return null
     const id = this.#nextId++
     return new Promise((resolve) => {
@@ -88,12 +90,14 @@ export class Sidecar {
     this.#process?.stdin.end()
   }
 
-  #start() {
+  // Starts the process if it does not run. `ask` does it as well.
+  start() {
     if (this.#process || this.starts >= MAX_STARTS) return this.#process
     this.starts++
     const [program, ...words] = this.#command
     const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: ["pipe", "pipe", "ignore"] })
     this.#process = child
+    this.#hasAnswered = false
     this.#buffer = []
     const stop = (text) => {
       if (this.#process !== child) return
@@ -122,6 +126,7 @@ export class Sidecar {
     for (const line of lines) {
       try {
         const answer = JSON.parse(line)
+        this.#hasAnswered = true
         this.#settle(answer.id, answer)
       } catch {
         // not one of its answers

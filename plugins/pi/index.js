@@ -19,6 +19,7 @@ export default function trimtab(pi) {
   const nameOf = (context) => `pi-${context.sessionManager.getSessionId()}`
 
   pi.on("session_start", (_event, context) => {
+    sidecar.start()
     if (context.hasUI) notify = (text) => context.ui.notify(text, "warning")
   })
 
