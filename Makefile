@@ -25,6 +25,7 @@ lint:
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m tests.contracts.plain_words
+	$(PYTHON) -m tests.contracts.local_names
 
 types:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON)) packages
@@ -86,7 +87,7 @@ bench-quick:
 thorough: check types-all thorough-tests thorough-laws thorough-frameworks thorough-oldest \
 	thorough-benchmarks
 
-# The plugin sees to it that every test that docs/conformance.md names was run.
+# The plugin sees to it that every test that tests/conformance.md names was run.
 thorough-tests:
 	TRIMTAB_LAWS=long $(TESTS) -p tests.contracts.ran
 

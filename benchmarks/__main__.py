@@ -54,7 +54,6 @@ COMMANDS = (
     ("-m", "benchmarks.discord_fuzz"),
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
-    ("-m", "benchmarks.bedrock_bot"),
     ("-m", "benchmarks.frameworks"),
     ("-m", "benchmarks.doors"),
     ("-m", "benchmarks.screenshots"),

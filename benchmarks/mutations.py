@@ -94,8 +94,8 @@ FAULTS = (
         law=1,
         what="an estimate is taken for an upper bound",
         file="engine/tokens/counter.py",
-        old="return math.ceil(scaled * (1 + counter.unanchored_margin))",
-        new="return math.ceil(scaled)",
+        old="return math.ceil(new_estimate * (1 + counter.unanchored_margin))",
+        new="return math.ceil(new_estimate)",
     ),
     Fault(
         law=1,
@@ -116,7 +116,7 @@ FAULTS = (
         law=1,
         what="a late result cannot be cut",
         file="engine/policy/hiding.py",
-        old="    found += "
+        old="    places += "
         "[(entry, part) for entry in active.entries for part in entry.unpaired_results]\n",
         new="",
     ),
@@ -166,8 +166,8 @@ FAULTS = (
         law=2,
         what="a late result is sent as a result",
         file="engine/prompt/render.py",
-        old="if index in entry.unpaired_results and isinstance(changed, ToolResult):",
-        new="if index > 99 and isinstance(changed, ToolResult):",
+        old="if index in entry.unpaired_results and isinstance(wire_part, ToolResult):",
+        new="if index > 99 and isinstance(wire_part, ToolResult):",
     ),
     Fault(
         law=2,
@@ -216,15 +216,15 @@ FAULTS = (
         law=3,
         what="what is said while calls are open is lost",
         file="engine/prompt/render.py",
-        old="ordered.append((entry, replace(whole, parts=others)))",
+        old="in_send_order.append((entry, replace(whole, parts=others)))",
         new="continue",
     ),
     Fault(
         law=3,
         what="what is pinned is hidden all the same",
         file="engine/window/conversation.py",
-        old="if not (group.pinned or spared or self.is_protected(group)):",
-        new="if not (spared or self.is_protected(group)):",
+        old="if not (group.pinned or is_spared or self.is_protected(group)):",
+        new="if not (is_spared or self.is_protected(group)):",
     ),
     Fault(
         law=3,
@@ -252,7 +252,7 @@ FAULTS = (
         what="the volatile tail stands before the messages",
         file="dialects/openai_chat/codec.py",
         old="[*messages[:-1], _merge_messages(messages[-1], tail)] "
-        "if joined else [*messages, tail]",
+        "if can_join else [*messages, tail]",
         new="[tail, *messages]",
     ),
     Fault(
@@ -296,8 +296,8 @@ FAULTS = (
         law=6,
         what="what was erased is recalled as if it had been said so",
         file="engine/window/checkpoint.py",
-        old="if first <= seq <= last and (erased is None or part in (None, erased)):",
-        new="if first <= seq <= last and erased is not None and part == erased:",
+        old="if first <= seq <= last and (part_of_range is None or part in (None, part_of_range)):",
+        new="if first <= seq <= last and part_of_range is not None and part == part_of_range:",
     ),
     Fault(
         law=6,
@@ -394,9 +394,9 @@ FAULTS = (
         law=9,
         what="what is listed is copied into the log",
         file="engine/policy/planning/user_words.py",
-        old="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out",
-        new="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out, "
-        'why="; ".join(item.text for item in self._new_items)',
+        old="            left_out=new.left_out,\n        )",
+        new="            left_out=new.left_out,\n"
+        '            why="; ".join(item.text for item in self._new_items),\n        )',
     ),
     Fault(
         law=9,
@@ -512,15 +512,15 @@ FAULTS = (
         law=9,
         what="the line counts only what was left out last",
         file="engine/window/user_words.py",
-        old="        earlier_omitted.messages + omitted.messages,\n",
-        new="        omitted.messages,\n",
+        old="        earlier_omitted.messages + omission.messages,\n",
+        new="        omission.messages,\n",
     ),
     Fault(
         law=9,
         what="a part is left out and nothing tells of it",
         file="engine/window/user_words.py",
-        old="if _position(item) not in shown and item.listed_part.seq not in already_omitted",
-        new="if item.listed_part.seq not in {seq for seq, _ in shown}",
+        old="if _position(item) not in positions and item.listed_part.seq not in already_omitted",
+        new="if item.listed_part.seq not in {seq for seq, _ in positions}",
     ),
     Fault(
         law=9,

@@ -37,8 +37,8 @@ from typing import Any, cast
 
 from benchmarks.crash.cluster import Cluster, cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
-from benchmarks.serve_crew import CHANNEL, Place, begin, opened, preload
 from benchmarks.serve_troubles import Asked, Troubled, fates, repeated, unrecorded
+from benchmarks.serve_workers import CHANNEL, Place, begin, opened, preload
 from benchmarks.turn_crash import twice
 from trimtab.engine.log.event import MessageAdded
 from trimtab.engine.log.message import make_text_message

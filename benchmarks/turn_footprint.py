@@ -1,4 +1,4 @@
-"""What one served turn costs, on files and on PostgreSQL: what sizing and `docs/scale.md` rest on.
+"""What one served turn costs, on files and on PostgreSQL. `docs/operate.md` sizes by it.
 
     python -m benchmarks.turn_footprint [--quick] [--json]
 

@@ -23,8 +23,8 @@ from trimtab_serve.agent.config.spec import AgentSpec
 from trimtab_serve.agent.tools.permissions.rules import decline_unattended
 from trimtab_serve.agent.tools.python_function import load_function
 from trimtab_serve.agent.tools.sandbox import build_tool_setting, find_bubblewrap
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 from trimtab_serve.agent.tools.tools_from_config import open_tools
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab_serve.process.loading import load_agent_set
 from trimtab_serve.process.reloading import ServedAgents
 

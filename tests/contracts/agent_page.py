@@ -26,7 +26,6 @@ BEGIN = (
     "changes made here are lost. -->\n"
 )
 END = "<!-- End of the generated part. -->\n"
-TABLE = "| setting | value | default | meaning |\n|---|---|---|---|\n"
 TOOLS = f"tools.{ANY_NAME}"
 BLOCKS = (
     "model",
@@ -51,9 +50,17 @@ def reference() -> str:
     own = set(some["properties"]) - common
     some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, own))
+    shell = some["properties"]
     for kind in ("shell", "command", "python", "mcp"):
         shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
-        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
+        same = [
+            name
+            for name, setting in shape["properties"].items()
+            if kind != "shell" and name not in common and setting == shell.get(name)
+        ]
+        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same}))
+        if same:
+            parts.append(f"As for a shell: {', '.join(f'`{name}`' for name in same)}.\n")
     parts += [_section(f"`{path}`", _at(path), set()) for path in CHANNELS]
     rule = resolve_schema(_at("telegram")["properties"]["rules"]["items"], None)
     parts.insert(-2, _section("`telegram.rules`, each", rule, set()))
@@ -76,7 +83,7 @@ def _at(path: str) -> SchemaNode:
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
     about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
     rows = "".join(_rows(shape, without))
-    return f"### {title}\n\n{about}{TABLE}{rows}"
+    return f"### {title}\n\n{about}{rows}"
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
@@ -91,7 +98,8 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
             if "enum" in inner
             else describe_expected_value(inner)
         )
-        yield f"| `{name}` | {value} | {default} | {_line(given['description'])} |\n"
+        kind = "; ".join(part for part in (value, default) if part)
+        yield f"- `{name}` ({kind}): {_line(given['description'])}\n"
 
 
 def _default(shape: SchemaNode) -> str:
@@ -99,12 +107,12 @@ def _default(shape: SchemaNode) -> str:
     if value is None or value == [] or isinstance(value, dict):
         return ""
     if isinstance(value, float):
-        return f"`{value:g}`"
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+        return f"default `{value:g}`"
+    return f"default `{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|")
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":

@@ -33,54 +33,41 @@ DESCRIPTIONS = {
     "start-library": "Ten lines around the model call of your own loop, then tools.",
     "start-logs": "Replay Claude Code or Codex sessions and choose a goal by their cost.",
     "start": "From nothing to an agent that chats, remembers and is served.",
+    "frameworks": "The modules for LangChain, Pydantic AI and the OpenAI Agents SDK.",
     "langchain": "A middleware for LangChain agents and LangGraph graphs.",
     "pydantic-ai": "A capability for Pydantic AI agents.",
     "openai-agents": "A model around the model of the OpenAI Agents SDK.",
     "sidecar": "A process that fits the model calls of programs in any language.",
     "agents-you-run": "Plugins for Hermes, opencode and pi.",
-    "demo": "Watch a long conversation in a small window, without a key.",
     "cookbook/index": "Short programs for one task each.",
     "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK.",
     "cookbook/parallel-calls": "Several tool calls of one reply, side by side.",
     "cookbook/errors-and-retries": "A prompt that is too long, a request that cannot fit, checks.",
     "cookbook/other-servers": "Azure, Bedrock, Vertex AI, Ollama, vLLM and OpenRouter.",
     "cookbook/pictures": "Pictures in messages, and many screenshots.",
-    "cookbook/your-own-policy": "A function that decides what to hide.",
     "cookbook/reading-the-report": "What each line of the report means, and what to log.",
     "cookbook/testing-your-agent": "Tests against simulated providers.",
     "cookbook/storing-sessions": "Your own database, files or PostgreSQL.",
     "cookbook/web-chat": "A chat service with FastAPI: double clicks, redelivery, restart.",
     "cookbook/one-machine-to-many": "Move sessions from files to PostgreSQL.",
-    "cookbook/erasing-a-person": "Destroy what a person said, in a program and on a server.",
     "cookbook/moving-to-trimtab": "From trim_messages, summarisation or context_management.",
-    "cookbook/choosing-by-replay": "Choose a goal from your own recorded sessions.",
     "cookbook/ab-with-real-models": "Compare two settings with a real model and your own key.",
     "context": "Every option and method of Context.",
     "sessions": "Sessions that outlive the process, and what each store promises.",
     "turns": "run_turn: the loop with tools, recovery, and tests without a provider.",
     "forgetting": "Erase messages, sessions, users and tenants; retention.",
-    "init": "trimtab init: write a working agent into a folder.",
     "tools": "Tools of an agent: shell, Python functions, MCP servers, permissions, sandbox.",
     "chat": "trimtab chat: commands, display, several sessions.",
-    "doctor": "trimtab doctor: check an agent's file, key, model and tools.",
-    "models": "Which models are known, and what to state about others.",
     "serve": "trimtab serve: keys, roles, disconnects, several agents.",
-    "telegram": "A bot in Telegram chats, groups and topics.",
-    "discord": "A bot in Discord messages, channels and threads.",
+    "channels": "A bot on Telegram or Discord: set-up, sessions, commands, failures.",
+    "operate": "Deploy, observe, back up, upgrade, alerts and what to do, size.",
     "schedules": "Messages to an agent at set times.",
-    "observability": "Metrics, traces, log lines and dashboards.",
-    "operations": "Deploy, back up, restore, upgrade and drain.",
-    "runbook": "What to do when an alert fires.",
-    "scale": "How many sessions, processes and connections to plan for.",
-    "migrate": "trimtab migrate: prepare a PostgreSQL database.",
     "replay": "trimtab replay: formats, options, and what each column measures.",
-    "concepts": "Log, window, edits, prompt cache and the path of a message, in pictures.",
-    "what-survives": "What is changed in a request, when, in which order, and what never is.",
+    "concepts": "How it works, in pictures; what survives in a request; a glossary.",
     "auto": "The default policy: when it hides, what first, and what was measured.",
     "summaries": "Summaries with and without a model, and how they are checked.",
-    "glossary": "Every word with a meaning of its own.",
     "architecture": "The one idea, the flow, the folders, the laws.",
-    "cli": "Every command and option.",
+    "cli": "Every command and option; demo, init, doctor, models and migrate.",
     "agent": "Every field of agent.yaml.",
     "http": "Paths, events and errors of the HTTP API.",
     "reference/index": "Every public Python name.",
@@ -101,8 +88,6 @@ DESCRIPTIONS = {
     "threats": "The threat model.",
     "benchmarks": "Speed, memory and cost, with the commands that measure them.",
     "peers": "Other libraries on the same conversations.",
-    "attacks": "What was tried against a served agent, and what happened.",
-    "conformance": "Each promise and the test that holds it.",
 }
 """One line for each page."""
 
@@ -132,10 +117,9 @@ def lines(name: str, shown: str) -> Iterator[str]:
     """A page's line, and those of the pages below it."""
     path = INCLUDED.get(name, f"docs/{name}.md")
     yield f"- [{shown}]({ADDRESS}/{path}): {DESCRIPTIONS[name]}"
-    if name.endswith("/index"):
-        for _, entries in toctrees(name):
-            for below, below_title in entries:
-                yield from lines(below, f"{shown}: {below_title}")
+    for _, entries in toctrees(name):
+        for below, below_title in entries:
+            yield from lines(below, f"{shown}: {below_title}")
 
 
 def page() -> str:

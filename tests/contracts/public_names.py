@@ -1,7 +1,4 @@
-"""The list of public names, and the table of them in `docs/stability.md`.
-
-`python -m tests.contracts.public_names` writes both from what the packages export.
-"""
+"""The list of public names: `python -m tests.contracts.public_names` writes it."""
 
 from __future__ import annotations
 
@@ -39,9 +36,6 @@ FRAMEWORK_MODULES = (
 )
 """Their `__all__` is public as well. Each needs a framework, so tests may not import them."""
 FILE = Path(__file__).with_suffix(".txt")
-PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
-BEGIN = "<!-- names: written by `python -m tests.contracts.public_names` -->\n"
-END = "<!-- names end -->\n"
 
 
 def list_names(module: str) -> list[str]:
@@ -66,26 +60,8 @@ def describe(full_name: str) -> str:
     definition = find_definition(package, name)
     assert definition, full_name
     paragraph = " ".join(read_docstring(definition).split("\n\n")[0].split())
-    return re.split(r"(?<=[.!?]) (?=[A-Z`])", paragraph)[0].replace("|", "\\|")
-
-
-def table() -> str:
-    """A heading and a table for each package."""
-    parts: list[str] = []
-    for package in (*PACKAGES, *FRAMEWORK_MODULES):
-        names = sorted(list_names(package), key=str.lower)
-        rows = "".join(f"| `{name}` | {describe(f'{package}.{name}')} |\n" for name in names)
-        parts.append(f"### `{package}`\n\n| name | meaning |\n|---|---|\n{rows}")
-    return "\n".join(parts)
-
-
-def replaced(page: str) -> str:
-    """The page with the tables as they are now."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    return re.split(r"(?<=[.!?]) (?=[A-Z`])", paragraph)[0]
 
 
 if __name__ == "__main__":
     FILE.write_text("\n".join(exported()) + "\n", encoding="utf-8")
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

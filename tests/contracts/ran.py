@@ -1,4 +1,4 @@
-"""`pytest -p tests.contracts.ran`: a run fails if a test named in docs/conformance.md did not run.
+"""`pytest -p tests.contracts.ran`: a run fails if a test named in tests/conformance.md did not run.
 
 Only files that the run collects count, because `.ci/tests` divides the files between three runs.
 The end of the output names tests that were skipped.
@@ -53,4 +53,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     absent, skipped = without(named(), outcomes)
     for told, tests in (("was not run", absent), ("was skipped here", skipped)):
         for test in tests:
-            terminalreporter.write_line(f"docs/conformance.md names {test}, which {told}")
+            terminalreporter.write_line(f"tests/conformance.md names {test}, which {told}")

@@ -1,4 +1,4 @@
-"""docs/attacks.md says what becomes of each attack and by which test; this holds it to that."""
+"""tests/attacks.md says what becomes of each attack and by which test; this holds it to that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from tests.contracts.test_conformance import ROOT, TEST, problem, rows
 
-TEXT = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "tests" / "attacks.md").read_text(encoding="utf-8")
 FIRST = 67
 """Attacks of the first trial; others go on counting, in tables of their own."""
 OUTCOMES = ("held: ", "held in part: ", "not held: ")

@@ -1,4 +1,4 @@
-"""docs/conformance.md says which test holds each requirement; this holds it to that."""
+"""tests/conformance.md says which test holds each requirement; this holds it to that."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.documents.expected import EXPECTED
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "tests" / "conformance.md"
 
 TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)(?:\[[^`]*\])?`")
 

@@ -56,8 +56,8 @@ def test_the_unit_leaves_little_open():
 
 def test_what_the_unit_forbids_is_documented():
     unit = (DEPLOY / "trimtab.service").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    _, _, told = page.partition("## What the systemd unit forbids")
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    _, _, told = page.partition("### What the systemd unit forbids")
     told, _, _ = told.partition("\n## ")
     named = set(re.findall(r"`(\w+)(?:=[^`]*)?`", told.partition("The unit does not set")[0]))
     settings = set(re.findall(r"^(\w+)=", unit, re.MULTILINE))

@@ -64,7 +64,7 @@ def test_every_field_of_a_core_value_says_what_it_holds():
 
 
 def test_every_public_class_and_function_has_a_docstring():
-    """Aliases (`Policy`) and constants (`ENVIRON`) cannot carry one; docs/stability.md has it."""
+    """Aliases (`Policy`) and constants (`ENVIRON`) cannot carry one; the reference has it."""
     named = {
         name: getattr(package, name)
         for package in (trimtab, trimtab_serve)

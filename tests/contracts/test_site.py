@@ -15,7 +15,7 @@ from tests.contracts.public_names import FILE as PUBLIC_NAMES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = sorted(DOCS.rglob("*.md"))
-PAGES = sorted([*ROOT.glob("*.md"), *SITE])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "tests").glob("*.md"), *SITE])
 LINK = re.compile(r"(?P<picture>!?)\[(?P<label>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^(?P<level>#+) +(?P<text>.+?) *$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -89,6 +89,28 @@ async def test_wrong_arguments_are_told_to_the_model(arguments, said):
         await double.run(invocation(**arguments))
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"to": {"city": 3}},
+        {"to": {"country": "NO"}},
+        {"to": {"city": "Oslo", "street": "x"}},
+        {"to": {"city": "Oslo"}, "load": {"apples": "many"}},
+    ],
+)
+async def test_what_is_inside_an_object_is_checked_before_the_function_runs(arguments):
+    @tool
+    def travel(to: Place, load: dict[str, int] | None = None) -> str:
+        return f"{to['city']} {load}"
+
+    assert await travel.run(invocation(to={"city": "Oslo"}, load={"apples": 2})) == (
+        "Oslo {'apples': 2}"
+    )
+    with pytest.raises(ToolError, match="it must match"):
+        await travel.run(invocation(**arguments))
+
+
 def test_a_parameter_without_a_type_or_with_a_foreign_one_is_refused():
     with pytest.raises(TypeError, match="needs a type"):
         tool(lambda city: city)

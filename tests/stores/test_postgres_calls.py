@@ -18,7 +18,7 @@ from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_it_shows_a_long_conversation_that_fits_and_what_was_recalled(tmp_path):
     # About five seconds on an idle machine.
     assert time.monotonic() - began < 60
     calls, sent, whole, hidden, _, handle, refused, too_large, window = seen(done.out)
-    told = " ".join((ROOT / "docs" / "demo.md").read_text(encoding="utf-8").split())
+    told = " ".join((ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split())
     for figure in (f"{calls} calls", f"{int(sent):,} tokens", f"{int(whole):,}"):
         assert figure in told
     for cost in re.findall(r"\$0\.\d{3}", done.out[done.out.index("They cost") :]):

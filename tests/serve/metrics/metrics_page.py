@@ -1,4 +1,4 @@
-"""The table of metrics in `docs/observability.md`.
+"""The list of metrics in `docs/operate.md`.
 
 `python -m tests.serve.metrics.metrics_page` writes it.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from trimtab_serve.metrics import definitions
 
-PAGE = Path(__file__).parents[3] / "docs" / "observability.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate.md"
 BEGIN = "<!-- metrics: written by `python -m tests.serve.metrics.metrics_page` -->"
 END = "<!-- end of metrics -->"
 SUFFIX = {"counter": "_total"}
@@ -26,21 +26,19 @@ def exposed(metric: Any) -> str:
     return metric._name + SUFFIX.get(metric._type, "")
 
 
-def table() -> str:
-    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+def listing() -> str:
+    rows: list[str] = []
     for metric in own():
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
-        rows.append(
-            f"| `{exposed(metric)}` | {metric._type} | {labels} | {metric._documentation} |"
-        )
+        labels = "".join(f", `{label}`" for label in metric._labelnames)
+        rows.append(f"- `{exposed(metric)}` ({metric._type}{labels}): {metric._documentation}")
     return "\n".join(rows)
 
 
 def written(text: str) -> str:
-    """The page with the table as it is now."""
+    """The page with the list as it is now."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{after}"
 
 
 if __name__ == "__main__":

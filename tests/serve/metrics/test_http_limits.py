@@ -14,7 +14,7 @@ from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, CallerAuthentication
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
-from trimtab_serve.process.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
+from trimtab_serve.process.logging_setup import MAX_LINES_PER_MINUTE, RepeatedLineFilter
 from trimtab_serve.testing.memory_queue import MemoryDatabase
 
 pytestmark = pytest.mark.slow

@@ -21,8 +21,7 @@ from trimtab_serve.forgetting import erasure
 from trimtab_serve.forgetting.retention import RetentionRunner
 from trimtab_serve.forgetting.user_shares import find_user_shares
 from trimtab_serve.metrics import recording as server_metrics
-from trimtab_serve.metrics.labels import OTHER_LABEL
-from trimtab_serve.metrics.payer import PayerLabels, reset_payer, set_payer
+from trimtab_serve.metrics.labels import OTHER_LABEL, PayerLabels, reset_payer, set_payer
 from trimtab_serve.metrics.prometheus import render_metrics
 from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
 from trimtab_serve.queue.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload

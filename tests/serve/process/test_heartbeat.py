@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 
 from tests.serve.service.served_agents import until
-from trimtab_serve.process.heartbeat import Heartbeat
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
+from trimtab_serve.process.heartbeat import Heartbeat, WorkerPoolTimings
 
 pytestmark = pytest.mark.anyio
 

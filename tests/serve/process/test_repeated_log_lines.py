@@ -12,7 +12,7 @@ import pytest
 
 from trimtab_serve.metrics import definitions as meters
 from trimtab_serve.process import logging_setup
-from trimtab_serve.process.repeated_log_lines import MAX_LINES_PER_MINUTE, RepeatedLineFilter
+from trimtab_serve.process.logging_setup import MAX_LINES_PER_MINUTE, RepeatedLineFilter
 
 
 class Log:

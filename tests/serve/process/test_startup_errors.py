@@ -94,15 +94,15 @@ def test_agents_that_cannot_be_served_together_are_named(folder):
 
 
 def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
-    crew = load_agent_set([write_agent(folder, NOWHERE)])
+    agent_set = load_agent_set([write_agent(folder, NOWHERE)])
     told = render_startup_banner(
-        crew,
+        agent_set,
         url="http://127.0.0.1:8080",
         requires_keys=False,
         channels=(),
         runs_turns=True,
         resumed_sessions=2,
-    ).replace(crew.store_location, "SESSIONS")
+    ).replace(agent_set.store_location, "SESSIONS")
     assert told == snapshot("""\
 Trimtab is serving. Ctrl-C stops it after running turns have finished.
 
@@ -126,11 +126,16 @@ def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder)
         "search": {"kind": "command", "description": "d", "command": ["ls"], "ask": ["*"]},
         "date": {"kind": "command", "description": "d", "command": ["date"]},
     }
-    crew = load_agent_set([write_agent(folder, NOWHERE, tools=tools)])
+    agent_set = load_agent_set([write_agent(folder, NOWHERE, tools=tools)])
 
     def told(*, turns: bool) -> str:
         return render_startup_banner(
-            crew, url=None, requires_keys=False, channels=(), runs_turns=turns, resumed_sessions=0
+            agent_set,
+            url=None,
+            requires_keys=False,
+            channels=(),
+            runs_turns=turns,
+            resumed_sessions=0,
         )
 
     refused = "search, if `ask` matches; shell, unless `allow` matches"
@@ -145,9 +150,14 @@ def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_whi
     keeps = {"context": {"tool_result_keep_first": 2, "tool_result_keep_last": 5}}
 
     def told(**session: Any) -> str:
-        crew = load_agent_set([write_agent(folder, NOWHERE, session=session)])
+        agent_set = load_agent_set([write_agent(folder, NOWHERE, session=session)])
         return render_startup_banner(
-            crew, url=None, requires_keys=False, channels=(), runs_turns=True, resumed_sessions=0
+            agent_set,
+            url=None,
+            requires_keys=False,
+            channels=(),
+            runs_turns=True,
+            resumed_sessions=0,
         )
 
     [note] = [line for line in told(**keeps).splitlines() if line.startswith("  note ")]
@@ -157,10 +167,10 @@ def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_whi
 
 
 def test_the_banner_says_where_the_metrics_are(folder):
-    crew = load_agent_set([write_agent(folder, NOWHERE)])
+    agent_set = load_agent_set([write_agent(folder, NOWHERE)])
     place = "http://127.0.0.1:9464/metrics"
     told = render_startup_banner(
-        crew,
+        agent_set,
         url=None,
         requires_keys=False,
         channels=(),
@@ -174,9 +184,9 @@ def test_the_banner_says_where_the_metrics_are(folder):
 def test_the_banner_says_how_to_make_a_key_and_no_password(folder):
     place = "postgresql://ann:secret@db/agents"
     file = write_agent(folder, NOWHERE, session={"store": place})
-    crew = load_agent_set([file])
+    agent_set = load_agent_set([file])
     told = render_startup_banner(
-        crew,
+        agent_set,
         url="http://127.0.0.1:8080",
         requires_keys=True,
         channels=(),

@@ -632,7 +632,7 @@ def test_the_same_at_each_single_write_of_the_queue(tmp_path):
 
 
 async def test_a_copy_that_sqlite_makes_while_it_is_served_is_whole(tmp_path):
-    """As docs/operations.md says."""
+    """As docs/operate.md says."""
     queue = await opened(tmp_path)
     posting = asyncio.gather(*(queue.post(inbound(f"k{n}", "x" * 500)) for n in range(50)))
     await queue.post(inbound("first", session=TWO))

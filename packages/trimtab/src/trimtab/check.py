@@ -40,11 +40,11 @@ def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> lis
             "Context.request() returns"
         )
     dialect = get_dialect(dialect_name or _infer_dialect(request))
-    found = dialect.find_request_errors(request) + find_output_limit_errors(request)
+    errors = dialect.find_request_errors(request) + find_output_limit_errors(request)
     model = request.get("model", "…")
     if not isinstance(model, str) or not model:
-        found.append(describe_wrong_value("model", model, "the model's name"))
-    return found
+        errors.append(describe_wrong_value("model", model, "the model's name"))
+    return errors
 
 
 def find_output_limit_errors(request: Mapping[str, Any]) -> list[str]:
@@ -53,43 +53,44 @@ def find_output_limit_errors(request: Mapping[str, Any]) -> list[str]:
     Only for models of Anthropic and OpenAI: for others the limit depends on the host.
     """
     model = request.get("model")
-    known = find_model_info(model) if isinstance(model, str) else None
-    if known is None:
+    entry = find_model_info(model) if isinstance(model, str) else None
+    if entry is None:
         return []
-    is_claude, most = known.dialect == "anthropic", known.max_output
-    if not is_claude and known.output_param != "max_completion_tokens":
+    is_claude = entry.dialect == "anthropic"
+    most = entry.max_output
+    if not is_claude and entry.output_param != "max_completion_tokens":
         return []
-    found: list[str] = []
+    errors: list[str] = []
     for name in ("max_tokens", "max_completion_tokens", "max_output_tokens"):
-        asked = request.get(name)
-        if not isinstance(asked, int) or asked <= most:
+        limit = request.get(name)
+        if not isinstance(limit, int) or limit <= most:
             continue
-        found.append(
-            f"{name}: {asked} > {most}, which is the maximum allowed number of output tokens for "
+        errors.append(
+            f"{name}: {limit} > {most}, which is the maximum allowed number of output tokens for "
             f"{model}"
             if is_claude
-            else f"{name} is too large: {asked}. This model supports at most {most} completion "
-            f"tokens, whereas you provided {asked}."
+            else f"{name} is too large: {limit}. This model supports at most {most} completion "
+            f"tokens, whereas you provided {limit}."
         )
-    return found
+    return errors
 
 
 def _infer_dialect(request: Mapping[str, Any]) -> str:
     if "input" in request:
         return "openai_responses"
-    told = _infer_dialect_from_messages(dicts_in_list(request.get("messages")))
-    known = resolve_model_info(str(request.get("model") or "")).dialect
-    if told is None and known is not None:
+    message_dialect = _infer_dialect_from_messages(dicts_in_list(request.get("messages")))
+    catalog_dialect = resolve_model_info(str(request.get("model") or "")).dialect
+    if message_dialect is None and catalog_dialect is not None:
         # Messages stand in no request of the Responses API.
-        return "anthropic" if known == "anthropic" else "openai_chat"
+        return "anthropic" if catalog_dialect == "anthropic" else "openai_chat"
     tools = dicts_in_list(request.get("tools"))
     beside = "system" in request or any("input_schema" in tool for tool in tools)
-    return told or ("anthropic" if beside else "openai_chat")
+    return message_dialect or ("anthropic" if beside else "openai_chat")
 
 
 def _infer_dialect_from_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the only dialect that has such messages, or None if several have."""
-    forms = [found for message in messages if (found := guess_dialects(message))]
+    forms = [dialect for message in messages if (dialect := guess_dialects(message))]
     # At Anthropic a system prompt stands beside the messages, never before them.
     if messages[:1] and messages[0].get("role") == "system":
         return "openai_chat"

@@ -223,12 +223,14 @@ def _tell_edits(notices: Sequence[EditNotice], on_edit: OnEdit | None) -> None:
 
 
 def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
-    count, before = 1, 0
+    count = 1
+    before = 0
     if edit.part is not None:
         before = window.entries[edit.first].sizes[edit.part].tokens
     else:
-        hidden = window.conversation.groups_hidden_by.get(seq, [])
-        count, before = sum(g.message_count for g in hidden), sum(g.tokens for g in hidden)
+        groups = window.conversation.groups_hidden_by.get(seq, [])
+        count = sum(g.message_count for g in groups)
+        before = sum(g.tokens for g in groups)
     return EditNotice(
         handle=edit.handle,
         op=edit.op,
@@ -241,13 +243,13 @@ def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
 
 def _format_log_line(notices: Sequence[EditNotice]) -> str:
     """Format one decision: what was edited, how much and why, without any content."""
-    named = ", ".join(f"{each.op} {each.handle}" for each in notices[:MAX_LOGGED_HANDLES])
+    edits = ", ".join(f"{each.op} {each.handle}" for each in notices[:MAX_LOGGED_HANDLES])
     more = len(notices) - MAX_LOGGED_HANDLES
     before = sum(each.tokens_before for each in notices)
     after = sum(each.tokens_after for each in notices)
     reasons = "; ".join(dict.fromkeys(each.reason for each in notices[:MAX_LOGGED_HANDLES]))
     return (
-        f"context edited: {named}{f' and {more} more' if more > 0 else ''} "
+        f"context edited: {edits}{f' and {more} more' if more > 0 else ''} "
         f"({before:,} tokens became {after:,}): {reasons}"
     )
 
@@ -263,7 +265,8 @@ def log_missing_reply(window: Window) -> None:
 
     This may be right, if the stream or the program was interrupted. Or somebody forgot `add`.
     """
-    last, user = window.last_call, window.newest_user_entry
+    last = window.last_call
+    user = window.newest_user_entry
     open_call = window.accounting.open_call_seq
     if last is None or user is None or open_call != last.seq or not last.body.hash:
         return
@@ -284,8 +287,8 @@ def log_result_of_unknown_call(window: Window, message: Message) -> None:
     open_ids = [call.id for call in window.conversation.open_calls()]
     unknown = [result.call_id for result in message.results if result.call_id not in open_ids]
     if unknown:
-        known = {call.id for round in window.conversation.rounds for call in round.calls}
-        unknown = [call_id for call_id in unknown if call_id not in known]
+        call_ids = {call.id for round in window.conversation.rounds for call in round.calls}
+        unknown = [call_id for call_id in unknown if call_id not in call_ids]
     if unknown:
         _logger.warning(
             "no call has the id of this tool result: %s (open calls: %s). The model sees the "
@@ -297,8 +300,8 @@ def log_result_of_unknown_call(window: Window, message: Message) -> None:
 
 def _list_ids(call_ids: Sequence[str]) -> str:
     more = len(call_ids) - MAX_LOGGED_IDS
-    shown = ", ".join(f"{call_id[:MAX_LOGGED_ID_CHARS]!r}" for call_id in call_ids[:MAX_LOGGED_IDS])
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    ids = ", ".join(f"{call_id[:MAX_LOGGED_ID_CHARS]!r}" for call_id in call_ids[:MAX_LOGGED_IDS])
+    return f"{ids} and {more:,} more" if more > 0 else ids
 
 
 def log_changed_settings(before: Settings, after: Settings) -> None:
@@ -472,10 +475,13 @@ class Context(Generic[DialectT_co]):
         self._record_options(options)
 
     def __repr__(self) -> str:
-        window, limit = self.window, self.budget().limit
-        used = window.settings.head.tokens + window.tokens
-        said = f"{window.visible_messages} of {window.conversation.total_messages} messages shown"
-        return f"<Context {window.settings.model}: {said}, {used:,} of {limit:,} tokens>"
+        window = self.window
+        limit = self.budget().limit
+        tokens = window.settings.head.tokens + window.tokens
+        messages = (
+            f"{window.visible_messages} of {window.conversation.total_messages} messages shown"
+        )
+        return f"<Context {window.settings.model}: {messages}, {tokens:,} of {limit:,} tokens>"
 
     def _initialise(
         self,
@@ -491,8 +497,11 @@ class Context(Generic[DialectT_co]):
         if on_edit is not None and (not callable(on_edit) or iscoroutinefunction(on_edit)):
             right = "a function that takes an EditNotice and is not async"
             raise TypeError(describe_wrong_value("on_edit", on_edit, right))
-        self._clock, self._on_edit, self._is_silent = clock, on_edit, False
-        self._lock, self._is_changing = RLock(), False
+        self._clock = clock
+        self._on_edit = on_edit
+        self._is_silent = False
+        self._lock = RLock()
+        self._is_changing = False
         self.events: list[Event] = []
         """The log: every event in order, since the last checkpoint if there was one."""
         self._draft: list[Event] | None = None
@@ -508,7 +517,8 @@ class Context(Generic[DialectT_co]):
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The state that the log adds up to."""
-        self._settings, self._next = self.window.settings, (self.window.settings, options)
+        self._settings = self.window.settings
+        self._next = (self.window.settings, options)
         self._recorded: tuple[Settings | None, float] = (None, 0.0)
         self._given: tuple[Settings | None, Options] = (None, options)
         """The options as a caller gave them, and the settings that record them."""
@@ -517,7 +527,8 @@ class Context(Generic[DialectT_co]):
     def _use_options(self, options: Options) -> None:
         self._options = options
         self._policy = options.build_policy()
-        self._decision, self._decided = Decision(), 0
+        self._decision = Decision()
+        self._decided = 0
         self._decided_budget: tuple[int, str | None, Budget] | None = None
         self._renderer: IncrementalRenderer | None = None
         self._shown: IncrementalView | None = None
@@ -528,7 +539,8 @@ class Context(Generic[DialectT_co]):
             with self._lock:
                 if self._is_changing:  # a part of another verb
                     return verb(self, *args, **kwargs)
-                before, self._is_changing = self.window.seq, True
+                before = self.window.seq
+                self._is_changing = True
                 try:
                     return verb(self, *args, **kwargs)
                 finally:
@@ -589,11 +601,11 @@ class Context(Generic[DialectT_co]):
         return self._options
 
     def _adopt_logged_settings(self) -> None:
-        settings, (ours, chosen) = self.window.settings, self._next
+        settings, (next_settings, next_options) = self.window.settings, self._next
         if settings is not self._settings:
             self._use_options(
-                chosen
-                if settings == ours
+                next_options
+                if settings == next_settings
                 else rebuild_options_from_changed_settings(settings, self._options)
             )
             self._settings = settings
@@ -637,11 +649,13 @@ class Context(Generic[DialectT_co]):
                 lines = context.dump()
                 context = Context.load(lines)
         """
-        own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        made = cls._load(events_or_lines, snapshot=snapshot, on_edit=on_edit, clock=clock, **own)
-        given = [name for name, function in own.items() if function is not None]
-        require_logged_functions(made.window.settings, given)
-        return made
+        functions: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
+        context = cls._load(
+            events_or_lines, snapshot=snapshot, on_edit=on_edit, clock=clock, **functions
+        )
+        names = [name for name, function in functions.items() if function is not None]
+        require_logged_functions(context.window.settings, names)
+        return context
 
     @classmethod
     def _load(
@@ -651,7 +665,7 @@ class Context(Generic[DialectT_co]):
         snapshot: Snapshot | None = None,
         on_edit: OnEdit | None = None,
         clock: Callable[[], float] = time.time,
-        **own: Any,
+        **functions: Any,
     ) -> Self:
         """Create a context from its log. Its caller may lack a function that the log was written
         with."""
@@ -660,13 +674,13 @@ class Context(Generic[DialectT_co]):
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
             raise ValueError("the log has no settings event, so it is not the log of a context")
-        made = cls.__new__(cls)
-        options = options_from_log(settings[-1], **own)
-        made._initialise(options, clock, on_edit, snapshot, events)  # noqa: SLF001 - its own class
-        made._apply(event for event in events if event.seq > start)  # noqa: SLF001 - its own class
-        made._settings = made.window.settings  # noqa: SLF001 - its own class
-        made._next = (made.window.settings, options)  # noqa: SLF001 - its own class
-        return made
+        context = cls.__new__(cls)
+        options = options_from_log(settings[-1], **functions)
+        context._initialise(options, clock, on_edit, snapshot, events)  # noqa: SLF001 - its own class
+        context._apply(event for event in events if event.seq > start)  # noqa: SLF001 - its own class
+        context._settings = context.window.settings  # noqa: SLF001 - its own class
+        context._next = (context.window.settings, options)  # noqa: SLF001 - its own class
+        return context
 
     @_in_one_thread
     def dump(self) -> list[str]:
@@ -784,13 +798,14 @@ class Context(Generic[DialectT_co]):
                 if context.fail(failure.kind, limit=failure.limit, message=failure.message):
                     reply = client.messages.create(**context.request())
         """
-        told = {"limit": limit, "input": input, "requested": requested}
-        redact, knobs = self.options.redact, parse_policy_config(self.options.limits)
+        figures = {"limit": limit, "input": input, "requested": requested}
+        redact = self.options.redact
+        knobs = parse_policy_config(self.options.limits)
         call = self.window.accounting.open_call_seq
-        outcome = build_error_outcome(call, kind, message=message, redact=redact, **told)
-        named = self._find_rejected_texts(message)
+        outcome = build_error_outcome(call, kind, message=message, redact=redact, **figures)
+        texts = self._find_rejected_texts(message)
         self._append(outcome)
-        edits = choose_policy_after_error(kind, knobs, named)(self.window, self.budget()).edits
+        edits = choose_policy_after_error(kind, knobs, texts)(self.window, self.budget()).edits
         for edit in edits:
             self._append(edit)
         return kind == "overflow" or bool(edits)
@@ -821,7 +836,8 @@ class Context(Generic[DialectT_co]):
         dialect = get_dialect(self.window.settings.dialect)
 
         def add_reply(reply_body: WireObject) -> Message:
-            handle, message = self.add(reply_body), dialect.parse_reply(reply_body).message
+            handle = self.add(reply_body)
+            message = dialect.parse_reply(reply_body).message
             self._streamed_reply = (message, handle)
             return message
 
@@ -870,47 +886,56 @@ class Context(Generic[DialectT_co]):
             raise ValueError(
                 f"got {len(ids)} ids for {len(messages)} messages; pass a list with one id each"
             )
-        known = self._known_history if check == "newest" else KnownHistory()
-        before, first_item, after_seq = known.find_restart(messages, ids, self.window.entries)
+        history = self._known_history if check == "newest" else KnownHistory()
+        before, first_item, after_seq = history.find_restart(messages, ids, self.window.entries)
         if after_seq < self.window.base.last_evicted_seq:
             raise HistoryNotInMemory(after_seq)
         settings = self.window.settings
-        dialect, model = settings.dialect, settings.rules_model
+        dialect = settings.dialect
+        model = settings.rules_model
         read = read_history(messages, dialect=dialect, model=model, first_item=first_item)
-        said = [redacted_message(message, self.options.redact) for message in read.messages]
+        clean_messages = [
+            redacted_message(message, self.options.redact) for message in read.messages
+        ]
         system = read.system if not first_item else self._synced_system
         self._use_listed_system(system)
-        matched, position = match_prefix_and_rewind_point(self.window, said, after_seq=after_seq)
-        new = read.messages[matched:]
+        prefix_length, position = match_prefix_and_rewind_point(
+            self.window, clean_messages, after_seq=after_seq
+        )
+        new = read.messages[prefix_length:]
         for message in new:
             convert_media_or_refuse(message, dialect=dialect, model=model)
         if position is None:
-            self._replay(new, reply=self._read_awaited_reply(messages, read.starts[matched:]))
+            self._replay(new, reply=self._read_awaited_reply(messages, read.starts[prefix_length:]))
         else:
             self._replay_from(position, new)
-        listed = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
-        self._known_history, self._synced_system = known, system
-        seqs = [entry.seq for entry in listed]
-        changed = {
+        entries = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
+        self._known_history = history
+        self._synced_system = system
+        seqs = [entry.seq for entry in entries]
+        changed_seqs = {
             entry.seq
-            for entry, given, kept in zip(listed, read.messages, said, strict=False)
-            if given is not kept or not is_same_message(entry.message, kept)
+            for entry, original, clean in zip(entries, read.messages, clean_messages, strict=False)
+            if original is not clean or not is_same_message(entry.message, clean)
         }
-        known.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed)
+        history.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed_seqs)
         if self.window.settings.entry.get("cache_marks") == "caller":
             self._marked_messages = self._read_marked_messages(messages)
 
     def _read_marked_messages(self, items: Sequence[Any]) -> dict[int, Message]:
         """Read the messages with cache marks from the list that was passed last."""
-        known, dialect = self._known_history, self.window.settings.dialect
-        marked: dict[int, Message] = {}
+        history = self._known_history
+        dialect = self.window.settings.dialect
+        messages: dict[int, Message] = {}
         for index, item in enumerate(items):
-            seq = known.find_position(index) if has_marks(item) else None
+            seq = history.find_position(index) if has_marks(item) else None
             if seq is not None:
-                span = known.find_positions(seq)
-                system, said = parse_any_system_and_history(items[span.start : span.stop], dialect)
-                marked[seq] = [*system, *said][0]
-        return marked
+                span = history.find_positions(seq)
+                system, conversation = parse_any_system_and_history(
+                    items[span.start : span.stop], dialect
+                )
+                messages[seq] = [*system, *conversation][0]
+        return messages
 
     def _read_awaited_reply(
         self, items: Sequence[Any], new_starts: Sequence[int]
@@ -925,12 +950,12 @@ class Context(Generic[DialectT_co]):
 
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
         """Use the system messages of a caller's list after the prompt that was set."""
-        own, _ = split_system_prompt(self.window.settings)
+        prompt, _ = split_system_prompt(self.window.settings)
         # A list that was fitted before has our prompt at its start.
-        begins_with_own = len(listed) >= len(own) and all(map(is_same_message, listed, own))
-        known = len(own) if begins_with_own else 0
-        if listed[known:] != self.options.listed_system:
-            self._record_options(replace(self.options, listed_system=listed[known:]))
+        begins_with_own = len(listed) >= len(prompt) and all(map(is_same_message, listed, prompt))
+        first_new = len(prompt) if begins_with_own else 0
+        if listed[first_new:] != self.options.listed_system:
+            self._record_options(replace(self.options, listed_system=listed[first_new:]))
 
     def _replay_from(self, position: int, messages: Sequence[Message]) -> None:
         """Rewind to a position and add other messages; hide unchanged ones as they were hidden
@@ -956,32 +981,35 @@ class Context(Generic[DialectT_co]):
         batches: one batch for every two windows of tokens, and smaller batches near the end. So the
         time grows only with the length of the history.
         """
-        made, budget = None, self.budget()
+        call = None
+        budget = self.budget()
         limit = budget.limit
         sizes = [estimate_message_tokens(message) for message in messages]
         # In steps, so that one more message leaves what was decided as it is.
-        step, total = max(1, limit // 4), sum(sizes)
+        step = max(1, limit // 4)
+        total = sum(sizes)
         fills_many = total > MAX_UNBATCHED_WINDOWS * limit
         last_steps = (total // step - 1) * step if fills_many else 0
         is_long = fills_many or len(messages) > MAX_UNBATCHED_MESSAGES
         short_pause = limit // DECISIONS_PER_WINDOW if is_long else 0
-        read = decided = 0
+        tokens = tokens_at_decision = 0
         spoken = [at for at, message in enumerate(messages) if message.role == "user"]
-        undated = set(spoken[:-1])
+        older_spoken = set(spoken[:-1])
         for at, (message, size) in enumerate(zip(messages, sizes, strict=True)):
             rounds = self.window.conversation.rounds
             last = rounds[-1].entries[-1].seq if rounds else 0
             if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
-                pause = 2 * limit if read < last_steps else short_pause
-                due = decides and read - decided >= pause
-                made = self._record_external_call(budget, decides=due)
-                decided = read if due else decided
+                pause = 2 * limit if tokens < last_steps else short_pause
+                due = decides and tokens - tokens_at_decision >= pause
+                call = self._record_external_call(budget, decides=due)
+                tokens_at_decision = tokens if due else tokens_at_decision
                 reply = None  # it answers another request
             # Of several user messages in one list, only the newest was written just now.
-            self._add_message(message, reply=reply, is_undated=at in undated)
-            read, reply = read + size, None
-        if made is not None:
-            self._append(CallOutcome(call=made))  # its usage will never be known
+            self._add_message(message, reply=reply, is_undated=at in older_spoken)
+            tokens = tokens + size
+            reply = None
+        if call is not None:
+            self._append(CallOutcome(call=call))  # its usage will never be known
 
     @overload
     def request(self, *, stream: Literal[False] = ..., volatile: str | None = ...) -> Request: ...
@@ -1073,7 +1101,8 @@ class Context(Generic[DialectT_co]):
         """
         if not self.window.visible_groups:
             raise NoReplyDue("the conversation has no message yet; add one before request()")
-        last, volatile = self.window.last_call, self._read_volatile(volatile)
+        last = self.window.last_call
+        volatile = self._read_volatile(volatile)
         if (
             last is not None
             and last.seq == self.window.seq
@@ -1110,8 +1139,10 @@ class Context(Generic[DialectT_co]):
             with suppress(CannotFit):
                 self._apply(self._build_restoring_events())
                 self._apply(self._decide_edits())
-        tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
-        media, seq = self.window.conversation.visible_media_tokens(), self.window.seq
+        tokens = budget.head.tokens + self.window.tokens
+        output = budget.max_output
+        media = self.window.conversation.visible_media_tokens()
+        seq = self.window.seq
         note = self._decision.note
         return self._append(
             ModelCall(position=seq, max_output=output, tokens=tokens, media=media, note=note)
@@ -1139,8 +1170,8 @@ class Context(Generic[DialectT_co]):
         self._decision = self._run_policy(budget)
         self._decided_budget = (self.window.seq, volatile, budget)
         edits = add_edits_to_fit(self.window, budget, self._decision.edits)
-        untouched = edits == self._decision.edits
-        self._decided = self.window.seq + len(edits) if untouched else -1
+        is_unchanged = edits == self._decision.edits
+        self._decided = self.window.seq + len(edits) if is_unchanged else -1
         return self._build_events(edits)
 
     def _run_policy(self, budget: Budget) -> Decision:
@@ -1155,14 +1186,14 @@ class Context(Generic[DialectT_co]):
 
     def _build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """Build the record of the call that the window would make now; change nothing."""
-        known = self._decided_budget
-        is_same = known is not None and known[:2] == (self.window.seq, volatile)
-        budget = known[2] if known is not None and is_same else self.budget(volatile)
+        cache = self._decided_budget
+        is_same = cache is not None and cache[:2] == (self.window.seq, volatile)
+        budget = cache[2] if cache is not None and is_same else self.budget(volatile)
         if self.window.seq != self._decided:
             # The guard has hidden more than the policy, or somebody else has written meanwhile:
             # either may have moved the frontier.
             self._decision = replace(self._decision, frontier=self._run_policy(budget).frontier)
-        made = build_call_event(
+        call = build_call_event(
             self.window,
             budget,
             self._rendering,
@@ -1171,7 +1202,7 @@ class Context(Generic[DialectT_co]):
             volatile=volatile,
             caller_marks=self._locate_caller_marks(),
         )
-        return self._build_event(made)
+        return self._build_event(call)
 
     def _locate_caller_marks(self) -> tuple[CallerMark, ...]:
         """Find where the next request has cache marks of the caller, if only those are sent."""
@@ -1228,7 +1259,8 @@ class Context(Generic[DialectT_co]):
             NoReplyDue: If the conversation has no message yet.
         """
         twin = copy(self)
-        twin.window, twin.events = self.window.copy(), []
+        twin.window = self.window.copy()
+        twin.events = []
         twin._draft = twin._renderer = None  # noqa: SLF001 - its own class
         twin._is_silent = True  # noqa: SLF001 - nothing is decided yet
         request = twin.request(stream=stream, volatile=volatile)
@@ -1246,14 +1278,16 @@ class Context(Generic[DialectT_co]):
         messages is one message of the view, unless the provider may refuse it beside what Trimtab
         shows before or after it: then they are joined, as `request()` joins them.
         """
-        window, rendering, known = self.window, self._rendering, self._known_history
+        window = self.window
+        rendering = self._rendering
+        history = self._known_history
         if self._shown is None:
             self._shown = create_view(window.settings)
-        self._shown.update(window, rendering, known)
+        self._shown.update(window, rendering, history)
         last = window.last_call
         max_output_tokens = self.budget().max_output if last is None else last.body.max_output
-        sent = render_blocks_as_sent(window, rendering)
-        return self._shown.build_view(known, sent, max_output_tokens=max_output_tokens)
+        blocks = render_blocks_as_sent(window, rendering)
+        return self._shown.build_view(history, blocks, max_output_tokens=max_output_tokens)
 
     def count_request(self, *, volatile: str | None = None) -> Request:
         """Return keyword arguments for the provider's count endpoint, without changing anything.
@@ -1272,7 +1306,8 @@ class Context(Generic[DialectT_co]):
 
     def _load_kwargs(self, options: Options | None = None) -> dict[str, Any]:
         """Return the keyword arguments for `load` that are not in the log."""
-        names, set_now = ("policy", "tokenizer", "redact"), options or self.options
+        names = ("policy", "tokenizer", "redact")
+        set_now = options or self.options
         ours: dict[str, Any] = {name: getattr(set_now, name) for name in names}
         return ours | {"on_edit": self._on_edit, "clock": self._clock}
 
@@ -1336,12 +1371,12 @@ class Context(Generic[DialectT_co]):
         window = self.window
         if after_seq < window.base.last_evicted_seq:
             raise HistoryNotInMemory(after_seq)
-        logged = (
+        messages = (
             build_logged_message(window, entry.seq, entry.message, entry.at)
             for entry in window.entries.values()
             if entry.seq > after_seq and not entry.is_repair
         )
-        return [each for each in logged if each is not None]
+        return [each for each in messages if each is not None]
 
     @_in_one_thread
     def recall(self, handle: str) -> str:
@@ -1394,16 +1429,17 @@ class Context(Generic[DialectT_co]):
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
-        window, named = self.window, parse_handle(handle)
-        _, known = window.base.collect_refold_source(self.events)
-        events = {event.seq: event.body for event in known}
-        said = events.get(named.first_seq)
-        if said is None and window.base.was_evicted(named.first_seq):
-            raise HistoryNotInMemory(named.first_seq - 1)
-        message = said.message if isinstance(said, MessageAdded | ToolResultRepair) else None
+        window = self.window
+        reference = parse_handle(handle)
+        _, past_events = window.base.collect_refold_source(self.events)
+        bodies = {event.seq: event.body for event in past_events}
+        body = bodies.get(reference.first_seq)
+        if body is None and window.base.was_evicted(reference.first_seq):
+            raise HistoryNotInMemory(reference.first_seq - 1)
+        message = body.message if isinstance(body, MessageAdded | ToolResultRepair) else None
         reason = explain_message_visibility(window, handle, message)
-        decided = next((event for event in known if event.seq == reason.event), None)
-        return add_event_time_and_reason(reason, decided)
+        decision = next((event for event in past_events if event.seq == reason.event), None)
+        return add_event_time_and_reason(reason, decision)
 
     @_in_one_thread
     def answer(self, call: object, *, add: bool = True) -> str:
@@ -1422,18 +1458,16 @@ class Context(Generic[DialectT_co]):
         Raises:
             ValueError: If the call is not one of a recall tool.
         """
-        asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
-        text, recalled = (
-            answer_recall_call(self.window, asked),
-            find_recalled_parts_in_window(self.window, asked),
-        )
+        tool_call = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
+        text = answer_recall_call(self.window, tool_call)
+        parts = find_recalled_parts_in_window(self.window, tool_call)
         result, reveals = build_recall_result(
-            asked, text, recalled, self.window.settings, text_only=not add
+            tool_call, text, parts, self.window.settings, text_only=not add
         )
         if add:
             self._add_message(result)
         if reveals:
-            self.reveal(parse_recall_arguments(asked)["handle"])
+            self.reveal(parse_recall_arguments(tool_call)["handle"])
         return result.results[0].text
 
     @_in_one_thread
@@ -1526,13 +1560,13 @@ class Context(Generic[DialectT_co]):
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
-        named = require_known_handle(self.window, handle)
+        reference = require_known_handle(self.window, handle)
         self._append(
             Edit(
                 op="reveal",
-                first=named.first_seq,
-                last=named.last_seq,
-                part=named.part_index,
+                first=reference.first_seq,
+                last=reference.last_seq,
+                part=reference.part_index,
                 why="asked",
             )
         )
@@ -1549,8 +1583,8 @@ class Context(Generic[DialectT_co]):
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
-        named = require_known_handle(self.window, handle)
-        self._append(Pin(first=named.first_seq, last=named.last_seq, pinned=pinned))
+        reference = require_known_handle(self.window, handle)
+        self._append(Pin(first=reference.first_seq, last=reference.last_seq, pinned=pinned))
 
     @_in_one_thread
     def erase(self, handle: str, *, reason: str = "") -> None:
@@ -1565,9 +1599,10 @@ class Context(Generic[DialectT_co]):
             LookupError: If nothing has this handle.
             ValueError: If it is not a handle.
         """
-        window, named = self.window, parse_handle(handle)
-        _, known = window.base.collect_refold_source(self.events)
-        erases = ErasurePlanner(named, reason, known).list_pending_erasures(
+        window = self.window
+        reference = parse_handle(handle)
+        _, events = window.base.collect_refold_source(self.events)
+        erases = ErasurePlanner(reference, reason, events).list_pending_erasures(
             is_evicted=window.base.was_evicted
         )
         for erase in erases:
@@ -1577,9 +1612,13 @@ class Context(Generic[DialectT_co]):
         self._apply(self._build_events(erases))
         self.events[:] = map(make_event_eraser(erases), self.events)
         # All that still holds what was said.
-        self._known_history, self._streamed_reply = KnownHistory(), None
+        self._known_history = KnownHistory()
+        self._streamed_reply = None
         self._marked_messages = None
-        self._renderer, self._shown, self._decision, self._decided = None, None, Decision(), -1
+        self._renderer = None
+        self._shown = None
+        self._decision = Decision()
+        self._decided = -1
 
     @_in_one_thread
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
@@ -1600,9 +1639,9 @@ class Context(Generic[DialectT_co]):
                 context.configure(model="gpt-4o", system="Be brief.")
         """
         at = self._clock()
-        settings, given = self._given
+        settings, options = self._given
         is_known = settings is self.window.settings and self._recorded[1] == at // 86_400
-        if not is_known or not has_option_values(given, changes):
+        if not is_known or not has_option_values(options, changes):
             counters = self.window.counters_by_name
             self._record_options(merge_options(self.options, changes, counters), at=at)
 
@@ -1611,20 +1650,23 @@ class Context(Generic[DialectT_co]):
         settings, day = self._recorded
         if settings is self.window.settings and day == at // 86_400 and options == self._options:
             return
-        policy, counter = options.build_policy(), options.build_counter()
+        policy = options.build_policy()
+        counter = options.build_counter()
         self.window.register_counter(counter)
-        settings, kept = build_settings_event(options, counter, at=at), self.window.settings
-        if replace(settings, renderer=kept.renderer) == kept:
-            settings = kept  # a newer renderer alone must not break the prefix
+        settings = build_settings_event(options, counter, at=at)
+        current = self.window.settings
+        if replace(settings, renderer=current.renderer) == current:
+            settings = current  # a newer renderer alone must not break the prefix
         self._given = (settings, options)
         # Read once: another dialect would take the same blocks for something else.
         system, listed_system = split_system_prompt(settings)
         options = replace(options, system=system, listed_system=listed_system)
         self._next = (settings, options)
-        if settings is kept:
-            self._options, self._policy = options, policy
+        if settings is current:
+            self._options = options
+            self._policy = policy
         else:
-            log_changed_settings(kept, settings)
+            log_changed_settings(current, settings)
             if doubt := _describe_model_doubt(options):
                 _warn_once(doubt)
             self._apply([self._build_event(settings, at=at)])
@@ -1669,7 +1711,8 @@ class Context(Generic[DialectT_co]):
         Returns:
             What was removed, or None if there is no such message.
         """
-        user, first = self.window.newest_user_entry, find_first_entry_of_user_undo(self.window)
+        user = self.window.newest_user_entry
+        first = find_first_entry_of_user_undo(self.window)
         if user is None or first is None:
             return None
         after = [entry for seq, entry in self.window.entries.items() if seq > user.seq]
@@ -1697,17 +1740,17 @@ class Context(Generic[DialectT_co]):
             ValueError: If there is no such position, or it is no longer in memory.
         """
         at = resolve_fork_position(at, self.window.base.snapshot.seq, self.window.seq)
-        base, known = self.window.base.collect_refold_source(self.events)
-        past = [event for event in known if event.seq <= at]
+        base, events = self.window.base.collect_refold_source(self.events)
+        past = [event for event in events if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        own = self._load_kwargs(
+        arguments = self._load_kwargs(
             rebuild_options_from_changed_settings(
                 settings, self.options, past_counters=self.window.counters_by_name
             )
         )
-        twin = self.load(past, snapshot=base, **own)
+        twin = self.load(past, snapshot=base, **arguments)
         for body in build_events_closing_fork_copy(
-            known[len(past) :], parent_session=parent_name, fork_position=at
+            events[len(past) :], parent_session=parent_name, fork_position=at
         ):
             twin._append(body)  # noqa: SLF001 - its own class
         return twin
@@ -1791,7 +1834,7 @@ class Context(Generic[DialectT_co]):
         message = tag_thinking_family(message, window.settings.rules_model)
         sizes = measure_message_parts(message, window.counter)
         last_call = window.last_call.seq if window.last_call is not None else None
-        added = MessageAdded(
+        addition = MessageAdded(
             message=message,
             sizes=sizes,
             counter=window.counter.name,
@@ -1802,7 +1845,7 @@ class Context(Generic[DialectT_co]):
             paused=reply is not None and reply.paused,
             undated=is_undated,
         )
-        events = self._build_events([*before, added, *masks])
+        events = self._build_events([*before, addition, *masks])
         self._apply(events)
         seq = events[len(before)].seq
         if self._marked_messages is not None and has_marks(message):
@@ -1822,8 +1865,8 @@ class Context(Generic[DialectT_co]):
         rejection = self.window.accounting.rejection
         if not rejection.last_sent_seq:
             return ()
-        named = self._find_rejected_texts(rejection.provider_message)
-        return decide_masks_at_next_message(self.window, blamed_texts=named).edits
+        texts = self._find_rejected_texts(rejection.provider_message)
+        return decide_masks_at_next_message(self.window, blamed_texts=texts).edits
 
     def _find_rejected_texts(self, provider_message: str) -> frozenset[str]:
         """Find the texts of the last request that a provider's error message points to."""

@@ -102,9 +102,9 @@ class SessionNotFound(StoreError, LookupError):
     """The store has no session with this id."""
 
     def __init__(self, session: str, *, similar_ids: Sequence[str] = ()) -> None:
-        meant = f"did you mean {' or '.join(similar_ids)}? " if similar_ids else ""
+        suggestion = f"did you mean {' or '.join(similar_ids)}? " if similar_ids else ""
         super().__init__(
-            f"there is no session {session!r}; {meant}`trimtab session list` shows all"
+            f"there is no session {session!r}; {suggestion}`trimtab session list` shows all"
         )
 
 
@@ -127,9 +127,9 @@ class SessionExists(PositionTaken):
 
     def __init__(self, session: str, position: int) -> None:
         super().__init__(session, 1, position)
-        told = f"session {session!r} already exists, at position {position}"
+        cause = f"session {session!r} already exists, at position {position}"
         what = "open it with `Session.open`, or open or create it with `Session.open_or_create`"
-        self.args = (f"{told}; {what}",)
+        self.args = (f"{cause}; {what}",)
 
 
 class StaleOwner(StoreError):
@@ -352,12 +352,12 @@ class CannotFit(TrimtabError, ValueError):
         """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
         self.refusal = refusal
         """The provider's message, if it refused a request that should fit by all known limits."""
-        told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
+        sizes = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
         if refusal is None:
-            own = f" ({source})" if source in _USER_SET_LIMITS else ""
-            own = " learned from the provider's answers" if source == "learned" else own
+            origin = f" ({source})" if source in _USER_SET_LIMITS else ""
+            origin = " learned from the provider's answers" if source == "learned" else origin
             what = (
-                f"the request needs up to {needed:,} {unit}, but the limit{own} is "
+                f"the request needs up to {needed:,} {unit}, but the limit{origin} is "
                 f"{limit:,}. These parts"
             )
             then = "Use"
@@ -373,19 +373,19 @@ class CannotFit(TrimtabError, ValueError):
         advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
         if unit != "tokens":
             advice = [_ADVICE_BY_UNIT[unit], *_advice(parts, limit, needed)]
-        super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
+        super().__init__(f"{what} cannot shrink: {sizes}. {then} {', or '.join(advice)}")
 
 
-def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
+def _advice(parts: Mapping[str, int], limit: int, need: int) -> Iterator[str]:
     """Yield advice that makes the largest parts smaller."""
-    named = [name for name in parts if name not in (MARGIN_PART, OTHER_MESSAGES_PART)]
-    for name in sorted(named, key=lambda part: -parts[part])[:2]:
+    part_names = [name for name in parts if name not in (MARGIN_PART, OTHER_MESSAGES_PART)]
+    for name in sorted(part_names, key=lambda part: -parts[part])[:2]:
         handle = name.split()[-1]
         if name.startswith("pinned"):
             yield f"pin({handle!r}, pinned=False)"
-        elif parts[name] * 10 > needed:
+        elif parts[name] * 10 > need:
             yield _ADVICE_BY_PART.get(name, f"rewind() to before {handle}")
-    if needed - parts.get(MARGIN_PART, 0) <= limit < needed:
+    if need - parts.get(MARGIN_PART, 0) <= limit < need:
         yield "your own tokenizer that counts exactly"
 
 

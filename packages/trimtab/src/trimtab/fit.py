@@ -65,5 +65,7 @@ def fit(
     context = Context(model, **options)
     context.sync(messages)
     request = context.request()
-    sent: list[dict[str, Any]] = request.get("messages", request.get("input", []))
-    return FitResult(messages=sent, request=request, report=context.report(), context=context)
+    messages_or_items: list[dict[str, Any]] = request.get("messages", request.get("input", []))
+    return FitResult(
+        messages=messages_or_items, request=request, report=context.report(), context=context
+    )

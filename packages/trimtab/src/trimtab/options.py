@@ -136,12 +136,12 @@ CallableT = TypeVar("CallableT", bound=Callable[..., Any])
 def explain_unknown_options(function: CallableT) -> CallableT:
     """Say what to write instead of an unknown keyword argument. Python would only name it."""
     names = [name for name in signature(function).parameters if name != "self"]
-    known = frozenset(names)
+    name_set = frozenset(names)
     owner = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs.keys() <= known:
+        if not kwargs.keys() <= name_set:
             reject_unknown_options(kwargs, names, owner=owner)
         return function(*args, **kwargs)
 
@@ -184,10 +184,10 @@ def _check_model_output_limit(
 
     For others the limit depends on the host, and the catalog's value is a cautious guess.
     """
-    named = str(model_info.get("base_model") or model)
-    if max_output_tokens is None or (known := find_model_info(named)) is None:
+    model_name = str(model_info.get("base_model") or model)
+    if max_output_tokens is None or (entry := find_model_info(model_name)) is None:
         return
-    strict = known.dialect == "anthropic" or known.output_param == "max_completion_tokens"
+    strict = entry.dialect == "anthropic" or entry.output_param == "max_completion_tokens"
     most = resolve_model_info(model, model_info).max_output
     if strict and max_output_tokens > most:
         raise ValueError(
@@ -199,8 +199,8 @@ def _check_model_output_limit(
 def validate_choice(name: str, value: Any, *, allowed: Sequence[str | None]) -> None:
     """Raise `ValueError` if the value is not one of those allowed."""
     if value not in allowed:
-        known = ", ".join(each for each in allowed if each is not None)
-        raise ValueError(f"unknown {name} {value!r}; choose one of {known}")
+        choices = ", ".join(each for each in allowed if each is not None)
+        raise ValueError(f"unknown {name} {value!r}; choose one of {choices}")
 
 
 def _copy_nested_option(name: str, value: Any) -> Any:
@@ -208,8 +208,8 @@ def _copy_nested_option(name: str, value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return _copy_as_json(name, value)
-    listed = enumerate(cast("Sequence[Any]", value))
-    return tuple(_copy_as_json(f"{name}[{index}]", each) for index, each in listed)
+    numbered_parts = enumerate(cast("Sequence[Any]", value))
+    return tuple(_copy_as_json(f"{name}[{index}]", each) for index, each in numbered_parts)
 
 
 def _copy_as_json(name: str, value: Any) -> Any:
@@ -315,19 +315,19 @@ def find_forbidden_params(params: Mapping[str, Any]) -> dict[str, str]:
     Parameters in `extra_body` are sent like the others, so they are also checked.
     """
     inner: Any = params.get("extra_body")
-    found = find_forbidden_params(cast("Mapping[str, Any]", inner)) if _is_mapping(inner) else {}
+    reasons = find_forbidden_params(cast("Mapping[str, Any]", inner)) if _is_mapping(inner) else {}
     for name, why in _FORBIDDEN_PARAMS.items():
         if params.get(name) is not None:
-            found[name] = why
-    managed: Any = params.get("context_management")
-    edits: Any = managed.get("edits") if _is_mapping(managed) else managed
-    listed = cast("Sequence[Any]", edits) if isinstance(edits, list | tuple) else ()
-    kinds = [str(edit.get("type")) for edit in listed if _is_mapping(edit)]
+            reasons[name] = why
+    management: Any = params.get("context_management")
+    edits: Any = management.get("edits") if _is_mapping(management) else management
+    edit_list = cast("Sequence[Any]", edits) if isinstance(edits, list | tuple) else ()
+    kinds = [str(edit.get("type")) for edit in edit_list if _is_mapping(edit)]
     if any(not kind.startswith(_HARMLESS_EDIT_PREFIX) for kind in kinds):
-        found["context_management"] = _SERVER_SIDE_EDITS
+        reasons["context_management"] = _SERVER_SIDE_EDITS
     if params.get("truncation") == "auto":
-        found["truncation"] = _SERVER_SIDE_EDITS
-    return found
+        reasons["truncation"] = _SERVER_SIDE_EDITS
+    return reasons
 
 
 def _is_mapping(value: Any) -> bool:
@@ -535,11 +535,11 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
         [*options.tools, *(RECALL_TOOLS if options.recall is True else ())]
     )
     names = {read_tool_name(tool) for tool in standard}
-    selected = [
+    turn_tools = [
         tool for tool in wire.render_tools(options.turn_tools) if read_tool_name(tool) not in names
     ]
     # What the caller goes on to change is not what was set.
-    tools = replace_lone_surrogates_in_json(deepcopy([*standard, *selected]))
+    tools = replace_lone_surrogates_in_json(deepcopy([*standard, *turn_tools]))
     params = replace_lone_surrogates_in_json(deepcopy(dict(options.params)))
     policy = options.policy
     limits = ("context_window", "max_input_tokens", "max_output_tokens")
@@ -548,7 +548,7 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
         dialect=name,
         system=system,
         tools=tuple(tools),
-        selected=len(selected),
+        selected=len(turn_tools),
         listed_system=len(options.listed_system),
         params=params,
         policy=policy if isinstance(policy, str) else _policy_function_name(policy),
@@ -580,14 +580,14 @@ def options_from_settings(
     The caller passes what is not in the log.
     """
     standard = len(settings.tools) - settings.selected
-    own = standard - len(RECALL_TOOLS) if settings.recall is True else standard
+    own_count = standard - len(RECALL_TOOLS) if settings.recall is True else standard
     own_system, listed_system = split_system_prompt(settings)
     params = settings.policy_params
     return Options(
         model=settings.model,
         system=own_system,
         listed_system=listed_system,
-        tools=settings.tools[:own],
+        tools=settings.tools[:own_count],
         turn_tools=settings.tools[standard:],
         dialect=settings.dialect,
         policy=settings.policy if policy is None else policy,
@@ -608,8 +608,8 @@ def split_system_prompt(
     settings: Settings,
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Return the prompt that was set, and the system messages that came with the caller's list."""
-    own = len(settings.system) - settings.listed_system
-    return settings.system[:own], settings.system[own:]
+    own_count = len(settings.system) - settings.listed_system
+    return settings.system[:own_count], settings.system[own_count:]
 
 
 def require_logged_functions(settings: Settings, given: Container[str]) -> None:
@@ -680,7 +680,8 @@ def merge_options(
     `counters` are the counters of the log so far, by name.
     """
     reject_unknown_options(changes, CONFIGURABLE_OPTIONS)
-    before, options = options, replace(options, **validate_options(changes))
+    before = options
+    options = replace(options, **validate_options(changes))
     if options.model != before.model:
         reset: dict[str, Any] = {"tokenizer": None, "model_info": {}, "dialect": None}
         options = replace(
@@ -707,9 +708,17 @@ def rebuild_options_from_changed_settings(
     tokenizer is not in the log either. An earlier one is found among the known counters. The
     current tokenizer counts for another model only if it was also set for that model.
     """
-    own, tokenizer = current_options.policy, current_options.tokenizer
-    known = not isinstance(own, str) and _policy_function_name(own) == logged_settings.policy
-    if not known and past_counters is None and logged_settings.policy not in POLICY_NAMES:
+    current_policy = current_options.policy
+    tokenizer = current_options.tokenizer
+    is_same_function = (
+        not isinstance(current_policy, str)
+        and _policy_function_name(current_policy) == logged_settings.policy
+    )
+    if (
+        not is_same_function
+        and past_counters is None
+        and logged_settings.policy not in POLICY_NAMES
+    ):
         raise ValueError(
             f"the policy is now {logged_settings.policy!r}, a function that is not in the log; "
             "load the log again with policy= that function"
@@ -719,7 +728,7 @@ def rebuild_options_from_changed_settings(
             "messages of this log are now redacted by a function that is not in the log; load the "
             "log again with redact= that function"
         )
-    policy = logged_settings.policy if logged_settings.policy in POLICY_NAMES else own
+    policy = logged_settings.policy if logged_settings.policy in POLICY_NAMES else current_policy
     if past_counters is not None:
         counter = past_counters.get(logged_settings.counter)
         tokenizer = counter.tokenizer if counter else tokenizer
@@ -748,18 +757,18 @@ def _disambiguate_tokenizer(
     The name distinguishes token counts.
     """
     count = tokenizer.count if isinstance(tokenizer, _RenamedTokenizer) else tokenizer
-    own, rule = (
-        _qualified_name(count),
-        resolve_model_info(options.model, options.model_info).picture_rule,
+    tokenizer_name = _qualified_name(count)
+    rule = resolve_model_info(options.model, options.model_info).picture_rule
+    tokenizers: dict[int, tuple[Tokenizer | None, str]] = {}
+    for counter in counters.values():
+        name, _, number = counter.name.removeprefix(EXACT_NAME_PREFIX).partition("#")
+        if name == tokenizer_name:
+            tokenizers[int(number or 1)] = counter.tokenizer, counter.picture_rule
+    same = [number for number, other in tokenizers.items() if other == (count, rule)]
+    number = same[0] if same else max(tokenizers, default=0) + 1
+    return (
+        count if number == 1 else _RenamedTokenizer(count=count, name=f"{tokenizer_name}#{number}")
     )
-    taken: dict[int, tuple[Tokenizer | None, str]] = {}
-    for known in counters.values():
-        name, _, number = known.name.removeprefix(EXACT_NAME_PREFIX).partition("#")
-        if name == own:
-            taken[int(number or 1)] = known.tokenizer, known.picture_rule
-    same = [number for number, other in taken.items() if other == (count, rule)]
-    number = same[0] if same else max(taken, default=0) + 1
-    return count if number == 1 else _RenamedTokenizer(count=count, name=f"{own}#{number}")
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:
@@ -778,9 +787,9 @@ def _parse_system_prompt(options: Options, dialect_name: str) -> tuple[Message, 
             cast("str | Sequence[WireObject]", system)
         )
     read = (*read, *options.listed_system)
-    told = [message_to_json(message) for message in read]
-    whole = replace_lone_surrogates_in_json(told)
-    return read if whole == told else tuple(map(message_from_json, whole))
+    json_messages = [message_to_json(message) for message in read]
+    whole = replace_lone_surrogates_in_json(json_messages)
+    return read if whole == json_messages else tuple(map(message_from_json, whole))
 
 
 def _policy_function_name(policy: Policy) -> str:

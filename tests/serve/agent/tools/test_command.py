@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.serve.agent.tools.toolboxes import Person, block, box, call, failure, invocation
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 SHOW = (sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))")

@@ -15,7 +15,7 @@ from tests.serve.agent.tools.test_process import alive, until
 from tests.serve.agent.tools.toolboxes import Person, block, box, call, failure, invocation, text
 from trimtab.engine.log.message import Media, Text
 from trimtab_serve.agent.tools.permissions.rules import USER_REFUSED_TEXT
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OPEN = "echo the door is open >&2; "

@@ -43,7 +43,7 @@ from trimtab_serve.agent.tools.mcp_transport import (
     limit_messages,
 )
 from trimtab_serve.agent.tools.permissions.rules import PermissionGate, decline_unattended
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 LONG = "x" * 900
 HUGE: dict[str, Any] = {

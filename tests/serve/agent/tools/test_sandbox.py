@@ -25,8 +25,8 @@ from trimtab_serve.agent.tools.sandbox import (
     list_agent_files,
     list_private_paths,
 )
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 from trimtab_serve.agent.tools.tools_from_config import open_tools
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from tests.serve.agent.tools.toolboxes import Person, block, box, call, failure, invocation
 from trimtab_serve.agent.environment import FIXED_TOOL_VARIABLES, INHERITED_VARIABLES
 from trimtab_serve.agent.tools.permissions.rules import USER_REFUSED_TEXT
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 SECRETS = {

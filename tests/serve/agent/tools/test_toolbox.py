@@ -12,7 +12,7 @@ from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 from trimtab.types import DialectName
 from trimtab_serve.agent.tools.permissions.rules import USER_REFUSED_TEXT
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 

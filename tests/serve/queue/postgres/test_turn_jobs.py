@@ -17,8 +17,8 @@ from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_brea
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.summariser import Summariser
 from trimtab.testing import ScriptedProvider
+from trimtab_serve.process.heartbeat import WorkerPoolTimings
 from trimtab_serve.process.worker_pool import NoLostWakeupEvent
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
     JobPayload,
     RunningJob,

@@ -28,8 +28,8 @@ from trimtab.engine.log.message import Text
 from trimtab.session.tools import Tool
 from trimtab.stores.postgres import PostgresStore
 from trimtab.testing import ScriptedProvider
+from trimtab_serve.process.heartbeat import WorkerPoolTimings
 from trimtab_serve.process.worker_pool import WorkerPool
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.service.events.bus import LocalEventBus

@@ -203,9 +203,9 @@ class Agent:
             CostCeilingUncheckable: The file sets a cost ceiling, and the model's price is
                 unknown or one reply may cost more than the ceiling.
         """
-        chosen = _with_other_model(self.configured_model, model, self.provider.dialect)
-        spec = self.spec.model_copy(update={"model": chosen})
-        provider = _build_provider(chosen, self.environ, self.on_retry_wait, self.breakers)
+        model_spec = _with_other_model(self.configured_model, model, self.provider.dialect)
+        spec = self.spec.model_copy(update={"model": model_spec})
+        provider = _build_provider(model_spec, self.environ, self.on_retry_wait, self.breakers)
         summariser = _build_summariser(spec, provider.dialect, self.environ, self.breakers)
         options = build_context_options(spec, self.system, provider.dialect)
         check_cost_ceilings(spec, options)
@@ -214,7 +214,9 @@ class Agent:
         if self.summariser is not None:
             # It may be writing in the background for any session, so it is closed at the end.
             self._retired_providers.append(self.summariser.provider)
-        self.provider, self.summariser, self.spec = provider, summariser, spec
+        self.provider = provider
+        self.summariser = summariser
+        self.spec = spec
 
     async def close(self) -> None:
         """Close the current provider and every provider that writes summaries."""
@@ -258,17 +260,17 @@ async def open_agent(
         ValueError: The system prompt cannot be read.
     """
     system = load_system_prompt(spec, folder)
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         with name_missing_settings_of_file():
             provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
-        held.push_async_callback(provider.close)
+        stack.push_async_callback(provider.close)
         summariser = _build_summariser(spec, provider.dialect, environ, breakers)
         options = build_context_options(spec, system, provider.dialect)
         check_cost_ceilings(spec, options)
         if store is None:
             store = await open_store(locate_agent_store(spec, folder))
-            held.push_async_callback(store.close)
-        tools = await held.enter_async_context(
+            stack.push_async_callback(store.close)
+        tools = await stack.enter_async_context(
             open_tools(
                 spec.tools,
                 build_tool_setting(spec, folder, approve=approve, environ=environ, served=served),
@@ -287,13 +289,14 @@ async def open_agent(
             spending_ledger=find_spending_ledger(store) if spec.cost.ceilings else None,
         )
         # By then the agent may have another provider. Closing the first one twice is harmless.
-        held.push_async_callback(agent.close)
+        stack.push_async_callback(agent.close)
         yield agent
 
 
 def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> dict[str, Any]:
     """Return the options for `Context` that the file's model and session blocks set."""
-    model, session = spec.model, spec.session
+    model = spec.model
+    session = spec.session
     return {
         "model": model.name,
         "dialect": dialect,
@@ -327,9 +330,9 @@ def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
     if not spec.cost.ceilings:
         return
     summaries = _find_summary_model(spec, options["dialect"])
-    asked = [spec.model, *([] if summaries is None else [summaries])]
-    infos = [resolve_model_info(each.name, parse_model_info(each.model_info)) for each in asked]
-    for model, info in zip(asked, infos, strict=True):
+    models = [spec.model, *([] if summaries is None else [summaries])]
+    infos = [resolve_model_info(each.name, parse_model_info(each.model_info)) for each in models]
+    for model, info in zip(models, infos, strict=True):
         if info.input_price is None or info.output_price is None:
             raise CostCeilingUncheckable(f"cost: {explain_unknown_price(model.name)}")
     name, lowest = min(spec.cost.ceilings.items(), key=lambda each: each[1])
@@ -362,17 +365,17 @@ def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:
     A server at another address may write more output than the catalog says for the name. An Azure
     deployment can have any name, and all models there take the same parameter for the output limit.
     """
-    found: dict[str, Any] = {}
-    given = parse_model_info(model.model_info)
-    named = str(given.get("base_model") or model.name)
-    if model.provider == "azure" and find_model_info(named) is None:
-        found["output_param"] = "max_completion_tokens"
-    found |= given
-    asked = model.max_output_tokens
-    most = resolve_model_info(model.name, given).max_output
-    if model.base_url is not None and asked is not None and asked > most:
-        found.setdefault("max_output", asked)
-    return found
+    overrides: dict[str, Any] = {}
+    model_info = parse_model_info(model.model_info)
+    base_name = str(model_info.get("base_model") or model.name)
+    if model.provider == "azure" and find_model_info(base_name) is None:
+        overrides["output_param"] = "max_completion_tokens"
+    overrides |= model_info
+    max_output = model.max_output_tokens
+    most = resolve_model_info(model.name, model_info).max_output
+    if model.base_url is not None and max_output is not None and max_output > most:
+        overrides.setdefault("max_output", max_output)
+    return overrides
 
 
 def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
@@ -381,18 +384,26 @@ def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
     blocks = {"summary": session.summary, "thresholds": session.thresholds}
     knobs = session.context.model_dump(exclude_unset=True)
     for name, block in blocks.items():
-        if given := block.policy_settings():
-            knobs[name] = given
-    if asked := find_summary_writing_model(spec):
+        if block_settings := block.policy_settings():
+            knobs[name] = block_settings
+    if summary_model := find_summary_writing_model(spec):
         main = resolve_model_info(spec.model.name, spec.model.model_info).input_price
-        own = main if asked == spec.model.name else resolve_model_info(asked).input_price
-        knobs["summary"] = {"price": relative_input_price(own, main), **knobs.get("summary", {})}
+        summary_price = (
+            main
+            if summary_model == spec.model.name
+            else resolve_model_info(summary_model).input_price
+        )
+        knobs["summary"] = {
+            "price": relative_input_price(summary_price, main),
+            **knobs.get("summary", {}),
+        }
     return knobs
 
 
 def find_summary_writing_model(spec: AgentSpec) -> str | None:
     """Return the name of the model that writes summaries. None if no model does."""
-    summary, policy = spec.session.summary, spec.session.policy
+    summary = spec.session.summary
+    policy = spec.session.policy
     by = summary.by or ("model" if policy in ("rolling", "thresholds") else "extract")
     if by == "extract" or policy not in ("rolling", "thresholds", "auto"):
         return None
@@ -413,14 +424,14 @@ def _build_summariser(
     environ: Mapping[str, str],
     breakers: CircuitBreakers | None = None,
 ) -> Summariser | None:
-    asked = _find_summary_model(spec, dialect)
-    if asked is None:
+    model_spec = _find_summary_model(spec, dialect)
+    if model_spec is None:
         return None
     return Summariser(
-        provider=_build_provider(asked, environ, breakers=breakers),
-        model=asked.name,
-        context_window=asked.context_window,
-        model_info=cast("ModelInfoValues", parse_model_info(asked.model_info)),
+        provider=_build_provider(model_spec, environ, breakers=breakers),
+        model=model_spec.name,
+        context_window=model_spec.context_window,
+        model_info=cast("ModelInfoValues", parse_model_info(model_spec.model_info)),
         only_results=find_summary_writing_model(spec) is None,
         prompt=spec.session.summary.prompt,
     )
@@ -459,8 +470,8 @@ def name_missing_settings_of_file() -> Generator[None]:
     try:
         yield
     except MissingApiKeyError as error:
-        told = _ARGUMENT_TO_GIVE.sub(r"set `\1` under `model` in agent.yaml", str(error))
-        raise type(error)(told) from error
+        text = _ARGUMENT_TO_GIVE.sub(r"set `\1` under `model` in agent.yaml", str(error))
+        raise type(error)(text) from error
 
 
 def _build_provider(

@@ -17,7 +17,8 @@ _CAPABILITY_VERSION = 0x20080522
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
 """The number of the system call by machine, because the C library has no function for it."""
 _JOIN_SESSION_KEYRING = 1
-_ENV_START, _ENV_END = 47, 48
+_ENV_START = 47
+_ENV_END = 48
 """Fields of /proc/PID/stat, counted from the one after the program's name."""
 
 
@@ -31,9 +32,10 @@ def overwrite_process_environment(is_kept: Callable[[str], bool]) -> None:
     # Without /proc nobody sees anything. If it has another form, as in some sandboxes, the address
     # is unknown. Writing through a file cannot crash, as writing to an address can.
     with suppress(OSError, ValueError, IndexError):
-        told = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-        fields = told.rpartition(")")[2].split()
-        start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+        stat_line = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
+        fields = stat_line.rpartition(")")[2].split()
+        start = int(fields[_ENV_START])
+        end = int(fields[_ENV_END])
         memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
         try:
             at = start

@@ -93,16 +93,17 @@ def _list_forms(secret: str) -> set[str]:
     if len(secret) < MIN_SECRET_CHARS:
         return set()
     data = secret.encode("utf-8", "surrogateescape")
-    quoted = quote_from_bytes(data, safe="")
-    escaped = json.dumps(secret)[1:-1]
+    url_form = quote_from_bytes(data, safe="")
+    json_form = json.dumps(secret)[1:-1]
     forms = {
-        *(secret, quoted, quote_plus(data), data.hex(), data.hex().upper()),
-        *(escaped, escaped.replace("/", "\\/"), json.dumps(secret, ensure_ascii=False)[1:-1]),
-        re.sub("%..", lambda code: code[0].lower(), quoted),
+        *(secret, url_form, quote_plus(data), data.hex(), data.hex().upper()),
+        *(json_form, json_form.replace("/", "\\/"), json.dumps(secret, ensure_ascii=False)[1:-1]),
+        re.sub("%..", lambda code: code[0].lower(), url_form),
     }
     for offset in range(3):
         # Without the characters at both ends that also depend on the bytes beside the secret.
-        first, last = -(-offset * 4 // 3), (offset + len(data)) * 4 // 3
+        first = -(-offset * 4 // 3)
+        last = (offset + len(data)) * 4 // 3
         text = base64.b64encode(bytes(offset) + data).decode()[first:last]
         forms |= {text, text.replace("+", "-").replace("/", "_")}
     return forms

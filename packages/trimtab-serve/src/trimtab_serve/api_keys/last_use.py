@@ -36,7 +36,8 @@ class ApiKeyLastUse:
         """Write the new times. If that fails, they wait for the next attempt."""
         if not self._unsaved:
             return
-        times, self._unsaved = self._unsaved, {}
+        times = self._unsaved
+        self._unsaved = {}
         try:
             await self._keys.save_last_use(times)
         except StoreError as error:

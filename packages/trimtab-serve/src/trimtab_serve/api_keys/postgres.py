@@ -72,14 +72,14 @@ class PostgresApiKeys:
 
 
 def _key_from_row(row: tuple[Any, ...]) -> ApiKey:
-    sha256, name, tenant, agents, role, created, expires, last_used = row
+    sha256, name, tenant, agents, role, created_at, expires, last_used = row
     return ApiKey(
         sha256=bytes(sha256),
         name=name,
         tenant=tenant,
         agents=None if agents is None else tuple(agents),
         role=role,
-        created=created,
+        created=created_at,
         expires=expires,
         last_used=last_used,
     )

@@ -76,14 +76,14 @@ class SqliteApiKeys:
 
 
 def _key_from_row(row: tuple[Any, ...]) -> ApiKey:
-    sha256, name, tenant, agents, role, created, expires, last_used = row
+    sha256, name, tenant, agents, role, created_at, expires, last_used = row
     return ApiKey(
         sha256=sha256,
         name=name,
         tenant=tenant,
         agents=None if agents is None else tuple(json.loads(agents)),
         role=role,
-        created=created,
+        created=created_at,
         expires=expires,
         last_used=last_used,
     )

@@ -119,31 +119,32 @@ def format_command_help(commands: Mapping[str, ChatCommand]) -> str:
 
 async def _reset_session(service: AgentService, session_id: str, idempotency_key: str) -> str:
     """Undo all messages. The log keeps them, and their keys stay known."""
-    async with _change_once(service, session_id, idempotency_key) as opened:
-        if opened is None:
+    async with _change_once(service, session_id, idempotency_key) as session:
+        if session is None:
             return ""
-        before = len(opened.window.entries)
-        await service.agent_for(session_id).reset_session_budget(opened)
-        await _hide_all_messages(opened)
+        before = len(session.window.entries)
+        await service.agent_for(session_id).reset_session_budget(session)
+        await _hide_all_messages(session)
         # Hide again after the key: it must be in the log only when the messages are hidden.
-        await opened.add(make_text_message("user", "/reset"), key=idempotency_key)
-        await _hide_all_messages(opened)
-    hidden = f"{before} earlier message{'' if before == 1 else 's'}"
-    return f"This is a new conversation: I no longer see the {hidden}. The log still has them."
+        await session.add(make_text_message("user", "/reset"), key=idempotency_key)
+        await _hide_all_messages(session)
+    count_text = f"{before} earlier message{'' if before == 1 else 's'}"
+    return f"This is a new conversation: I no longer see the {count_text}. The log still has them."
 
 
 async def _undo_last_message(service: AgentService, session_id: str, idempotency_key: str) -> str:
     """Undo the newest message of the user and everything after it."""
-    async with _change_once(service, session_id, idempotency_key) as opened:
-        if opened is None:
+    async with _change_once(service, session_id, idempotency_key) as session:
+        if session is None:
             return ""
-        undone = await opened.undo()
+        undone = await session.undo()
         if undone is None:
             return NO_MESSAGES_TEXT
-        text, after = " ".join(undone.text.split()), undone.messages - 1
+        text = " ".join(undone.text.split())
+        after = undone.messages - 1
         # Add the key after the undo, and hide the command again.
-        await opened.add(make_text_message("user", "/undo"), key=idempotency_key)
-        await opened.rewind(undone.position)
+        await session.add(make_text_message("user", "/undo"), key=idempotency_key)
+        await session.rewind(undone.position)
     short = text if len(text) <= MAX_UNDO_QUOTE_CHARS else f"{text[:MAX_UNDO_QUOTE_CHARS]}…"
     more = f" and {after} message{'' if after == 1 else 's'} with it" if after else ""
     return f"Undone: “{short}”{more}. Effects of tools are not undone."
@@ -159,13 +160,13 @@ async def _change_once(
     since.
     """
     service.stop_turn(session_id)
-    async with _hold_turn_lock(service, session_id) as opened:
+    async with _hold_turn_lock(service, session_id) as session:
         if await service.store.find_key(session_id, idempotency_key) is not None:
             yield None
             return
-        async with opened.claim_turn(wait=None):
-            await _append_pending_messages(service, opened)
-            yield opened
+        async with session.claim_turn(wait=None):
+            await _append_pending_messages(service, session)
+            yield session
 
 
 async def _append_pending_messages(service: AgentService, session: Session) -> None:
@@ -188,16 +189,17 @@ async def _hide_all_messages(session: Session) -> None:
 
 
 async def _describe_context(service: AgentService, session_id: str) -> CommandReply:
-    async with service.open_session(session_id) as opened:
-        ledger = opened.report()
-    drawn = await asyncio.to_thread(draw_context_png, ledger)
-    return CommandReply(text=ledger.draw(TEXT_BAR_CHARS), monospace=True, png=drawn)
+    async with service.open_session(session_id) as session:
+        ledger = session.report()
+    png = await asyncio.to_thread(draw_context_png, ledger)
+    return CommandReply(text=ledger.draw(TEXT_BAR_CHARS), monospace=True, png=png)
 
 
 async def _compact_context(service: AgentService, session_id: str) -> str:
-    async with _hold_turn_lock(service, session_id) as opened:
-        done = await opened.compact()
-    before, now = done.tokens_before, done.tokens_after
+    async with _hold_turn_lock(service, session_id) as session:
+        compaction = await session.compact()
+    before = compaction.tokens_before
+    now = compaction.tokens_after
     if now >= before:
         return NOTHING_TO_COMPACT_TEXT
     return f"{before:,} tokens are now {now:,}, {before - now:,} less. Nothing is lost."
@@ -206,32 +208,33 @@ async def _compact_context(service: AgentService, session_id: str) -> str:
 async def _explain_handle(service: AgentService, session_id: str, argument: str) -> str:
     if not argument.strip():
         return "Add a handle, such as /why m12 or the handle in a placeholder."
-    async with service.open_session(session_id) as opened:
+    async with service.open_session(session_id) as session:
         try:
-            found = await opened.why(argument.split(maxsplit=1)[0])
+            visibility = await session.why(argument.split(maxsplit=1)[0])
         except (LookupError, ValueError) as error:
             reason = str(error.args[0] if error.args else error)
             return f"{reason[:1].upper()}{reason[1:]}."
-    lines = [f"{found.handle} {STATE_DESCRIPTIONS[found.state]}."]
-    if found.event is not None:
-        lines.append(f"Caused by event {found.event}{f': {found.reason}' if found.reason else ''}.")
-    if found.text:
-        short = found.text[:MAX_WHY_QUOTE_CHARS]
-        lines.append(f"Text:\n{short}{'…' if len(found.text) > len(short) else ''}")
+    lines = [f"{visibility.handle} {STATE_DESCRIPTIONS[visibility.state]}."]
+    if visibility.event is not None:
+        cause = f": {visibility.reason}" if visibility.reason else ""
+        lines.append(f"Caused by event {visibility.event}{cause}.")
+    if visibility.text:
+        short = visibility.text[:MAX_WHY_QUOTE_CHARS]
+        lines.append(f"Text:\n{short}{'…' if len(visibility.text) > len(short) else ''}")
     return "\n".join(lines)
 
 
 @asynccontextmanager
 async def _hold_turn_lock(service: AgentService, session_id: str) -> AsyncGenerator[Session]:
     """Yield the session while no turn of this process runs in it."""
-    async with service.open_session(session_id) as opened:
-        turn_lock = SessionRecorder(opened).turn_lock
+    async with service.open_session(session_id) as session:
+        turn_lock = SessionRecorder(session).turn_lock
         try:
             async with asyncio.timeout(RUNNING_TURN_WAIT_S):
                 await turn_lock.acquire()
         except TimeoutError:
             raise _TurnStillRunning from None
         try:
-            yield opened
+            yield session
         finally:
             turn_lock.release()

@@ -80,12 +80,12 @@ async def build_user_message(
         if not files_allowed:
             parts.append(Text(text=f"[{file.kind}: not taken from this sender]"))
             continue
-        converted = await convert_file_to_message_part(
+        part_or_refusal = await convert_file_to_message_part(
             file, accepted_media=accepted_media, max_bytes=max_bytes, is_group=is_group
         )
-        parts.append(converted.part)
-        if converted.refusal:
-            refusals.append(converted.refusal)
+        parts.append(part_or_refusal.part)
+        if part_or_refusal.refusal:
+            refusals.append(part_or_refusal.refusal)
     is_plain = len(parts) == 1 and isinstance(parts[0], Text)
     return Message(role="user", parts=tuple(parts), plain=is_plain), "\n".join(refusals)
 
@@ -100,7 +100,8 @@ async def convert_file_to_message_part(
     description = (
         f"{file.kind} ({about})" if (about := ", ".join(filter(None, (name, mime)))) else file.kind
     )
-    kind, is_text = _media_kind(mime), mime.startswith(TEXT_MIME_PREFIXES)
+    kind = _media_kind(mime)
+    is_text = mime.startswith(TEXT_MIME_PREFIXES)
     if not is_text and not (kind is not None and accepted_media.accepts_type(kind, mime)):
         return _refused_file(description, "this model cannot be given such files")
     try:

@@ -7,14 +7,15 @@ from typing import Any
 
 from trimtab.engine.prompt.report import ContextReport
 
-IMAGE_WIDTH_PX, MARGIN_PX, BAR_HEIGHT_PX, ROW_HEIGHT_PX = 880, 40, 56, 46
+IMAGE_WIDTH_PX = 880
+MARGIN_PX = 40
+BAR_HEIGHT_PX = 56
+ROW_HEIGHT_PX = 46
 """Sizes in pixels: the picture, its margin, the bar, and a line under it."""
-BACKGROUND_COLOUR, TEXT_COLOUR, MUTED_TEXT_COLOUR, EMPTY_BAR_COLOUR = (
-    "#17212b",
-    "#f5f7fa",
-    "#8fa3b5",
-    "#2b3948",
-)
+BACKGROUND_COLOUR = "#17212b"
+TEXT_COLOUR = "#f5f7fa"
+MUTED_TEXT_COLOUR = "#8fa3b5"
+EMPTY_BAR_COLOUR = "#2b3948"
 LEGEND_SECTIONS = (
     ("system", "System", "#7f8ea3"),
     ("summary", "Context summary", "#c792ea"),
@@ -54,24 +55,26 @@ def _draw_header(draw: Any, report: ContextReport) -> None:
         (IMAGE_WIDTH_PX - MARGIN_PX, MARGIN_PX - 6), share, level, font=_load_font(34), anchor="ra"
     )
     usage_text = f"{format_token_count(report.used)} of {format_token_count(report.limit)} tokens"
-    left = IMAGE_WIDTH_PX - MARGIN_PX - draw.textlength(share, font=_load_font(34)) - 20
+    left_px = IMAGE_WIDTH_PX - MARGIN_PX - draw.textlength(share, font=_load_font(34)) - 20
     draw.text(
-        (left, MARGIN_PX + 4), usage_text, MUTED_TEXT_COLOUR, font=_load_font(24), anchor="ra"
+        (left_px, MARGIN_PX + 4), usage_text, MUTED_TEXT_COLOUR, font=_load_font(24), anchor="ra"
     )
 
 
 def _draw_bar(draw: Any, report: ContextReport, rows: list[tuple[str, int, str]]) -> None:
-    top, left, right = MARGIN_PX + 60, MARGIN_PX, IMAGE_WIDTH_PX - MARGIN_PX
-    draw.rounded_rectangle((left, top, right, top + BAR_HEIGHT_PX), 12, EMPTY_BAR_COLOUR)
-    at = float(left)
+    top = MARGIN_PX + 60
+    left_px = MARGIN_PX
+    right = IMAGE_WIDTH_PX - MARGIN_PX
+    draw.rounded_rectangle((left_px, top, right, top + BAR_HEIGHT_PX), 12, EMPTY_BAR_COLOUR)
+    at = float(left_px)
     for _, tokens, colour in rows:
-        wide = (right - left) * tokens / max(1, report.limit)
+        wide = (right - left_px) * tokens / max(1, report.limit)
         end = min(float(right), at + wide)
         if end - at >= 1:
             draw.rectangle((at, top + 4, end, top + BAR_HEIGHT_PX - 4), colour)
         at = end
     for share in (0.7, 0.9):
-        x = left + (right - left) * share
+        x = left_px + (right - left_px) * share
         draw.line((x, top - 6, x, top + BAR_HEIGHT_PX + 6), MUTED_TEXT_COLOUR, 2)
 
 

@@ -18,7 +18,8 @@ MAX_PENDING_EDITS = 1_000
 """Maximum number of messages whose edits wait. A further one ends the pause of the oldest."""
 MAX_POST_ATTEMPTS = 10
 """Attempts to store an edit."""
-FIRST_RETRY_S, MAX_RETRY_S = 0.5, 30.0
+FIRST_RETRY_S = 0.5
+MAX_RETRY_S = 30.0
 
 PostEdit = Callable[[], Awaitable[None]]
 

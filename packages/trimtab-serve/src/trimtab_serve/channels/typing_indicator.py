@@ -45,19 +45,19 @@ class _WatchedTurn:
 
     async def wait_for_end(self, interval_s: float) -> bool:
         """Return whether the turn ended within this time, including its reply."""
-        sent = asyncio.create_task(self.reply_sent.wait())
-        finished = asyncio.create_task(self.wait_until_finished())
+        reply_task = asyncio.create_task(self.reply_sent.wait())
+        end_task = asyncio.create_task(self.wait_until_finished())
         try:
-            done, _ = await asyncio.wait(
-                (sent, finished), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
+            ended_tasks, _ = await asyncio.wait(
+                (reply_task, end_task), timeout=interval_s, return_when=asyncio.FIRST_COMPLETED
             )
-            if finished in done and sent not in done:
-                await asyncio.wait((sent,), timeout=min(REPLY_GRACE_S, interval_s))
-            return bool(done)
+            if end_task in ended_tasks and reply_task not in ended_tasks:
+                await asyncio.wait((reply_task,), timeout=min(REPLY_GRACE_S, interval_s))
+            return bool(ended_tasks)
         finally:
-            for task in (sent, finished):
+            for task in (reply_task, end_task):
                 task.cancel()
-            await asyncio.gather(sent, finished, return_exceptions=True)
+            await asyncio.gather(reply_task, end_task, return_exceptions=True)
 
 
 class TypingIndicator(Generic[Target]):

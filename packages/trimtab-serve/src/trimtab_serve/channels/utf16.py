@@ -25,37 +25,39 @@ def slice_by_utf16_units(text: str, unit_offset: int, unit_length: int) -> str:
 
 def convert_to_utf16_offsets(text: str, code_point_positions: Iterable[int]) -> dict[int, int]:
     """Return the offset in units of each position in code points."""
-    found: dict[int, int] = {}
-    at = counted = 0
+    offsets: dict[int, int] = {}
+    at = units = 0
     for position in sorted(set(code_point_positions)):
-        counted += count_utf16_units(text[at:position])
+        units += count_utf16_units(text[at:position])
         at = position
-        found[position] = counted
-    return found
+        offsets[position] = units
+    return offsets
 
 
 def max_prefix_length(text: str, max_units: int) -> int:
     """Return how many code points from the beginning fit into this number of units."""
     if len(text) <= max_units // 2:
         return len(text)
-    left = max_units
+    units = max_units
     for position, character in enumerate(text):
-        left -= 2 if character > "\uffff" else 1
-        if left < 0:
+        units -= 2 if character > "\uffff" else 1
+        if units < 0:
             return position
     return len(text)
 
 
 def snap_cut_to_grapheme(text: str, cut: int) -> int:
     """Return the cut, or one a little before it that does not divide a visible character."""
-    lowest, place = max(1, cut - _MAX_BACKTRACK_CODE_POINTS), cut
+    lowest = max(1, cut - _MAX_BACKTRACK_CODE_POINTS)
+    place = cut
     while place > lowest and place < len(text) and _is_inside_grapheme(text, place):
         place -= 1
     return place
 
 
 def _is_inside_grapheme(text: str, at: int) -> bool:
-    before, after = text[at - 1], text[at]
+    before = text[at - 1]
+    after = text[at]
     if after in _JOINING_CHARACTERS or before == "\u200d" or unicodedata.combining(after):
         return True
     if "\U0001f3fb" <= after <= "\U0001f3ff":  # a skin colour

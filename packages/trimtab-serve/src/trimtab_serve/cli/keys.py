@@ -126,7 +126,7 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
     from trimtab.cli.store_command import make_output_console
     from trimtab.cli.text_format import escape_control_characters, format_age
 
-    found = _with_api_keys(store, "reading keys", lambda keys: keys.list())
+    api_keys = _with_api_keys(store, "reading keys", lambda keys: keys.list())
     now = datetime.now(UTC).timestamp()
     if as_json:
         rows = [
@@ -140,11 +140,11 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
                 "expired": key.has_expired(now),
                 "last_used": key.last_used,
             }
-            for key in found
+            for key in api_keys
         ]
         typer.echo(json.dumps(rows))
         return
-    if not found:
+    if not api_keys:
         typer.echo(
             f"no keys in {describe_store(store)} yet; create one: trimtab keys create NAME",
             err=True,
@@ -153,7 +153,7 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in ("key", "role", "tenant", "agents", "made", "expires", "last used"):
         table.add_column(title)
-    for key in found:
+    for key in api_keys:
         opens = (key.tenant, "all" if key.agents is None else ", ".join(key.agents))
         cells = (
             *(key.name, key.role, *(("–", "–") if key.role == "metrics" else opens)),
@@ -167,8 +167,8 @@ def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False)
 
 def parse_expiry(text: str, now: datetime) -> datetime:
     """Return the time at which a key expires. Raise `ValueError` with what to write instead."""
-    if (found := _DURATION_PATTERN.fullmatch(text)) is not None:
-        return now + int(found[1]) * _DURATION_UNITS[found[2]]
+    if (match := _DURATION_PATTERN.fullmatch(text)) is not None:
+        return now + int(match[1]) * _DURATION_UNITS[match[2]]
     try:
         day = date.fromisoformat(text)
     except ValueError:

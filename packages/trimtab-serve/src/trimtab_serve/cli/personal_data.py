@@ -150,22 +150,20 @@ def erasures_command(  # noqa: PLR0917 - typer reads options from parameters
         from trimtab_serve.service.erasure_records import list_running_and_recorded
 
         async with open_erasure_records(store, kept) as records:
-            named = user or session
-            target = await records.digest(named) if named else None
+            subject = user or session
+            target = await records.digest(subject) if subject else None
             return await list_running_and_recorded(records, tenant, target=target, limit=limit)
 
-    found = run_on_store(store, "reading the erasure records", look)
+    erasures = run_on_store(store, "reading the erasure records", look)
     if as_json:
-        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        typer.echo(json.dumps([asdict(one) for one in erasures], indent=2))
         return
     console = make_output_console()
-    for one in found:
+    for one in erasures:
         at = datetime.fromtimestamp(one.at, UTC)
         where = "/".join(filter(None, (one.tenant, one.agent))) or "-"
-        counted = (
-            f"{format_count(one.sessions, 'session')}, {format_count(one.messages, 'message')}"
-        )
-        line = f"{at:%Y-%m-%d %H:%M:%S}Z  {one.outcome:10}  {one.kind:7}  {where}  {counted}"
+        counts = f"{format_count(one.sessions, 'session')}, {format_count(one.messages, 'message')}"
+        line = f"{at:%Y-%m-%d %H:%M:%S}Z  {one.outcome:10}  {one.kind:7}  {where}  {counts}"
         console.print(f"{line}  by {one.by}  {one.target[:12]}".rstrip(), markup=False)
 
 
@@ -213,14 +211,14 @@ def _export(
             ) from busy
         return last
 
-    told = run_on_store(store, f"exporting {what}", write)
+    summary = run_on_store(store, f"exporting {what}", write)
     if output is not None:
         _print_note(
-            f"exported {format_count(told['messages'], 'message')} of "
-            f"{format_count(told['sessions'], 'session')} of {what} to {output}"
+            f"exported {format_count(summary['messages'], 'message')} of "
+            f"{format_count(summary['sessions'], 'session')} of {what} to {output}"
         )
-    if told["unreadable"]:
-        _print_note(f"not exported because they are damaged: {join_names(told['unreadable'])}")
+    if summary["unreadable"]:
+        _print_note(f"not exported because they are damaged: {join_names(summary['unreadable'])}")
 
 
 def _forget_typed_lines(service: AgentService) -> None:

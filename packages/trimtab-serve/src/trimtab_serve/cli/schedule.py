@@ -49,17 +49,17 @@ def schedule_options() -> None:
 @schedule.command("list")
 def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
     """List the schedules of a store: when each is due next, and who gets the result."""
-    found = _with_schedules(store, "reading schedules", _list_schedules)
+    all_schedules = _with_schedules(store, "reading schedules", _list_schedules)
     if as_json:
-        typer.echo(json.dumps([_schedule_to_json(one) for one in found]))
-    elif not found:
+        typer.echo(json.dumps([_schedule_to_json(one) for one in all_schedules]))
+    elif not all_schedules:
         typer.echo(
             f"no schedules in {describe_store(store)}; write `schedules` into agent.yaml and "
             "serve it, or ask a served agent to remind you",
             err=True,
         )
     else:
-        _show_schedules(found)
+        _show_schedules(all_schedules)
 
 
 @schedule.command()
@@ -77,17 +77,17 @@ def runs(
     """Show the run log, newest first: what ran, what was skipped, and why."""
 
     async def look(schedules: ScheduleStore) -> tuple[list[Schedule], list[ScheduleRunLogEntry]]:
-        found = await _list_schedules(schedules)
-        mine = _find_schedule(found, name).id if name else None
-        return found, await schedules.list_runs(schedule_id=mine, limit=limit)
+        all_schedules = await _list_schedules(schedules)
+        mine = _find_schedule(all_schedules, name).id if name else None
+        return all_schedules, await schedules.list_runs(schedule_id=mine, limit=limit)
 
-    found, log = _with_schedules(store, "reading the run log", look)
+    all_schedules, log = _with_schedules(store, "reading the run log", look)
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in log]))
     elif not log:
         typer.echo("nothing has run yet; to see what is planned: trimtab schedule list", err=True)
     else:
-        _show_runs(log, {one.id: one.trigger.timezone for one in found})
+        _show_runs(log, {one.id: one.trigger.timezone for one in all_schedules})
 
 
 @schedule.command()
@@ -104,8 +104,8 @@ def pause(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
 def resume(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
     """Resume a paused schedule from now on."""
     was, now = _change_schedule("resume", name, store)
-    told = "is resumed" if was.paused else "was not paused"
-    _print_note(f"{was.id} {told}. {_describe_next_run(now or was)}")
+    state = "is resumed" if was.paused else "was not paused"
+    _print_note(f"{was.id} {state}. {_describe_next_run(now or was)}")
 
 
 @schedule.command("run-now")
@@ -159,8 +159,8 @@ def _with_schedules(store: str, doing: str, verb: Callable[[ScheduleStore], Awai
     async def run() -> T:
         from trimtab_serve.schedules.command_line_control import open_schedules
 
-        async with open_schedules(store) as opened:
-            return await verb(opened)
+        async with open_schedules(store) as schedules:
+            return await verb(schedules)
 
     with report_known_errors(), show_progress_if_slow(doing):
         return asyncio.run(run())
@@ -188,14 +188,14 @@ def _schedule_to_json(one: Schedule) -> dict[str, Any]:
     """Convert a schedule to JSON, for programs."""
     from trimtab_serve.schedules.schedule import schedule_to_json
 
-    stored = schedule_to_json(one)
+    stored_json = schedule_to_json(one)
     return {
         "id": one.id,
         "name": one.name,
         "agent": one.agent,
         "session": one.session,
         "message": one.message,
-        **{name: stored[name] for name in ("cron", "at", "timezone", "origin")},
+        **{name: stored_json[name] for name in ("cron", "at", "timezone", "origin")},
         "created_at": one.created_at,
         "next_run_at": one.next_run_at,
         "route": one.route and {"channel": one.route.channel, "address": dict(one.route.address)},

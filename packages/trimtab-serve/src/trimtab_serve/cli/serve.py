@@ -78,7 +78,7 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     require_packages("the server", REQUIRED_PACKAGES, extra="serve")
     from trimtab_serve.process.server import ServeArguments, run_server
 
-    wanted = ServeArguments(
+    arguments = ServeArguments(
         agent_files=tuple(files or [DEFAULT_AGENT_PATH]),
         host=host,
         port=port,
@@ -88,4 +88,4 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         run_channels=not workers_only,
         metrics_port=metrics_port,
     )
-    raise typer.Exit(run_server(wanted))
+    raise typer.Exit(run_server(arguments))

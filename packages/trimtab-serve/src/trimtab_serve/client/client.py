@@ -87,10 +87,10 @@ class Client:
     async def create_session(self, agent: str, name: str | None = None) -> RemoteSession:
         """Create a session. If `name` is None, the server chooses a name."""
         body = {} if name is None else {"name": name}
-        made = await self._wire.request_value(
+        creation = await self._wire.request_value(
             SessionCreated, "POST", _sessions_path(agent), json=body
         )
-        return self.session(made.agent, made.name)
+        return self.session(creation.agent, creation.name)
 
     async def list_sessions(
         self, agent: str, *, order: Literal["name", "recent"] = "name", page_size: int = 100
@@ -107,14 +107,14 @@ class Client:
             query: dict[str, Any] = {"limit": page_size, "order": order} | (
                 {} if after is None else {"after": after}
             )
-            found = await self._wire.request_value(
+            page = await self._wire.request_value(
                 SessionPage, "GET", _sessions_path(agent), params=query
             )
-            for each in found.sessions:
+            for each in page.sessions:
                 yield each
-            if found.next is None:
+            if page.next is None:
                 return
-            after = found.next
+            after = page.next
 
     async def list_dead_letters(self, *, limit: int = 100) -> list[DeadLetterSessionInfo]:
         """Return up to `limit` sessions with dead letters, newest first.
@@ -172,10 +172,10 @@ class Client:
     ) -> list[ErasureRecordInfo]:
         """Return up to `limit` erasures, newest first. `user` selects those of one user."""
         query: dict[str, Any] = {"limit": limit} | ({} if user is None else {"user": user})
-        found = await self._wire.request_value(
+        record_list = await self._wire.request_value(
             ErasureRecordList, "GET", "/v1/erasures", params=query
         )
-        return found.erasures
+        return record_list.erasures
 
     async def health(self) -> str:
         """Return `ok` if the server runs."""

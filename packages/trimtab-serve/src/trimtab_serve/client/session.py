@@ -81,20 +81,18 @@ class RemoteSession:
             user: The user who speaks, as in `send`.
         """
         body = _message_body(message, key or f"client-{secrets.token_hex(12)}", user)
-        reading, resumed = (
-            ReconnectingStream(self._wire, "POST", f"{self._path}/messages", body=body),
-            0,
-        )
+        reading = ReconnectingStream(self._wire, "POST", f"{self._path}/messages", body=body)
+        resumptions = 0
         while True:
             async with aclosing(reading.iter_events(FINAL_EVENT_KINDS)) as events:
                 async for event in events:
-                    paused = event.kind == "turn.finished" and event.data["reason"] == "stopped"
-                    if paused and reading.disconnects > resumed:
+                    is_pause = event.kind == "turn.finished" and event.data["reason"] == "stopped"
+                    if is_pause and reading.disconnects > resumptions:
                         break
                     yield event
                 else:
                     return
-            resumed = reading.disconnects
+            resumptions = reading.disconnects
             if not await self.resume():
                 return
 
@@ -153,10 +151,10 @@ class RemoteSession:
         position: int | None = after
         while position is not None:
             query = {"after": position, "limit": page_size}
-            found = await self._ask(HistoryPage, "GET", "/history", params=query)
-            for message in found.messages:
+            page = await self._ask(HistoryPage, "GET", "/history", params=query)
+            for message in page.messages:
                 yield message
-            position = found.next
+            position = page.next
 
     async def context(self) -> ContextUsageInfo:
         """Return how the next call would use its tokens."""
@@ -171,9 +169,9 @@ class RemoteSession:
         pieces: list[str] = []
         rest: str | None = quote(handle, safe="")
         while rest is not None:
-            found = await self._ask(RecalledText, "GET", f"/recall/{rest}")
-            pieces.append(found.text)
-            rest = found.next
+            page = await self._ask(RecalledText, "GET", f"/recall/{rest}")
+            pieces.append(page.text)
+            rest = page.next
         return "".join(pieces)
 
     async def search(self, query: str) -> str:
@@ -210,10 +208,10 @@ class RemoteSession:
             name: The name of the new session. If it is None, the server chooses one.
             at: The position up to which to copy. By default, everything is copied.
         """
-        made = await self._ask(
+        creation = await self._ask(
             SessionCreated, "POST", "/fork", json=_without_nones(name=name, at=at)
         )
-        return RemoteSession(self._wire, made.agent, made.name)
+        return RemoteSession(self._wire, creation.agent, creation.name)
 
     async def stop(self) -> bool:
         """Stop the running turn, and return whether there was one. Its text so far is kept."""
@@ -232,10 +230,10 @@ class RemoteSession:
 
 
 def _message_body(message: MessageContent, key: str | None, user: str | None) -> dict[str, Any]:
-    said: dict[str, Any] = (
+    content: dict[str, Any] = (
         {"text": message} if isinstance(message, str) else {"parts": list(message)}
     )
-    return {**said, **_without_nones(key=key, user=user)}
+    return {**content, **_without_nones(key=key, user=user)}
 
 
 def _without_nones(**values: Any) -> dict[str, Any]:

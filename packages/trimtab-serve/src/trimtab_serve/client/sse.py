@@ -27,9 +27,9 @@ KEEPALIVE_EVENT = StreamEvent(kind="keepalive", data={}, id=None)
 
 async def parse_sse_events(byte_chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]:
     """Yield the events of a stream."""
-    left = b""
+    rest = b""
     async for chunk in byte_chunks:
-        *frames, left = (left + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
+        *frames, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
         for frame in frames:
             event = _parse_frame(frame)
             if event is not None:
@@ -39,11 +39,11 @@ async def parse_sse_events(byte_chunks: AsyncIterator[bytes]) -> AsyncGenerator[
 def _parse_frame(frame: bytes) -> StreamEvent | None:
     if frame.startswith(b":"):
         return KEEPALIVE_EVENT
-    named: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in frame.decode().split("\n"):
         name, _, value = line.partition(":")
-        named[name] = value.removeprefix(" ")
-    if "data" not in named:
+        fields[name] = value.removeprefix(" ")
+    if "data" not in fields:
         return None  # the pause before another try
-    kind = named.get("event", "message")
-    return StreamEvent(kind=kind, data=json.loads(named["data"]), id=named.get("id"))
+    kind = fields.get("event", "message")
+    return StreamEvent(kind=kind, data=json.loads(fields["data"]), id=fields.get("id"))

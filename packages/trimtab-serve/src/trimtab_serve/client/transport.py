@@ -7,11 +7,42 @@ import json
 import random
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from typing import Any, TypeVar
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from trimtab_serve.client.errors import ApiError, ServerUnreachable, parse_api_error
-from trimtab_serve.client.json_decoding import decode_json_unchecked
 from trimtab_serve.client.sse import KEEPALIVE_EVENT, StreamEvent, parse_sse_events
+
+
+def decode_json_unchecked(value_type: type[T], data: Any) -> T:
+    """Convert JSON to a value of this type. Unknown fields of a newer server are ignored."""
+    return _decode_value(value_type, data)
+
+
+def _decode_value(value_type: Any, data: Any) -> Any:
+    if data is None:
+        return None
+    origin = get_origin(value_type)
+    if origin in (Union, UnionType):
+        return _decode_value(
+            next(each for each in get_args(value_type) if each is not NoneType), data
+        )
+    if origin is list:
+        return [_decode_value(get_args(value_type)[0], each) for each in data]
+    if is_dataclass(value_type):
+        hints = _field_types(value_type)
+        arguments = {name: _decode_value(hints[name], data[name]) for name in hints if name in data}
+        return cast("Any", value_type)(**arguments)
+    return data
+
+
+@cache
+def _field_types(dataclass_type: Any) -> dict[str, Any]:
+    hints = get_type_hints(dataclass_type)
+    return {field.name: hints[field.name] for field in fields(dataclass_type)}
+
 
 try:
     import httpx2
@@ -25,7 +56,8 @@ T = TypeVar("T")
 STREAM_SILENCE_TIMEOUT_S = 60.0
 """Seconds without data after which a stream counts as broken. The server sends a keepalive every 15
 seconds."""
-FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
+FIRST_RETRY_DELAY_S = 0.1
+MAX_RETRY_DELAY_S = 5.0
 """Seconds before the second attempt, and the maximum before any attempt."""
 RETRYABLE_STATUSES = frozenset({421, 429, 502, 503, 504})
 """Statuses for which a request is repeated."""
@@ -101,7 +133,9 @@ class ReconnectingStream:
 
     async def iter_events(self, final_kinds: Collection[str] = ()) -> AsyncGenerator[StreamEvent]:
         """Yield events up to one of the `final_kinds`, or without end if there are none."""
-        clock, failures, heard = asyncio.get_running_loop().time, 0, -1.0
+        clock = asyncio.get_running_loop().time
+        failures = 0
+        last_heard = -1.0
         while True:
             wait = 0.0
             try:
@@ -109,7 +143,7 @@ class ReconnectingStream:
                     async for event in events:
                         if event.kind == "reconnect":
                             continue
-                        failures, heard, self.last_event_id = (
+                        failures, last_heard, self.last_event_id = (
                             0,
                             clock(),
                             event.id or self.last_event_id,
@@ -119,15 +153,15 @@ class ReconnectingStream:
                         if event.kind in final_kinds:
                             return
             except httpx2.TransportError as error:
-                if self._is_lost(heard):
+                if self._is_lost(last_heard):
                     raise _unreachable_error(error) from error
-            except ApiError as refused:
-                if self._is_lost(heard) or refused.status not in RETRYABLE_STATUSES:
+            except ApiError as refusal:
+                if self._is_lost(last_heard) or refusal.status not in RETRYABLE_STATUSES:
                     raise
-                wait = min(refused.retry_after or 0.0, MAX_RETRY_DELAY_S)
+                wait = min(refusal.retry_after or 0.0, MAX_RETRY_DELAY_S)
             else:
-                heard = clock() if heard < 0 else heard  # it was reached
-                if self._is_lost(heard):
+                last_heard = clock() if last_heard < 0 else last_heard  # it was reached
+                if self._is_lost(last_heard):
                     raise ServerUnreachable("the server ended the stream before its last event")
             self.disconnects += 1
             failures += 1
@@ -140,12 +174,13 @@ class ReconnectingStream:
         return heard < 0 or silent > self._wire.reconnect_timeout
 
     async def _once(self) -> AsyncGenerator[StreamEvent]:
-        http, headers = self._wire.http, {"Accept": "text/event-stream"}
+        http = self._wire.http
+        headers = {"Accept": "text/event-stream"}
         if self.last_event_id is not None:
             headers["Last-Event-ID"] = self.last_event_id
         timeout = httpx2.Timeout(http.timeout.connect, read=STREAM_SILENCE_TIMEOUT_S)
-        asked = http.stream(*self._request, json=self._body, headers=headers, timeout=timeout)
-        async with asked as answer:
+        open_stream = http.stream(*self._request, json=self._body, headers=headers, timeout=timeout)
+        async with open_stream as answer:
             if answer.is_error:
                 raise parse_api_error(answer.status_code, await answer.aread(), answer.headers)
             async with aclosing(parse_sse_events(answer.aiter_bytes())) as events:

@@ -32,7 +32,8 @@ from trimtab_serve.service.service import AgentService
 
 CONTROL_FOLDER = "asked"
 """Name of the folder, inside the folder of the server."""
-REQUEST_SUFFIX, ANSWER_SUFFIX = ".json", ".answer"
+REQUEST_SUFFIX = ".json"
+ANSWER_SUFFIX = ".answer"
 """File name endings of a request and of its answer."""
 CONTROL_POLL_S = 0.5
 """Seconds between two polls for requests."""
@@ -64,29 +65,32 @@ async def send_control_request(root: Path, request: ControlRequest) -> Mapping[s
     Raises `StoreUnavailable` if the process has ended or does not answer in time. Raises
     `ValueError` with the server's error message if it cannot do it.
     """
-    asked = await asyncio.to_thread(_write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request)
-    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + CONTROL_TIMEOUT_S
+    request_file = await asyncio.to_thread(
+        _write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request
+    )
+    answer = request_file.with_suffix(ANSWER_SUFFIX)
+    deadline = time.monotonic() + CONTROL_TIMEOUT_S
     try:
         while not await asyncio.to_thread(answer.exists):
             holder = await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER)
             if holder is None or time.monotonic() > deadline:
-                told = (
+                answer_json = (
                     "has ended"
                     if holder is None
                     else f"did not handle it in {CONTROL_TIMEOUT_S:g} s"
                 )
                 raise StoreUnavailable(
-                    f"the process that serves {root} {told}, so the request was withdrawn; "
+                    f"the process that serves {root} {answer_json}, so the request was withdrawn; "
                     "try again"
                 )
             await asyncio.sleep(ANSWER_POLL_S)
-        told = json.loads(await asyncio.to_thread(answer.read_bytes))
+        answer_json = json.loads(await asyncio.to_thread(answer.read_bytes))
     finally:
-        for path in (asked, answer):
+        for path in (request_file, answer):
             path.unlink(missing_ok=True)
-    if "error" in told:
-        raise ValueError(told["error"])
-    return told
+    if "error" in answer_json:
+        raise ValueError(answer_json["error"])
+    return answer_json
 
 
 async def serve_control_requests(root: Path, service: AgentService) -> None:
@@ -106,21 +110,21 @@ async def serve_control_requests(root: Path, service: AgentService) -> None:
 
 async def _execute_request(service: AgentService, path: Path) -> Mapping[str, Any]:
     try:
-        wanted = ControlRequest(**json.loads(await asyncio.to_thread(path.read_bytes)))
-        match wanted.verb:
+        request = ControlRequest(**json.loads(await asyncio.to_thread(path.read_bytes)))
+        match request.verb:
             case "delete":
-                await erasure.delete_session(service, wanted.session, by=BY_COMMAND_LINE)
+                await erasure.delete_session(service, request.session, by=BY_COMMAND_LINE)
                 return {}
             case "erase":
-                done = await erasure.erase_message(
-                    service, wanted.session, wanted.handle, why=wanted.why, by=BY_COMMAND_LINE
+                erasure_record = await erasure.erase_message(
+                    service, request.session, request.handle, why=request.why, by=BY_COMMAND_LINE
                 )
     except (LookupError, StoreError, ValueError, TypeError, OSError) as error:
         return {"error": str(error)}
     except Exception:
         log.exception("request %s failed", path)
         return {"error": "the server failed; see its log"}
-    return {"handles": done.handles, "forks": done.forks}
+    return {"handles": erasure_record.handles, "forks": erasure_record.forks}
 
 
 def _write_request(folder: Path, request: ControlRequest) -> Path:

@@ -45,7 +45,8 @@ MAX_PASSES = 10
 MAX_WAIT_FOR_TURN_S = 5.0
 """Seconds that a turn in another process may take from reading the queue to writing the log."""
 TURN_POLL_S = 0.05
-LEASE_S, HEARTBEAT_S = 15.0, 3.0
+LEASE_S = 15.0
+HEARTBEAT_S = 3.0
 """Seconds for which a process has a job to itself, and between two extensions of that."""
 MAX_ATTEMPTS = 5
 """How often a job is begun before it fails because the store is unavailable."""
@@ -100,9 +101,9 @@ async def erase_message(
 ) -> ErasedMessagesRecord:
     """Call `AgentService.erase_message` and record it."""
     async with recorded_erasure(service.erasure_records, "message", session, by=by) as totals:
-        done = await service.erase_message(session, handle, why=why)
-        totals.messages = len(done.positions)
-        return done
+        record = await service.erase_message(session, handle, why=why)
+        totals.messages = len(record.positions)
+        return record
 
 
 async def delete_session(service: AgentService, session: str, *, by: str) -> None:
@@ -122,9 +123,9 @@ async def start_erasure(
 ) -> ErasureJob:
     """Store a job that erases a user, or all of the tenant. If it exists, return that one."""
     limited_to = None if agents is None else tuple(sorted(agents))
-    wanted = (user, limited_to)
+    user_and_agents = (user, limited_to)
     for job in await records.list_jobs(tenant):
-        if job.finished_at is None and (job.user, job.agents) == wanted:
+        if job.finished_at is None and (job.user, job.agents) == user_and_agents:
             return job
     job = ErasureJob(
         id=secrets.token_hex(16),
@@ -151,10 +152,10 @@ async def run_erasure(service: AgentService, job_id: str | None = None) -> bool:
     If the store is unavailable, the job stays, and can be run again when its lease has expired.
     """
     records = service.erasure_records
-    leased = await records.claim_job(job_id, lease_s=LEASE_S)
-    if leased is None:
+    claim = await records.claim_job(job_id, lease_s=LEASE_S)
+    if claim is None:
         return False
-    job = replace(leased, attempts=leased.attempts + 1)
+    job = replace(claim, attempts=claim.attempts + 1)
     totals = ErasureTotals(sessions=job.sessions, messages=job.messages, waiting=job.waiting)
     log.info("erasure %s of a %s began", job.id, job.kind, extra=_log_fields(job))
     state: ErasureEnd = "failed"
@@ -181,13 +182,13 @@ async def run_erasure(service: AgentService, job_id: str | None = None) -> bool:
         reason = str(error) if isinstance(error, StoreUnavailable) else "see the log of the server"
         log.exception("erasure %s failed", job.id, extra=_log_fields(job))
     now = time.time()
-    ended = replace(
+    finished_job = replace(
         _with_totals(job, totals), state=state, reason=reason, user="", finished_at=now, to_do=0
     )
-    await records.add(ended.to_record(now))
-    await records.save_job(ended)
+    await records.add(finished_job.to_record(now))
+    await records.save_job(finished_job)
     count_erasure(job.kind, state)
-    log.info("erasure %s: %s", job.id, state, extra=_log_fields(ended))
+    log.info("erasure %s: %s", job.id, state, extra=_log_fields(finished_job))
     return True
 
 
@@ -395,7 +396,8 @@ async def recorded_erasure(
     if records is None:
         yield totals
         return
-    target, begun = await records.digest(session), time.time()
+    target = await records.digest(session)
+    start_time = time.time()
     outcome: ErasureEnd | None = "failed"
     try:
         yield totals
@@ -406,7 +408,7 @@ async def recorded_erasure(
     finally:
         if outcome is not None:
             record = ErasureRecord(
-                at=begun,
+                at=start_time,
                 by=by,
                 kind=kind,
                 tenant=tenant,
@@ -415,7 +417,7 @@ async def recorded_erasure(
                 outcome=outcome,
                 sessions=totals.sessions,
                 messages=totals.messages,
-                duration_s=round(time.time() - begun, 3),
+                duration_s=round(time.time() - start_time, 3),
             )
             await records.add(record)
 
@@ -424,25 +426,25 @@ async def _erase_share(
     service: AgentService, share: UserShare, user: str, totals: ErasureTotals
 ) -> None:
     """Erase a user's share of a session that others use, until nothing is left of it."""
-    left = share
+    rest = share
     for _ in range(MAX_PASSES):
-        if left.is_own or left.is_empty:
+        if rest.is_own or rest.is_empty:
             break
-        if left.waiting_keys:
-            await service.erase_waiting_messages(left.session, left.waiting_keys)
-            totals.waiting += len(left.waiting_keys)
-            await _wait_for_turn_elsewhere(service, left)
-        if left.positions:
-            handles = [f"m{position}" for position in left.positions]
+        if rest.waiting_keys:
+            await service.erase_waiting_messages(rest.session, rest.waiting_keys)
+            totals.waiting += len(rest.waiting_keys)
+            await _wait_for_turn_elsewhere(service, rest)
+        if rest.positions:
+            handles = [f"m{position}" for position in rest.positions]
             # The reason does not name the user, because it stays in the log.
-            await service.erase_message(left.session, handles, why="the user's data was erased")
+            await service.erase_message(rest.session, handles, why="the user's data was erased")
             totals.messages += len(handles)
-        left = await find_share(service, left.session, user)
-    if left.is_empty:
+        rest = await find_share(service, rest.session, user)
+    if rest.is_empty:
         return
-    if not left.is_own:
+    if not rest.is_own:
         raise _kept_coming("messages of the user in one session")
-    await _delete_with_schedules(service, left.session, totals)
+    await _delete_with_schedules(service, rest.session, totals)
 
 
 def _kept_coming(what: str) -> ErasureOutpaced:
@@ -484,5 +486,5 @@ async def _delete_with_schedules(
 async def _list_schedules(service: AgentService, prefix: str) -> list[Schedule]:
     if service.schedules is None:
         return []
-    found = await service.schedules.find(limit=MAX_LISTED)
-    return [one for one in found if one.session.startswith(prefix)]
+    schedules = await service.schedules.find(limit=MAX_LISTED)
+    return [one for one in schedules if one.session.startswith(prefix)]

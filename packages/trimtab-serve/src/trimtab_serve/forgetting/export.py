@@ -30,28 +30,28 @@ async def export_user(
 ) -> AsyncIterator[Mapping[str, Any]]:
     """Yield all stored data of a user, line by line: the data that `erase_user` would erase."""
     unreadable: list[str] = []
-    counted = _ExportCounts()
+    counts = _ExportCounts()
     yield {"kind": "export", "v": EXPORT_VERSION, "tenant": tenant, "user": user, "at": time.time()}
     for share in await find_user_shares(service, tenant, user, agents, unreadable):
         only = None if share.is_own else frozenset(share.positions)
         keys = None if share.is_own else frozenset(share.waiting_keys)
         async for line in _export_session(service, share.session, only, keys):
-            yield counted.add(line)
-    yield counted.end(unreadable)
+            yield counts.add(line)
+    yield counts.end(unreadable)
 
 
 async def export_tenant(service: AgentService, tenant: str) -> AsyncIterator[Mapping[str, Any]]:
     """Yield all stored data of a tenant, line by line."""
     unreadable: list[str] = []
-    counted = _ExportCounts()
+    counts = _ExportCounts()
     yield {"kind": "export", "v": EXPORT_VERSION, "tenant": tenant, "at": time.time()}
     async for session in list_tenant_sessions(service, tenant):
         try:
             async for line in _export_session(service, session, None, None):
-                yield counted.add(line)
+                yield counts.add(line)
         except LogDamaged:
             unreadable.append(without_tenant(session))
-    yield counted.end(unreadable)
+    yield counts.end(unreadable)
 
 
 @dataclass(slots=True)
@@ -90,33 +90,33 @@ async def _export_session(
                 line = _describe_event(event, whole=positions is None)
                 if line is not None:
                     yield {**line, "session": name}
-    async for queued in list_waiting(service, session):
-        if waiting_keys is None or queued.key in waiting_keys:
-            said = _describe_message(queued.message)
-            yield {"kind": "waiting", "at": queued.at, **said, "session": name}
+    async for inbound in list_waiting(service, session):
+        if waiting_keys is None or inbound.key in waiting_keys:
+            description = _describe_message(inbound.message)
+            yield {"kind": "waiting", "at": inbound.at, **description, "session": name}
     if positions is None and service.schedules is not None:
         for one in await service.schedules.find(session=session, limit=MAX_LISTED_SCHEDULES):
-            told = {"text": one.message, "due": one.next_run_at, "at": one.created_at}
-            yield {"kind": "schedule", **told, "session": name}
+            schedule_json = {"text": one.message, "due": one.next_run_at, "at": one.created_at}
+            yield {"kind": "schedule", **schedule_json, "session": name}
 
 
 def _describe_event(event: Event, *, whole: bool) -> Mapping[str, Any] | None:
     body = event.body
     if isinstance(body, MessageAdded | ToolResultRepair):
-        said = _describe_message(body.message)
-        return {"kind": "message", "handle": f"m{event.seq}", "at": event.at, **said}
+        description = _describe_message(body.message)
+        return {"kind": "message", "handle": f"m{event.seq}", "at": event.at, **description}
     if whole and isinstance(body, Edit) and body.op == "summarise" and body.text:
-        covered = f"m{body.first}-m{body.last}"
-        return {"kind": "summary", "covers": covered, "at": event.at, "text": body.text}
+        span = f"m{body.first}-m{body.last}"
+        return {"kind": "summary", "covers": span, "at": event.at, "text": body.text}
     return None
 
 
 def _describe_message(message: Message) -> Mapping[str, Any]:
     """Return its text, and its parts if it has others than text. Pictures and files are in
     Base64."""
-    found: dict[str, Any] = {"role": message.role, "text": message.text}
+    description: dict[str, Any] = {"role": message.role, "text": message.text}
     if (user := find_sender(message)) is not None:
-        found["user"] = user
+        description["user"] = user
     if len(message.parts) != 1 or not isinstance(message.parts[0], Text):
-        found["parts"] = message_to_json(message)["parts"]
-    return found
+        description["parts"] = message_to_json(message)["parts"]
+    return description

@@ -42,17 +42,17 @@ def create_history_file(path: Path) -> None:
 def remove_history_lines(path: Path, texts: Collection[str]) -> int:
     """Remove every line that equals one of these texts, and return how many there were."""
     # As the file has them: what UTF-8 cannot say is a question mark in it.
-    wanted = {text.encode("utf-8", "replace").decode().strip() for text in texts}
-    if not wanted or not path.exists():
+    file_texts = {text.encode("utf-8", "replace").decode().strip() for text in texts}
+    if not file_texts or not path.exists():
         return 0
     with lock_history_file(path):
         path.with_name(path.name + UNFINISHED_SUFFIX).unlink(
             missing_ok=True
         )  # as a crash has left it
-        kept, gone = _drop_lines(path.read_bytes(), wanted)
-        if gone:
-            write_file_atomically(path, kept, fsync=True)
-    return gone
+        rest, line_count = _drop_lines(path.read_bytes(), file_texts)
+        if line_count:
+            write_file_atomically(path, rest, fsync=True)
+    return line_count
 
 
 async def list_user_texts_to_forget(store: Store, session_id: str) -> list[str]:
@@ -93,7 +93,7 @@ def lock_history_file(path: Path) -> Generator[None]:
     replaced."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # Where a file system knows no locks, a line that is typed meanwhile may be lost.
+        # If the file system has no locks, a line that is typed meanwhile may be lost.
         with contextlib.suppress(OSError):
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -102,8 +102,10 @@ def lock_history_file(path: Path) -> Generator[None]:
 
 
 def _drop_lines(content: bytes, texts: Collection[str]) -> tuple[bytes, int]:
-    kept, head, rows = bytearray(), bytearray(), list[bytes]()
-    gone = 0
+    rest = bytearray()
+    head = bytearray()
+    rows = list[bytes]()
+    line_count = 0
     # One more that is no row: it ends the last line as any other does.
     for row in (*BytesIO(content), b""):
         if row.startswith(b"+"):
@@ -112,9 +114,10 @@ def _drop_lines(content: bytes, texts: Collection[str]) -> tuple[bytes, int]:
         if rows:
             text = b"".join(one[1:] for one in rows).decode("utf-8", "replace")
             if text.strip() in texts:
-                gone += 1
+                line_count += 1
             else:
-                kept += head + b"".join(rows)
-            head, rows = bytearray(), []
+                rest += head + b"".join(rows)
+            head = bytearray()
+            rows = []
         head += row
-    return bytes(kept + head), gone
+    return bytes(rest + head), line_count

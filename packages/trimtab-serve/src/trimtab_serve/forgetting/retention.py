@@ -82,16 +82,18 @@ class RetentionRunner:
         return any(ages) or any(age != FOREVER for age in self.tenant_ages.values())
 
     async def _delete_expired(self) -> int:
-        begun, gone = self.clock(), Counter[tuple[str, str]]()
+        start_time = self.clock()
+        counts = Counter[tuple[str, str]]()
         try:
-            await self._forget_dead_letters(gone)
-            await self._delete_expired_sessions(gone)
+            await self._forget_dead_letters(counts)
+            await self._delete_expired_sessions(counts)
         finally:
-            await self._record(gone, begun)
-        return sum(gone.values())
+            await self._record(counts, start_time)
+        return sum(counts.values())
 
     async def _delete_expired_sessions(self, gone: Counter[tuple[str, str]]) -> None:
-        store, last = self.service.store, ""
+        store = self.service.store
+        last = ""
         while page := await store.sessions(after=last, limit=RETENTION_PAGE_SIZE):
             for one in page:
                 last = one.session

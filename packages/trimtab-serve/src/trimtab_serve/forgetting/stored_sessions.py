@@ -64,11 +64,11 @@ class QueueAndSchedules:
     @property
     def erase_hooks(self) -> list[EraseHook]:
         """The hooks that erase a message in these places."""
-        found = [build_queue_erase_hook(self.queue)] if self.queue is not None else []
+        hooks = [build_queue_erase_hook(self.queue)] if self.queue is not None else []
         return (
-            [*found, build_erased_call_schedules_hook(self.schedules)]
+            [*hooks, build_erased_call_schedules_hook(self.schedules)]
             if self.schedules is not None
-            else found
+            else hooks
         )
 
 
@@ -81,17 +81,19 @@ async def erase_stored_message(
     `SessionLockedByOtherProcess`, and the errors of `send_control_request`.
     """
     try:
-        async with open_queue_and_schedules(location, store, session) as found:
+        async with open_queue_and_schedules(location, store, session) as stores:
             by = BY_COMMAND_LINE
-            async with recorded_erasure(found.records, "message", session, by=by) as totals:
-                opened = await open_session_to_erase(store, session)
-                done = await erase_in(opened, handle, why=why, hooks=found.erase_hooks)
-                totals.messages = len(done.positions)
-            return done.handles, done.forks
+            async with recorded_erasure(stores.records, "message", session, by=by) as totals:
+                open_session = await open_session_to_erase(store, session)
+                erasure = await erase_in(open_session, handle, why=why, hooks=stores.erase_hooks)
+                totals.messages = len(erasure.positions)
+            return erasure.handles, erasure.forks
     except QueueInUse:
-        wanted = control_files.ControlRequest(verb="erase", session=session, handle=handle, why=why)
-        told = await control_files.send_control_request(Path(location), wanted)
-        return told["handles"], told["forks"]
+        request = control_files.ControlRequest(
+            verb="erase", session=session, handle=handle, why=why
+        )
+        answer = await control_files.send_control_request(Path(location), request)
+        return answer["handles"], answer["forks"]
     except SessionLockedByOtherProcess as busy:
         raise SessionLockedByOtherProcess(
             f"{busy}. If that process is a chat, type there: /erase {handle}"
@@ -103,17 +105,17 @@ async def delete_stored_session(location: str, store: Store, session: str) -> No
     it."""
     try:
         async with (
-            open_queue_and_schedules(location, store, session) as found,
-            recorded_erasure(found.records, "session", session, by=BY_COMMAND_LINE) as totals,
+            open_queue_and_schedules(location, store, session) as stores,
+            recorded_erasure(stores.records, "session", session, by=BY_COMMAND_LINE) as totals,
         ):
-            if found.queue is not None and await found.queue.pending(session, limit=1):
+            if stores.queue is not None and await stores.queue.pending(session, limit=1):
                 # A turn may run in another process, and it must not add replies after this.
-                opened = await open_session_to_erase(store, session)
-                await SessionRecorder(opened).claim()
-            if found.schedules is not None:
-                await found.schedules.forget_session(session)
-            if found.queue is not None:
-                await found.queue.forget_session(session)
+                open_session = await open_session_to_erase(store, session)
+                await SessionRecorder(open_session).claim()
+            if stores.schedules is not None:
+                await stores.schedules.forget_session(session)
+            if stores.queue is not None:
+                await stores.queue.forget_session(session)
             await store.delete(session)
             totals.sessions = 1
     except QueueInUse:
@@ -162,32 +164,33 @@ async def open_idle_service(location: str, store: Store) -> AsyncGenerator[Agent
 
     Raises `QueueInUse` if a process serves the folder.
     """
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         if isinstance(store, FileStore):
-            found = await _open_folder_stores(store, held, create=True)
+            stores = await _open_folder_stores(store, stack, create=True)
         else:
-            found = await _open_database_stores(location, held, with_jobs=True)
-        queue = cast("MessageQueue", found.queue)
+            stores = await _open_database_stores(location, stack, with_jobs=True)
+        queue = cast("MessageQueue", stores.queue)
         service = AgentService(agents={}, store=store, queue=queue, event_bus=LocalEventBus())
-        assert found.records is not None  # noqa: S101 - both kinds of stores have them
-        service.erasure_records, service.schedules = found.records, found.schedules
-        if found.schedules is not None:
-            service.delete_hooks.append(found.schedules.forget_session)
-            service.erase_hooks.append(build_erased_call_schedules_hook(found.schedules))
-        held.push_async_callback(service.sessions.close)
+        assert stores.records is not None  # noqa: S101 - both kinds of stores have them
+        service.erasure_records = stores.records
+        service.schedules = stores.schedules
+        if stores.schedules is not None:
+            service.delete_hooks.append(stores.schedules.forget_session)
+            service.erase_hooks.append(build_erased_call_schedules_hook(stores.schedules))
+        stack.push_async_callback(service.sessions.close)
         yield service
 
 
 @asynccontextmanager
 async def open_erasure_records(location: str, store: Store) -> AsyncGenerator[ErasureRecords]:
     """Open the erasure records of a store."""
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         if isinstance(store, FileStore):
             yield FileErasureRecords(store.root)
         else:
-            found = await _open_database_stores(location, held)
-            assert found.records is not None  # noqa: S101 - a database has them
-            yield found.records
+            stores = await _open_database_stores(location, stack)
+            assert stores.records is not None  # noqa: S101 - a database has them
+            yield stores.records
 
 
 @asynccontextmanager
@@ -198,7 +201,7 @@ async def open_queue_and_schedules(
 
     Raises `QueueInUse` if a process serves the folder.
     """
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as stack:
         if parse_session_address(session) is None:
             # It was never served, so there is no data elsewhere.
             if not isinstance(store, FileStore) and not is_database_address(location):
@@ -207,9 +210,9 @@ async def open_queue_and_schedules(
             async with open_erasure_records(location, store) as records:
                 yield QueueAndSchedules(records=records)
         elif isinstance(store, FileStore):
-            yield await _open_folder_stores(store, held)
+            yield await _open_folder_stores(store, stack)
         else:
-            yield await _open_database_stores(location, held)
+            yield await _open_database_stores(location, stack)
 
 
 async def _open_folder_stores(

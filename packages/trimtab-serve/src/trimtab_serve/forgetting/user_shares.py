@@ -95,8 +95,8 @@ class UserMessageFinder:
         """Read the next event of the log."""
         body = event.body
         if isinstance(body, TurnProgressRecord):
-            called = parse_call_position_from_key(body.key) if body.key is not None else None
-            if called is not None and called[0] in self._answers:
+            call_position = parse_call_position_from_key(body.key) if body.key is not None else None
+            if call_position is not None and call_position[0] in self._answers:
                 self._schedule_numbers.add(derive_schedule_number(body.key or ""))
         elif isinstance(body, Fork):
             self.parents.append(body.parent)
@@ -142,10 +142,10 @@ async def find_user_shares(
     """
     shares: dict[str, UserShare] = {}
     depths: dict[str, int] = {}  # of the sessions that belong to the user; those of forks are more
-    searched: set[str] = set()
+    past_sessions: set[str] = set()
     to_search = await _list_candidates(service, tenant, user)
     while to_search:
-        searched |= to_search
+        past_sessions |= to_search
         for session in sorted(to_search):
             try:
                 shares[session] = await find_share(service, session, user)
@@ -153,10 +153,10 @@ async def find_user_shares(
                 log.warning("session %s was not searched: its log is damaged", session)
                 if is_of_agents(session, agents):
                     unreadable.append(without_tenant(session))
-        added = _add_own_sessions(shares, depths)
-        to_search = await _list_forks(service, tenant, added) - searched
-    owned = (replace(shares[session], is_own=True) for session in depths)
-    whole = {**shares, **{share.session: share for share in owned}}
+        new_sessions = _add_own_sessions(shares, depths)
+        to_search = await _list_forks(service, tenant, new_sessions) - past_sessions
+    own_shares = (replace(shares[session], is_own=True) for session in depths)
+    whole = {**shares, **{share.session: share for share in own_shares}}
     return [
         whole[session]
         for session in sorted(whole, key=lambda one: (-depths.get(one, 0), one))
@@ -166,7 +166,7 @@ async def find_user_shares(
 
 def _add_own_sessions(shares: dict[str, UserShare], depths: dict[str, int]) -> list[str]:
     """Add the sessions that belong to the user, and all their forks. Return the new ones."""
-    added: list[str] = []
+    new_sessions: list[str] = []
     while newer := [
         share
         for session, share in shares.items()
@@ -175,31 +175,31 @@ def _add_own_sessions(shares: dict[str, UserShare], depths: dict[str, int]) -> l
         for share in newer:
             above = [depths[parent] for parent in share.parents if parent in depths]
             depths[share.session] = 1 + max(above, default=-1)
-            added.append(share.session)
-    return added
+            new_sessions.append(share.session)
+    return new_sessions
 
 
 async def find_share(service: AgentService, session: str, user: str) -> UserShare:
     """Return a user's share of a session. It is empty if the session has nothing of the user."""
-    found = UserMessageFinder(user)
+    finder = UserMessageFinder(user)
     is_own = is_session_named_after(session, user)
     with suppress(SessionNotFound):  # it was deleted meanwhile, or has not begun
         async for event in service.store.events(session):
-            found.add_event(event)
+            finder.add_event(event)
     waiting = list[str]()
-    async for queued in list_waiting(service, session):
-        if find_sender(queued.message) == user:
-            waiting.append(queued.key)
-            is_own = is_own or was_sent_in_private(queued.message)
+    async for inbound in list_waiting(service, session):
+        if find_sender(inbound.message) == user:
+            waiting.append(inbound.key)
+            is_own = is_own or was_sent_in_private(inbound.message)
     tenant = session.partition("/")[0]
     # A session of another tenant belongs to another user, even if that has the same id.
-    parents = frozenset(one for one in found.parents if one.startswith(f"{tenant}/"))
+    parents = frozenset(one for one in finder.parents if one.startswith(f"{tenant}/"))
     return UserShare(
         session=session,
         is_own=is_own
-        or found.is_own
+        or finder.is_own
         or any(is_session_named_after(parent, user) for parent in parents),
-        positions=tuple(found.positions),
+        positions=tuple(finder.positions),
         waiting_keys=tuple(waiting),
         parents=parents,
     )
@@ -208,12 +208,12 @@ async def find_share(service: AgentService, session: str, user: str) -> UserShar
 async def _list_candidates(service: AgentService, tenant: str, user: str) -> set[str]:
     """Return all sessions that may have something of a user, except forks of the user's own."""
     scope = f"{tenant}/"
-    found = {*await service.store.sessions_about(scope, [user])}
-    found |= {*await service.queue.search_waiting(scope, json.dumps(user))}
+    sessions = {*await service.store.sessions_about(scope, [user])}
+    sessions |= {*await service.queue.search_waiting(scope, json.dumps(user))}
     if not is_session_named_after(f"{tenant}/agent/{user}", user):
-        return found
+        return sessions
     in_queue = await list_sessions_in_queue(service, scope)
-    found |= {session for session in in_queue if is_session_named_after(session, user)}
+    sessions |= {session for session in in_queue if is_session_named_after(session, user)}
     last = scope
     while page := await service.store.sessions(after=last, limit=1):
         # The first session of the next agent; then those that are named after the user.
@@ -221,11 +221,11 @@ async def _list_candidates(service: AgentService, tenant: str, user: str) -> set
         if not agent_prefix.startswith(scope):
             break
         if await service.store.position(agent_prefix + user):
-            found.add(agent_prefix + user)
+            sessions.add(agent_prefix + user)
         async for session in _list_with_prefix(service, f"{agent_prefix}{user}:"):
-            found.add(session)
+            sessions.add(session)
         last = agent_prefix + AFTER_EVERY_NAME
-    return found
+    return sessions
 
 
 async def _list_forks(service: AgentService, tenant: str, sessions: Iterable[str]) -> set[str]:
@@ -240,7 +240,8 @@ def is_erased(message: Message) -> bool:
 
 def is_session_named_after(session: str, user: str) -> bool:
     """Whether the name of a session is the user's id, as in a private chat on Telegram."""
-    address, number = parse_session_address(session), user.removeprefix("telegram:")
+    address = parse_session_address(session)
+    number = user.removeprefix("telegram:")
     if address is None or number == user or not number.isdecimal():
         return False  # the id of a group is negative
     return address.name == user or address.name.startswith(f"{user}:")
@@ -277,9 +278,9 @@ async def list_waiting(service: AgentService, session: str) -> AsyncIterator[Inb
     """Yield the messages of a session that wait for their turn."""
     last = 0
     while page := await service.queue.pending(session, after=last, limit=PAGE_SIZE):
-        for queued in page:
-            last = queued.number
-            yield queued
+        for inbound in page:
+            last = inbound.number
+            yield inbound
 
 
 def _find_schedule_number(key: str | None) -> str | None:

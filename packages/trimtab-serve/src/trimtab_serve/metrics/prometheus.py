@@ -26,8 +26,14 @@ from trimtab.session.events import (
 )
 from trimtab_serve.metrics import definitions
 from trimtab_serve.metrics.definitions import REGISTRY as REGISTRY
-from trimtab_serve.metrics.labels import OTHER_LABEL, LabelLimiter
-from trimtab_serve.metrics.payer import PayerLabels, current_payer, reset_payer, set_payer
+from trimtab_serve.metrics.labels import (
+    OTHER_LABEL,
+    LabelLimiter,
+    PayerLabels,
+    current_payer,
+    reset_payer,
+    set_payer,
+)
 from trimtab_serve.metrics.recording import AGENT_LABELS, TENANT_LABELS
 
 # Imported after `metrics`, which says what to install if the package is missing.
@@ -106,10 +112,10 @@ class TurnMetrics:
         definitions.prompt_tokens.labels(model).observe(call.tokens)
         definitions.prompt_budget_ratio.labels(model).observe(call.room_share)
         definitions.window_messages.observe(call.messages)
-        sent = definitions.prompt_section_tokens
-        sent.labels(model, "system_and_tools").inc(call.head)
-        sent.labels(model, "summary").inc(call.front)
-        sent.labels(model, "messages").inc(max(0, call.tokens - call.head - call.front))
+        counter = definitions.prompt_section_tokens
+        counter.labels(model, "system_and_tools").inc(call.head)
+        counter.labels(model, "summary").inc(call.front)
+        counter.labels(model, "messages").inc(max(0, call.tokens - call.head - call.front))
         if call.near:
             definitions.near_limit.labels(model).inc()
 
@@ -177,23 +183,27 @@ class TurnMetrics:
         """Return the payer of the enclosing turn, otherwise this agent and the tenant of its
         session."""
         tenant, _, rest = session.partition("/")
-        served = rest.startswith(f"{self._agent_name}/")
-        return current_payer() or PayerLabels(self._agent, TENANT_LABELS(tenant) if served else "")
+        is_served = rest.startswith(f"{self._agent_name}/")
+        return current_payer() or PayerLabels(
+            self._agent, TENANT_LABELS(tenant) if is_served else ""
+        )
 
     def _count_summary(self, event: SummaryFinished) -> None:
-        tried = event.attempt
-        model = MODEL_LABELS(tried.model)
-        whole = tried.part is None
+        attempt = event.attempt
+        model = MODEL_LABELS(attempt.model)
+        whole = attempt.part is None
         target, op = ("messages", "summarise") if whole else ("tool_result", "truncate")
-        definitions.summaries.labels(tried.outcome, target).inc()
+        definitions.summaries.labels(attempt.outcome, target).inc()
         definitions.summary_duration.observe(event.seconds)
-        definitions.summary_model_calls.labels(model).inc(tried.calls)
-        if tried.tokens:
-            definitions.summary_tokens.observe(tried.tokens)
-            definitions.summary_patched_items.inc(tried.patched)
-            _count_hidden(op, "summary", 1, tried.replaced)
-        paid = compute_cost_usd(tried.usage, tried.prices) if tried.usage is not None else None
-        self._count_usage(model, "summary", tried.usage, paid)
+        definitions.summary_model_calls.labels(model).inc(attempt.calls)
+        if attempt.tokens:
+            definitions.summary_tokens.observe(attempt.tokens)
+            definitions.summary_patched_items.inc(attempt.patched)
+            _count_hidden(op, "summary", 1, attempt.replaced)
+        cost_usd = (
+            compute_cost_usd(attempt.usage, attempt.prices) if attempt.usage is not None else None
+        )
+        self._count_usage(model, "summary", attempt.usage, cost_usd)
 
     def _count_usage(
         self, model: str, purpose: str, usage: Usage | None, cost: float | None

@@ -45,10 +45,10 @@ def render_startup_banner(
             else "none in this process; other processes run them",
         )
     )
-    if runs_turns and (told := list_tools_needing_approval(agent_set)):
-        rows.append(("denied", f"{'; '.join(told)}: nobody can approve calls while serving"))
+    if runs_turns and (line := list_tools_needing_approval(agent_set)):
+        rows.append(("denied", f"{'; '.join(line)}: nobody can approve calls while serving"))
     if runs_turns:
-        rows += [("note", told) for told in list_config_notes(agent_set)]
+        rows += [("note", line) for line in list_config_notes(agent_set)]
     if resumed_sessions:
         rows.append(
             (
@@ -58,7 +58,7 @@ def render_startup_banner(
         )
     wide = max(len(name) for name, _ in rows) + 2
     lines = ["Trimtab is serving. Ctrl-C stops it after running turns have finished.", ""]
-    lines += [f"  {name:<{wide}}{told}" for name, told in rows]
+    lines += [f"  {name:<{wide}}{line}" for name, line in rows]
     if url is not None:
         lines += ["", "Try:", *_example(agent_set, url, requires_keys=requires_keys)]
     return escape_control_characters("\n".join(lines))
@@ -66,30 +66,30 @@ def render_startup_banner(
 
 def list_tools_needing_approval(agent_set: AgentSetSpec) -> list[str]:
     """List the tools that need approval, and say which of their calls are denied."""
-    found: list[str] = []
+    lines: list[str] = []
     for name, member in agent_set.members.items():
         whose = f" of {name}" if len(agent_set.members) > 1 else ""
         for tool, spec in member.spec.tools.items():
             rules = build_permission_rules(spec)
             if rules.default == "ask":
-                found.append(f"{tool}{whose}, unless `allow` matches")
+                lines.append(f"{tool}{whose}, unless `allow` matches")
             elif rules.ask:
-                found.append(f"{tool}{whose}, if `ask` matches")
-    return found
+                lines.append(f"{tool}{whose}, if `ask` matches")
+    return lines
 
 
 def list_config_notes(agent_set: AgentSetSpec) -> list[str]:
     """List settings that may not do what the operator expects."""
-    found = [
+    notes = [
         (name, describe_keep_results_without_policy(member.spec))
         for name, member in agent_set.members.items()
     ]
-    return [f"{name}: {note}" for name, note in found if note]
+    return [f"{name}: {note}" for name, note in notes if note]
 
 
 def _agents(agent_set: AgentSetSpec) -> str:
-    told = [f"{name} ({member.spec.model.name})" for name, member in agent_set.members.items()]
-    return ", ".join(told)
+    names = [f"{name} ({member.spec.model.name})" for name, member in agent_set.members.items()]
+    return ", ".join(names)
 
 
 def _store(agent_set: AgentSetSpec) -> str:
@@ -108,11 +108,11 @@ def _keys(requires_keys: bool) -> str:
 
 
 def _channels(channels: Sequence[tuple[str, Channel]]) -> str:
-    told = [
+    names = [
         "schedules" if agent == ALL_AGENTS else f"{channel.name} ({agent})"
         for agent, channel in channels
     ]
-    return join_names(told)
+    return join_names(names)
 
 
 def _example(agent_set: AgentSetSpec, url: str, *, requires_keys: bool) -> list[str]:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic
 
@@ -22,8 +23,39 @@ from psycopg import Connection, Error, RawCursor
 from psycopg.types.numeric import Int8
 
 from trimtab.stores.postgres.connection_name import add_connection_name
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
+from trimtab_serve.process.loop_health import MAX_STALL_S
 from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPoolTimings:
+    """Intervals and timeouts of the worker pool, in seconds."""
+
+    heartbeat_s: float = 5.0
+    """Between two heartbeats of a process, and between two checks of the others."""
+    takeover_after_s: float = 20.0
+    """Without a heartbeat before the jobs of a process are taken over.
+
+    A process takes over only after its own heartbeats worked for this long. After a database
+    outage, all processes look silent.
+    """
+    self_cancel_after_s: float = 15.0
+    """Without a successful heartbeat before a process cancels its own turns.
+
+    Another process will take them over, and no request must be sent twice at the same time.
+    """
+    max_stall_s: float = MAX_STALL_S
+    """For which the event loop may stand still before the heartbeats stop.
+
+    Then the liveness probe fails as well, and other processes take over.
+    """
+    poll_s: float = 1.0
+    """Between two polls for jobs without a notification."""
+    shutdown_grace_s: float = 30.0
+    """For running turns to end, after the database is lost or the process is stopped."""
+    restart_delay_s: float = 1.0
+    """Before workers restart after the database was lost."""
+
 
 CONNECT_TIMEOUT_S = 5
 """Seconds to wait for a connection to the database."""
@@ -62,9 +94,10 @@ class Heartbeat:
         """Send heartbeats until cancelled."""
         self._last_beat_at = self._loop_seen_at = monotonic()
         self.heard_since = None
-        loop, stopped = asyncio.get_running_loop(), Event()
+        loop = asyncio.get_running_loop()
+        stop_event = Event()
         thread = Thread(
-            target=self._beat_until, args=(stopped, loop), name="trimtab-heartbeat", daemon=True
+            target=self._beat_until, args=(stop_event, loop), name="trimtab-heartbeat", daemon=True
         )
         thread.start()
         try:
@@ -75,7 +108,7 @@ class Heartbeat:
                 self._loop_seen_at = monotonic()
                 await asyncio.sleep(min(1.0, self._timings.heartbeat_s))
         finally:
-            stopped.set()
+            stop_event.set()
             await asyncio.to_thread(thread.join, THREAD_END_S)
 
     def _is_silent(self) -> bool:
@@ -86,13 +119,13 @@ class Heartbeat:
         """Whether the event loop has not run for this long."""
         return monotonic() - self._loop_seen_at > seconds
 
-    def _beat_until(self, stopped: Event, loop: asyncio.AbstractEventLoop) -> None:
+    def _beat_until(self, stop_event: Event, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            while not stopped.wait(self._timings.heartbeat_s):
+            while not stop_event.wait(self._timings.heartbeat_s):
                 if self._is_silent():
-                    stalled = self._is_stalled(self._timings.self_cancel_after_s)
+                    is_stalled = self._is_stalled(self._timings.self_cancel_after_s)
                     with suppress(RuntimeError):  # the loop has ended
-                        loop.call_soon_threadsafe(self._cancel_jobs, stalled)
+                        loop.call_soon_threadsafe(self._cancel_jobs, is_stalled)
                 if not self._is_stalled(self._timings.max_stall_s):
                     self._beat()
                 elif self.heard_since is not None:

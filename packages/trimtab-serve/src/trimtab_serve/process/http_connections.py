@@ -76,11 +76,11 @@ class ConnectionLimits:
 def raise_descriptor_limit() -> int:
     """Raise the process's limit of descriptors, within reason, and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_RAISED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
-    wanted = min(wanted, MAX_RAISED_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    limit = MAX_RAISED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    limit = min(limit, MAX_RAISED_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         except (OSError, ValueError) as error:
             log.info("cannot raise the limit of %d descriptors: %s", soft, error)
     return get_descriptor_limit()
@@ -159,11 +159,11 @@ class OpenConnections:
 
     def close(self, connection: EvictableConnection) -> None:
         """Remove a connection. Do nothing if it is already removed."""
-        own = self._by_address.get(connection.address, set())
-        if connection not in own:
+        connections = self._by_address.get(connection.address, set())
+        if connection not in connections:
             return
-        own.discard(connection)
-        if not own:
+        connections.discard(connection)
+        if not connections:
             del self._by_address[connection.address]
         self._count -= 1
         self.mark_busy(connection)
@@ -201,17 +201,17 @@ class OpenConnections:
             self.mark_busy(connection)
             is_known = connection.address in self._known_addresses
             (self._waiting_known if is_known else self._waiting_strangers)[connection] = None
-            own = self._waiting_by_address.setdefault(connection.address, OrderedDict())
-            own[connection] = None
+            connections = self._waiting_by_address.setdefault(connection.address, OrderedDict())
+            connections[connection] = None
 
     def mark_busy(self, connection: EvictableConnection) -> None:
         """Note that the connection no longer waits for its client."""
         self._waiting_strangers.pop(connection, None)
         self._waiting_known.pop(connection, None)
-        own = self._waiting_by_address.get(connection.address)
-        if own is not None:
-            own.pop(connection, None)
-            if not own:
+        connections = self._waiting_by_address.get(connection.address)
+        if connections is not None:
+            connections.pop(connection, None)
+            if not connections:
                 del self._waiting_by_address[connection.address]
 
     def _evict_first(self, waiting: _WaitingConnections) -> None:
@@ -298,7 +298,7 @@ class LimitedHttpProtocol(H11Protocol):
         self._pause_after_small_piece(len(data))
 
     def pause_writing(self) -> None:
-        # Whoever does not read what they asked for waits no less than who sends nothing.
+        # A client that does not read its response waits as long as one that sends nothing.
         self._open_connections.mark_waiting(self)
         super().pause_writing()
 

@@ -59,20 +59,20 @@ def open_listening_socket(host: str, port: int, *, option: str = "--port") -> so
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With the protocol named, asyncio sends small writes at once; else each waits for 40 ms.
-    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(LISTEN_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(LISTEN_BACKLOG)
     except OSError as error:
-        found.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ValueError(
                 f"port {port} of {host} is in use; choose another with {option}, or 0 for a free "
                 "one"
             ) from None
         raise ValueError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    return found
+    return listener
 
 
 def build_http_server(

@@ -84,10 +84,11 @@ def _find_shared_store(members: Sequence[ServedAgentSpec]) -> str:
 
 def _find_serve_config(members: Sequence[ServedAgentSpec]) -> ServeSpec:
     """Return the only `serve` block. Files without one use it as well."""
-    given = [member for member in members if member.spec.serve.model_fields_set]
-    first = given[0] if given else members[0]
-    for member in given[1:]:
-        mine, theirs = first.spec.serve.model_dump(), member.spec.serve.model_dump()
+    members_with_block = [member for member in members if member.spec.serve.model_fields_set]
+    first = members_with_block[0] if members_with_block else members[0]
+    for member in members_with_block[1:]:
+        mine = first.spec.serve.model_dump()
+        theirs = member.spec.serve.model_dump()
         differ = [name for name in mine if mine[name] != theirs[name]]
         if differ:
             raise ValueError(

@@ -117,11 +117,11 @@ class LocalTurnRunner:
         if not running:
             self._signal_if_idle()
             return 0
-        _, left = await asyncio.wait(running, timeout=timeout_s)
-        for task in left:
+        _, unfinished_tasks = await asyncio.wait(running, timeout=timeout_s)
+        for task in unfinished_tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        return len(left)
+        await asyncio.gather(*unfinished_tasks, return_exceptions=True)
+        return len(unfinished_tasks)
 
     def close(self) -> None:
         """Release the file of running turns."""
@@ -171,8 +171,8 @@ class LocalTurnRunner:
             task.add_done_callback(lambda _, session=session: self._on_turn_ended(session))
 
     def _line_of(self, session: str) -> _Line:
-        interrupted = self._interrupted is not None and session in self._interrupted.times
-        return _Line(tenant=tenant_of_session(session), interrupted=interrupted)
+        was_interrupted = self._interrupted is not None and session in self._interrupted.times
+        return _Line(tenant=tenant_of_session(session), interrupted=was_interrupted)
 
     def _has_room(self, line: _Line) -> bool:
         if line.interrupted:

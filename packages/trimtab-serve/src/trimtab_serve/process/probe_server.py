@@ -150,12 +150,15 @@ def encode_problem(problem: HttpProblem) -> bytes:
 
 def encode_response(status: int, body: bytes, media_type: str, **headers: str) -> bytes:
     """Return a whole HTTP response, after which the connection is closed."""
-    named = {
+    headers_by_name = {
         "Content-Type": media_type,
         "Content-Length": str(len(body)),
         "Cache-Control": "no-store",
         "Connection": "close",
         **headers,
     }
-    lines = [f"HTTP/1.1 {status} ", *(f"{name}: {value}" for name, value in named.items())]
+    lines = [
+        f"HTTP/1.1 {status} ",
+        *(f"{name}: {value}" for name, value in headers_by_name.items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body

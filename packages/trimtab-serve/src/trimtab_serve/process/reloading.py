@@ -32,12 +32,12 @@ class ServedAgents:
 
     async def open(self, members: Mapping[str, ServedAgentSpec]) -> dict[str, Agent]:
         """Open a set of agents. Raise the error if one cannot be opened."""
-        opened: asyncio.Future[dict[str, Agent]] = asyncio.get_running_loop().create_future()
+        future_agents: asyncio.Future[dict[str, Agent]] = asyncio.get_running_loop().create_future()
         retire = asyncio.Event()
-        task = asyncio.create_task(self._hold(members, opened, retire), name="agents")
+        task = asyncio.create_task(self._hold(members, future_agents, retire), name="agents")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        agents = await opened
+        agents = await future_agents
         self._retire = retire
         return agents
 
@@ -75,30 +75,30 @@ class ServedAgents:
     async def _hold(
         self,
         members: Mapping[str, ServedAgentSpec],
-        opened: asyncio.Future[dict[str, Agent]],
+        future_agents: asyncio.Future[dict[str, Agent]],
         retire: asyncio.Event,
     ) -> None:
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as stack:
                 breakers = CircuitBreakers()
                 agents: dict[str, Agent] = {}
-                served = {member.file: member.spec for member in members.values()}
+                specs_by_file = {member.file: member.spec for member in members.values()}
                 for name, member in members.items():
-                    agents[name] = await held.enter_async_context(
+                    agents[name] = await stack.enter_async_context(
                         open_agent(
                             member.spec,
                             member.folder,
                             store=self._store,
                             breakers=breakers,
-                            served=served,
+                            served=specs_by_file,
                         )
                     )
-                opened.set_result(agents)
+                future_agents.set_result(agents)
                 await retire.wait()
         except BaseException as error:
-            if opened.done():
+            if future_agents.done():
                 raise
-            opened.set_exception(error)
+            future_agents.set_exception(error)
 
 
 async def _retire_after(running: Sequence[asyncio.Future[Any]], retire: asyncio.Event) -> None:
@@ -113,6 +113,7 @@ def check_reloadable(current: AgentSetSpec, changed: AgentSetSpec) -> None:
     """Raise `AgentsNotReloadable` if a change needs a restart."""
     if changed.store_location != current.store_location:
         raise AgentsNotReloadable("session.store changed: restart the server")
-    mine, theirs = current.serve_config.model_dump(), changed.serve_config.model_dump()
+    mine = current.serve_config.model_dump()
+    theirs = changed.serve_config.model_dump()
     if differ := [f"serve.{name}" for name in mine if mine[name] != theirs[name]]:
         raise AgentsNotReloadable(f"{', '.join(differ)} changed: restart the server")

@@ -25,8 +25,8 @@ from trimtab_serve.forgetting.retention import RetentionRunner
 from trimtab_serve.metrics.recording import watch_pool
 from trimtab_serve.process.loading import AgentSetSpec
 from trimtab_serve.process.local_turns import LocalTurnRunner
+from trimtab_serve.process.logging_setup import log_store_errors
 from trimtab_serve.process.reloading import ServedAgents
-from trimtab_serve.process.store_error_log import log_store_errors
 from trimtab_serve.process.wiring import create_configured_channels, map_channel_senders
 from trimtab_serve.queue.sqlite.interrupted_turns import InterruptedTurns
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
@@ -40,7 +40,8 @@ from trimtab_serve.usage.tenant_limits import TenantLimits
 
 MAX_STORE_CONNECTIONS = 16
 """Maximum number of database connections for sessions. The queue has its own."""
-FOLDER_ERASURE_POLL_S, DATABASE_ERASURE_POLL_S = 1.0, 10.0
+FOLDER_ERASURE_POLL_S = 1.0
+DATABASE_ERASURE_POLL_S = 10.0
 """Seconds between two looks for erasures that another process requested or left unfinished."""
 log = logging.getLogger("trimtab.serve")
 MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
@@ -89,28 +90,28 @@ async def open_server_runtime(
     agent_set: AgentSetSpec, *, run_turns: bool = True, run_channels: bool = True
 ) -> AsyncGenerator[ServerRuntime]:
     """Open the runtime of these agents."""
-    async with AsyncExitStack() as held:
-        held.enter_context(log_store_errors())
+    async with AsyncExitStack() as stack:
+        stack.enter_context(log_store_errors())
         store = await open_store(
             agent_set.store_location,
             max_connections=min(
                 MAX_STORE_CONNECTIONS, agent_set.serve_config.max_concurrent_turns + 2
             ),
         )
-        held.push_async_callback(store.close)
-        served = ServedAgents(store)
-        held.push_async_callback(served.close)
-        agents = await served.open(agent_set.members)
+        stack.push_async_callback(store.close)
+        served_agents = ServedAgents(store)
+        stack.push_async_callback(served_agents.close)
+        agents = await served_agents.open(agent_set.members)
         make = _open_on_database if agent_set.uses_database else _open_on_files
         runtime = await make(agent_set, store, agents, run_turns)
-        runtime.served_agents = served
-        held.push_async_callback(runtime.service.close)
+        runtime.served_agents = served_agents
+        stack.push_async_callback(runtime.service.close)
         for name, measure in runtime.pools.items():
-            held.enter_context(watch_pool(name, measure))
+            stack.enter_context(watch_pool(name, measure))
         forget_history_lines_with(runtime.service, log)
-        await _start_channels(agent_set, runtime, held, run=run_channels)
+        await _start_channels(agent_set, runtime, stack, run=run_channels)
         if isinstance(runtime.turn_runner, LocalTurnRunner):
-            held.callback(runtime.turn_runner.close)
+            stack.callback(runtime.turn_runner.close)
             runtime.resumed_sessions = await runtime.turn_runner.resume_waiting()
         yield runtime
 
@@ -133,30 +134,30 @@ async def _open_on_files(
         max_queued_messages=agent_set.serve_config.max_queued_messages,
         erasure_records=FileErasureRecords(store.root),
     )
-    interrupted = await InterruptedTurns.open(queue, store.root)
-    for session in interrupted.exhausted:
-        await abandon_interrupted_turn(queue, session, interrupted.times[session])
+    interrupted_turns = await InterruptedTurns.open(queue, store.root)
+    for session in interrupted_turns.exhausted:
+        await abandon_interrupted_turn(queue, session, interrupted_turns.times[session])
     counters = SqliteUsageCounters(queue.database, store)
     await counters.synchronise()
     limits = service.tenant_limits = TenantLimits(counters, agent_set.serve_config.tenant_limits)
     service.delete_hooks.append(limits.forget)
-    own = LocalTurnRunner(
+    turn_runner = LocalTurnRunner(
         service,
-        interrupted=interrupted,
+        interrupted=interrupted_turns,
         max_turns=agent_set.serve_config.max_concurrent_turns,
         max_turns_per_tenant=agent_set.serve_config.max_concurrent_turns_per_tenant,
         retry_for_s=agent_set.serve_config.retry_for,
     )
-    queue.on_posted = own.request_turn
+    queue.on_posted = turn_runner.request_turn
 
     async def due(session: str) -> None:
-        own.request_turn(session)
+        turn_runner.request_turn(session)
 
     runtime = ServerRuntime(
         service=service,
         api_keys=SqliteApiKeys(queue.database),
         schedule_turn=due,
-        turn_runner=own,
+        turn_runner=turn_runner,
     )
     runtime.background_tasks["tenant limits"] = limits.run
     runtime.background_tasks["local requests"] = partial(

@@ -80,9 +80,9 @@ def run_server(arguments: ServeArguments) -> int:
                 "--no-turns and --workers-only need PostgreSQL and several processes; "
                 "with a store of files, one process does everything"
             )
-        changed = {"host": arguments.host, "port": arguments.port}
-        given = {name: value for name, value in changed.items() if value is not None}
-        serve = agents.serve_config.model_copy(update=given)
+        overrides = {"host": arguments.host, "port": arguments.port}
+        given_overrides = {name: value for name, value in overrides.items() if value is not None}
+        serve = agents.serve_config.model_copy(update=given_overrides)
         listener = None
         if arguments.serve_http:
             listener = open_listening_socket(serve.host, serve.port)
@@ -141,7 +141,8 @@ class _ServerProcess:
         async with open_server_runtime(
             self._agents, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
         ) as runtime:
-            offer, server = self._build_server_state(runtime), None
+            offer = self._build_server_state(runtime)
+            server = None
             if offer is not None and (last_use := offer.authentication.last_use) is not None:
                 self._start_task("last use of keys", last_use.save_regularly())
             for name, work in runtime.background_tasks.items():
@@ -170,24 +171,24 @@ class _ServerProcess:
             await self._reload.wait()
             self._reload.clear()
             try:
-                changed = load_agent_set(self._wanted.agent_files)
+                new_agents = load_agent_set(self._wanted.agent_files)
                 if runtime.served_agents is not None:
                     await runtime.served_agents.reload(
-                        self._agents, changed, runtime.service, runtime.prepare_agent
+                        self._agents, new_agents, runtime.service, runtime.prepare_agent
                     )
             except Exception as error:  # noqa: BLE001 - whatever is in a file, the server goes on
-                told = " ".join(str(error).split()) or type(error).__name__
+                reason = " ".join(str(error).split()) or type(error).__name__
                 log.error(  # noqa: TRY400 - one line; what is wrong is in a file
                     "reload failed, the agents are unchanged: %s",
-                    told,
+                    reason,
                     extra={"event": "reload_failed"},
                 )
                 continue
-            self._agents = changed
+            self._agents = new_agents
             log.info(
                 "reloaded: %s",
-                ", ".join(changed.members),
-                extra={"event": "reloaded", "agents": list(changed.members)},
+                ", ".join(new_agents.members),
+                extra={"event": "reloaded", "agents": list(new_agents.members)},
             )
 
     def _build_server_state(self, runtime: ServerRuntime) -> HttpServerState | None:
@@ -219,22 +220,26 @@ class _ServerProcess:
     ) -> int:
         """Accept nothing new, finish or hand over running turns, then stop everything else."""
         drain = self._agents.serve_config.shutdown_timeout
-        failed = self._has_failed_task()
+        has_failure = self._has_failed_task()
         if state is not None and server is not None:
             state.drain()
             server.should_exit = True
-        left = 0
+        turns_left = 0
         if runtime.turn_runner is not None:
             log.info(
                 "stopping: running turns have %g s to finish", drain, extra={"event": "draining"}
             )
-            left = await runtime.turn_runner.drain(drain)
+            turns_left = await runtime.turn_runner.drain(drain)
         if state is not None:
             await state.close()
         await self._stop_tasks()
-        told = f"; {format_count(left, 'turn')} continue in the next process" if left else ""
-        log.info("stopped%s", told, extra={"event": "stopped", "handed_over": left})
-        return 1 if failed else 0
+        handover_note = (
+            f"; {format_count(turns_left, 'turn')} continue in the next process"
+            if turns_left
+            else ""
+        )
+        log.info("stopped%s", handover_note, extra={"event": "stopped", "handed_over": turns_left})
+        return 1 if has_failure else 0
 
     async def _stop_tasks(self) -> None:
         """Cancel all tasks except HTTP, which ends by itself."""
@@ -244,12 +249,12 @@ class _ServerProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _has_failed_task(self) -> bool:
-        failed = False
+        has_failure = False
         for task, name in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 log.error("%s failed, so the server stops: %s", name, error)
-                failed = True
-        return failed
+                has_failure = True
+        return has_failure
 
     def _start_task(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)
@@ -273,7 +278,7 @@ class _ServerProcess:
         self._signals += 1
         self._stop.set()
         if self._signals > 1:
-            # Whoever asks twice does not want to wait: what is in the log is safe.
+            # A second signal means that nobody wants to wait. What is in the log is safe.
             raise SystemExit(1)
 
     def _announce(self, runtime: ServerRuntime) -> None:
@@ -293,7 +298,7 @@ class _ServerProcess:
         if self._wanted.json_logs:
             log.info("serving", extra=facts)
             return
-        told = render_startup_banner(
+        banner = render_startup_banner(
             self._agents,
             url=url,
             requires_keys=self._requires_keys,
@@ -303,7 +308,7 @@ class _ServerProcess:
             metrics_url=self._metrics,
         )
         with suppress(OSError):
-            typer.echo(f"{told}\n")
+            typer.echo(f"{banner}\n")
             sys.stdout.flush()
 
 

@@ -69,9 +69,9 @@ class TenantSlots:
 
     async def _take_slot(self, tenant: str, limit: int) -> int | None:
         async with self._lock:
-            held = self._held.setdefault(tenant, {})
+            connections = self._held.setdefault(tenant, {})
             # PostgreSQL grants a lock again to the connection that holds it, so skip those.
-            free = [Int4(place) for place in range(limit) if place not in held]
+            free = [Int4(place) for place in range(limit) if place not in connections]
             if not free:
                 return None
             try:
@@ -85,7 +85,7 @@ class TenantSlots:
                 ) from error
             if row is None:
                 return None
-            held[row[0]] = connection
+            connections[row[0]] = connection
             return row[0]
 
     async def _release_slot(self, tenant: str, slot: int) -> None:

@@ -32,17 +32,19 @@ async def create_configured_channels(
     agent_set: AgentSetSpec, service: AgentService, *, now: float
 ) -> list[tuple[str, Channel]]:
     """Create all channels, each with its agent."""
-    found: list[tuple[str, Channel]] = []
+    channels: list[tuple[str, Channel]] = []
     for name, member in agent_set.members.items():
         if member.spec.telegram is not None:
-            found.append((name, _open_telegram(service, name, member.spec.telegram)))
+            channels.append((name, _open_telegram(service, name, member.spec.telegram)))
         if member.spec.discord is not None:
-            found.append((name, _open_discord(service, name, member.spec.discord)))
-    if clocked := [
+            channels.append((name, _open_discord(service, name, member.spec.discord)))
+    if scheduled_agents := [
         name for name, member in agent_set.members.items() if _needs_schedules(member.spec)
     ]:
-        found.append((ALL_AGENTS, await _open_schedule_channel(agent_set, service, clocked, now)))
-    return found
+        channels.append(
+            (ALL_AGENTS, await _open_schedule_channel(agent_set, service, scheduled_agents, now))
+        )
+    return channels
 
 
 def map_channel_senders(
@@ -63,7 +65,7 @@ def map_channel_senders(
 def _make_sender(
     channel_name: str, channels_by_agent: dict[str, Channel], tries: int
 ) -> DeliverReply:
-    missed = BoundedDict[str, int](MAX_MISSED_REPLIES)
+    attempts = BoundedDict[str, int](MAX_MISSED_REPLIES)
 
     async def deliver(reply: OutboundMessage) -> None:
         address = parse_session_address(reply.session)
@@ -71,7 +73,7 @@ def _make_sender(
         channel = channels_by_agent.get(agent) or channels_by_agent.get(ALL_AGENTS)
         if channel is None:
             raise _retry_or_give_up(
-                missed, reply, tries, f"the agent {agent} has no {channel_name} channel here"
+                attempts, reply, tries, f"the agent {agent} has no {channel_name} channel here"
             )
         await channel.deliver(reply)
 
@@ -83,14 +85,14 @@ def _retry_or_give_up(
 ) -> RetryDelivery | Undeliverable:
     """Decide what happens to a reply whose channel is not here. Nothing was sent, so the reply is
     not marked. Only this process counts the attempts."""
-    made = attempts.pop(reply.key, 0)
-    if made + 1 >= tries:
+    attempt_count = attempts.pop(reply.key, 0)
+    if attempt_count + 1 >= tries:
         return Undeliverable(
             f"{reason}; add it to the agent's file, restart the server and retry the reply"
         )
-    attempts[reply.key] = made + 1
+    attempts[reply.key] = attempt_count + 1
     return RetryDelivery(
-        compute_delivery_retry_delay(made), f"{reason}; another process may have it"
+        compute_delivery_retry_delay(attempt_count), f"{reason}; another process may have it"
     )
 
 

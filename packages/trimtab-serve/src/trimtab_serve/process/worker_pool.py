@@ -30,11 +30,10 @@ from psycopg import Error
 from trimtab.errors import StoreError
 from trimtab.stores.postgres.escaping import escape_for_text_column
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.process.heartbeat import Heartbeat
+from trimtab_serve.process.heartbeat import Heartbeat, WorkerPoolTimings
 from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
 from trimtab_serve.process.tenant_share import compute_tenant_share
 from trimtab_serve.process.tenant_slots import TenantSlots
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
     SUMMARY_QUEUE,
     TASK_NAMES,
@@ -209,9 +208,11 @@ class WorkerPool:
         self, run_job: Callable[[], Awaitable[Any]], context: JobContext, worker: Worker
     ) -> Any:
         """Track the jobs that run here, and fetch the next one as soon as a job has ended."""
-        number, own, task = context.job.id or 0, worker.worker_id or 0, asyncio.current_task()
+        number = context.job.id or 0
+        worker_id = worker.worker_id or 0
+        task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
-        running = self._running[number] = RunningJob(id=number, worker_id=own, task=task)
+        running = self._running[number] = RunningJob(id=number, worker_id=worker_id, task=task)
         current_job.set(running)
         task.add_done_callback(partial(self._on_job_done, context.job, worker))
         try:
@@ -236,15 +237,15 @@ class WorkerPool:
 
     async def _housekeeping_loop(self) -> None:
         """Take over jobs of processes without heartbeats, and clean up."""
-        looked = 0.0
+        last_run = 0.0
         while True:
             now = monotonic()
             try:
                 if self._heartbeat.heard_for_s() > self._timings.takeover_after_s:
                     await self._take_over_stalled_jobs()
                 await self._reconcile_running_jobs()
-                if now - looked > HOUSEKEEPING_INTERVAL_S:
-                    looked = now
+                if now - last_run > HOUSEKEEPING_INTERVAL_S:
+                    last_run = now
                     await self._queue.queue_stranded_sessions()
                     await self._queue.delete_expired_replies()
             except DATABASE_ERRORS as error:
@@ -255,13 +256,15 @@ class WorkerPool:
     def _own_worker_ids(self) -> set[int]:
         """Return the ids of this process's workers, including those that only finish their
         turns. The thread of the heartbeat calls this, so it copies before it reads."""
-        workers, running_jobs = [*self._workers.values()], [*self._running.values()]
+        workers = [*self._workers.values()]
+        running_jobs = [*self._running.values()]
         working = {worker.worker_id or 0 for worker in workers} - {0}
         return working | {running.worker_id for running in running_jobs}
 
     async def _take_over_stalled_jobs(self) -> None:
         """Take over the jobs of other processes without heartbeats."""
-        silence, own_ids = self._timings.takeover_after_s, self._own_worker_ids()
+        silence = self._timings.takeover_after_s
+        own_ids = self._own_worker_ids()
         jobs = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=silence)
         for job in sorted(jobs, key=lambda job: job.id or 0):
             if job.worker_id not in own_ids:
@@ -270,14 +273,14 @@ class WorkerPool:
     async def _reconcile_running_jobs(self) -> None:
         """Compare the jobs that run here with the jobs that the queue lists for this process."""
         before = {*self._running}
-        begun = await self._queue.list_running_jobs(self._own_worker_ids())
-        self._cancel_jobs(before - begun, "its job was taken over")
-        lost = begun - self._running.keys()
+        job_numbers = await self._queue.list_running_jobs(self._own_worker_ids())
+        self._cancel_jobs(before - job_numbers, "its job was taken over")
+        unknown_numbers = job_numbers - self._running.keys()
         # Missing twice in a row, because a job that was just fetched does not run yet.
-        for number in lost & self._unknown_jobs:
+        for number in unknown_numbers & self._unknown_jobs:
             for job in await self._app.job_manager.list_jobs_async(id=number):
                 await self._take_over_job(job, interrupted=False)
-        self._unknown_jobs = lost
+        self._unknown_jobs = unknown_numbers
 
     def _cancel_unheard_jobs(self, stalled: bool) -> None:
         """Cancel all jobs, because other processes have not heard of this one for too long."""

@@ -41,11 +41,13 @@ class BacklogEstimator:
     async def estimate(self, prefix: str, limit: int) -> int:
         """Return the number of waiting messages. Near the limit, it is exact except for the last
         moment."""
-        found, now = self._counts.get(prefix), self._clock()
-        if found is not None:
-            waiting, age = found.counted + found.came, now - found.at
+        last_count = self._counts.get(prefix)
+        now = self._clock()
+        if last_count is not None:
+            waiting = last_count.counted + last_count.came
+            age = now - last_count.at
             if (waiting < limit and age < COUNT_VALID_S) or (
-                found.counted >= limit and age < FULL_COUNT_VALID_S
+                last_count.counted >= limit and age < FULL_COUNT_VALID_S
             ):
                 return waiting
         count = _Count(await self._count_waiting(prefix), 0, now)

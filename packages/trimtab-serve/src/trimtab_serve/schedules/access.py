@@ -46,7 +46,7 @@ class ScheduleAccess:
                 *(tenant, schedule.id, reason),
                 extra={"event": "schedules_skipped", "tenant": tenant},
             )
-        skipped = ScheduleRunLogEntry(
+        log_entry = ScheduleRunLogEntry(
             schedule=schedule.id,
             due=schedule.next_run_at or now,
             at=now,
@@ -54,7 +54,7 @@ class ScheduleAccess:
             until=now,
         )
         following = find_next_due_time(schedule.trigger, now)
-        return DueRunsDecision(due_times=(), skipped=skipped, next_run_at=following)
+        return DueRunsDecision(due_times=(), skipped=log_entry, next_run_at=following)
 
     def _find_reason(self, tenant: str, schedule: Schedule, *, has_key: bool) -> str | None:
         if not has_key:

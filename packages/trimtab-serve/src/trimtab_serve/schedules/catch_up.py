@@ -28,10 +28,10 @@ class DueRunsDecision:
 
     def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRunLogEntry]:
         """Return the entries of the run log."""
-        made = [
+        runs = [
             ScheduleRunLogEntry(schedule=schedule.id, due=due, at=now) for due in self.due_times
         ]
-        return made if self.skipped is None else [self.skipped, *made]
+        return runs if self.skipped is None else [self.skipped, *runs]
 
 
 def decide_due_runs(schedule: Schedule, now: float) -> DueRunsDecision:
@@ -39,33 +39,33 @@ def decide_due_runs(schedule: Schedule, now: float) -> DueRunsDecision:
     first = schedule.next_run_at
     if first is None or first > now:
         raise ValueError(f"schedule {schedule.id} is not due")
-    allowed = 0.0 if schedule.catch_up == "skip" else float(schedule.catch_up_window)
-    oldest = now - max(LATE_AFTER_S, allowed)
+    catch_up_s = 0.0 if schedule.catch_up == "skip" else float(schedule.catch_up_window)
+    oldest = now - max(LATE_AFTER_S, catch_up_s)
     due = _list_due_times(schedule, first, oldest, now) if schedule.catch_up == "all" else ()
     if schedule.catch_up != "all":
         last = find_last_due_time(schedule.trigger, first, now)
         due = (last,) if last >= oldest else ()
-    skipped = None
+    skip_entry = None
     if not due or first < due[0]:
         until = due[0] if due else now
         reason = _skip_reason(schedule, made_up=bool(due))
-        skipped = ScheduleRunLogEntry(
+        skip_entry = ScheduleRunLogEntry(
             schedule=schedule.id, due=first, at=now, reason=reason, until=until
         )
     behind = find_next_due_time(schedule.trigger, due[-1] if due else now)
-    return DueRunsDecision(due_times=due, skipped=skipped, next_run_at=behind)
+    return DueRunsDecision(due_times=due, skipped=skip_entry, next_run_at=behind)
 
 
 def _list_due_times(
     schedule: Schedule, first: float, oldest: float, now: float
 ) -> tuple[float, ...]:
-    found: list[float] = []
+    times: list[float] = []
     # In whole seconds, because the oldest allowed run may be due at that very second.
     at = first if first >= oldest else find_next_due_time(schedule.trigger, math.ceil(oldest) - 1.0)
-    while at is not None and at <= now and len(found) < MAX_RUNS_PER_STEP:
-        found.append(at)
+    while at is not None and at <= now and len(times) < MAX_RUNS_PER_STEP:
+        times.append(at)
         at = find_next_due_time(schedule.trigger, at)
-    return tuple(found)
+    return tuple(times)
 
 
 def _skip_reason(schedule: Schedule, *, made_up: bool) -> str:

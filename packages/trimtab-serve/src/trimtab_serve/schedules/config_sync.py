@@ -36,15 +36,19 @@ async def sync_schedules_from_config(
     A schedule with the same due times continues, and makes up for missed runs as configured. Raises
     `ValueError` if a schedule is invalid. Then nothing changes.
     """
-    wanted = {
+    schedules_by_id = {
         one.id: one
         for name, block in blocks.items()
         for one in (build_schedule_from_config(agent, name, block, now=now, tenant=tenant),)
     }
     for one in await schedules.find(agent=agent, limit=100_000):
-        if one.origin == "file" and one.id not in wanted and one.id.startswith(f"{tenant}/"):
+        if (
+            one.origin == "file"
+            and one.id not in schedules_by_id
+            and one.id.startswith(f"{tenant}/")
+        ):
             await schedules.remove(one.id)
-    for one in wanted.values():
+    for one in schedules_by_id.values():
         await schedules.upsert(one)
 
 

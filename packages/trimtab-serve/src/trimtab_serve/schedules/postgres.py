@@ -74,7 +74,8 @@ class PostgresScheduleStore:
     async def add(
         self, schedule: Schedule, *, limit: int, tenant_limit: int | None = None
     ) -> Schedule:
-        session, tenant = schedule.session, schedule.session.partition("/")[0]
+        session = schedule.session
+        tenant = schedule.session.partition("/")[0]
         async with self._borrow_connection() as connection, connection.transaction():
             await connection.execute(SCHEDULE_QUERIES["adding"], [tenant])
             cursor = await connection.execute(SCHEDULE_QUERIES["get"], [schedule.id])
@@ -117,11 +118,16 @@ class PostgresScheduleStore:
             ).fetchone()
             if row is None:
                 return False
-            found = _schedule_from_row(row)
-            await self._post(build_run_message(found, now, now), connection)
-            await connection.execute(SCHEDULE_QUERIES["move"], [found.id, found.next_run_at, now])
+            schedule = _schedule_from_row(row)
+            await self._post(build_run_message(schedule, now, now), connection)
+            await connection.execute(
+                SCHEDULE_QUERIES["move"], [schedule.id, schedule.next_run_at, now]
+            )
             await _insert_runs(
-                connection, found.id, now, [ScheduleRunLogEntry(schedule=found.id, due=now, at=now)]
+                connection,
+                schedule.id,
+                now,
+                [ScheduleRunLogEntry(schedule=schedule.id, due=now, at=now)],
             )
             return True
 
@@ -165,23 +171,25 @@ class PostgresScheduleStore:
                 row = await (await connection.execute(SCHEDULE_QUERIES["claim"], values)).fetchone()
                 if row is None:
                     return None
-                found = _schedule_from_row(row)
+                schedule = _schedule_from_row(row)
                 try:
-                    denial = await self._decide_to_skip(connection, found, now)
-                    verdict = denial or decide_due_runs(found, now)
+                    denial = await self._decide_to_skip(connection, schedule, now)
+                    verdict = denial or decide_due_runs(schedule, now)
                     for due in verdict.due_times:
-                        await self._post(build_run_message(found, due, now), connection)
+                        await self._post(build_run_message(schedule, due, now), connection)
                 except SessionMoved as error:
-                    raise ScheduleNotPosted(found.id, error) from error
+                    raise ScheduleNotPosted(schedule.id, error) from error
                 except (StoreError, Error):
                     raise
                 except Exception as error:
-                    raise ScheduleNotPosted(found.id, error) from error
-                change = [found.id, verdict.next_run_at, now]
+                    raise ScheduleNotPosted(schedule.id, error) from error
+                change = [schedule.id, verdict.next_run_at, now]
                 await connection.execute(SCHEDULE_QUERIES["move"], change)
-                await _insert_runs(connection, found.id, now, verdict.build_run_log(found, now))
+                await _insert_runs(
+                    connection, schedule.id, now, verdict.build_run_log(schedule, now)
+                )
             if denial is None:
-                return found
+                return schedule
 
     async def close(self) -> None:
         """Do nothing, because the connections are borrowed."""
@@ -221,7 +229,8 @@ class PostgresScheduleStore:
 async def _insert_runs(
     connection: AsyncConnection, schedule_id: str, now: float, runs: list[ScheduleRunLogEntry]
 ) -> None:
-    due, reasons = [run.due for run in runs], [run.reason for run in runs]
+    due = [run.due for run in runs]
+    reasons = [run.reason for run in runs]
     until = [run.until for run in runs]
     await connection.execute(SCHEDULE_QUERIES["log"], [schedule_id, due, now, reasons, until])
     await connection.execute(SCHEDULE_QUERIES["shorten"], [schedule_id, MAX_RUN_LOG_ENTRIES])

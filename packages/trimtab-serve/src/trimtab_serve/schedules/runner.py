@@ -102,25 +102,26 @@ class ScheduleRunner:
         Check at the start, when the clock was set back, and sometimes, because the clock of another
         process may have been ahead.
         """
-        passed, now = time.monotonic(), self._clock()
-        offset = now - passed
+        monotonic_now = time.monotonic()
+        now = self._clock()
+        offset = now - monotonic_now
         was_set_back = offset < self._clock_offset - MAX_CLOCK_LEAD_S
         self._clock_offset = offset
-        if not was_set_back and passed - self._corrected_at < CORRECTION_INTERVAL_S:
+        if not was_set_back and monotonic_now - self._corrected_at < CORRECTION_INTERVAL_S:
             return
         for agent in self._agents:
             for schedule in await self._schedules.find(agent=agent, limit=MAX_CORRECTED_SCHEDULES):
                 await asyncio.sleep(0)  # there may be many
-                corrected = corrected_schedule(schedule, now)
-                if corrected is not schedule and await self._schedules.correct(schedule.id, now):
+                new_schedule = corrected_schedule(schedule, now)
+                if new_schedule is not schedule and await self._schedules.correct(schedule.id, now):
                     log.warning(
                         "schedule %s was due next at %s, which a clock that was ahead has set; it "
                         "is due at %s",
                         schedule.id,
                         schedule.next_run_at,
-                        corrected.next_run_at,
+                        new_schedule.next_run_at,
                     )
-        self._corrected_at = passed
+        self._corrected_at = monotonic_now
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Reject the reply, because results go to the chat that a schedule names."""

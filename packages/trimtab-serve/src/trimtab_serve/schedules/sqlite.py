@@ -67,8 +67,8 @@ class SqliteScheduleStore:
         tenant = schedule.session.partition("/")[0]
 
         def add(connection: Connection) -> Schedule:
-            if (found := get_schedule(connection, schedule.id)) is not None:
-                return found
+            if (same_schedule := get_schedule(connection, schedule.id)) is not None:
+                return same_schedule
             session = [encode_name(schedule.session)]
             (count,) = connection.execute(SQLITE_QUERIES["count_schedules"], session).fetchone()
             if count >= limit:
@@ -101,10 +101,10 @@ class SqliteScheduleStore:
         return await self._change_schedule(schedule_id, lambda was: corrected_schedule(was, now))
 
     async def run_now(self, schedule_id: str, now: float) -> bool:
-        while (found := await self.get(schedule_id)) is not None:
-            run = ScheduleRunLogEntry(schedule=found.id, due=now, at=now)
-            messages = [build_run_message(found, now, now)]
-            if await self._run(found, messages, found.next_run_at, [run]):
+        while (schedule := await self.get(schedule_id)) is not None:
+            run = ScheduleRunLogEntry(schedule=schedule.id, due=now, at=now)
+            messages = [build_run_message(schedule, now, now)]
+            if await self._run(schedule, messages, schedule.next_run_at, [run]):
                 return True
         return False
 
@@ -142,19 +142,19 @@ class SqliteScheduleStore:
             rows = await self._fetch("next_due", encode_list(agents), encode_list(excluding))
             if not rows or rows[0][1] > now:
                 return None
-            found = schedule_from_row(rows[0])
+            schedule = schedule_from_row(rows[0])
             try:
-                denial = await self._decide_to_skip(found, now)
-                verdict = denial or decide_due_runs(found, now)
-                messages = [build_run_message(found, due, now) for due in verdict.due_times]
-                runs = verdict.build_run_log(found, now)
-                ran = await self._run(found, messages, verdict.next_run_at, runs)
+                denial = await self._decide_to_skip(schedule, now)
+                verdict = denial or decide_due_runs(schedule, now)
+                messages = [build_run_message(schedule, due, now) for due in verdict.due_times]
+                runs = verdict.build_run_log(schedule, now)
+                ran = await self._run(schedule, messages, verdict.next_run_at, runs)
                 if ran and denial is None:
-                    return found
+                    return schedule
             except (StoreError, Error):
                 raise
             except Exception as error:
-                raise ScheduleNotPosted(found.id, error) from error
+                raise ScheduleNotPosted(schedule.id, error) from error
 
     async def close(self) -> None:
         """Do nothing, because the database belongs to the queue."""

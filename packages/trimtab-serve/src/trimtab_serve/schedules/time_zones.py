@@ -24,19 +24,19 @@ def to_wall_clock(timestamp: float, zone: ZoneInfo) -> datetime:
 
 def find_wall_clock_timestamps(wall_time: datetime, zone: ZoneInfo) -> list[float]:
     """Return the timestamps of a local time: one, two if the clock is set back, or none."""
-    found: list[float] = []
+    timestamps: list[float] = []
     for fold in (0, 1):
         at = wall_time.replace(tzinfo=zone, fold=fold).timestamp()
-        if at not in found and to_wall_clock(at, zone) == wall_time:
-            found.append(at)
-    return found
+        if at not in timestamps and to_wall_clock(at, zone) == wall_time:
+            timestamps.append(at)
+    return timestamps
 
 
 def find_first_wall_clock_timestamp(wall_time: datetime, zone: ZoneInfo) -> float:
     """Return the first timestamp of a local time. If the clock skips it, return the end of the
     gap."""
-    found = find_wall_clock_timestamps(wall_time, zone)
-    return found[0] if found else _find_timestamp_after_gap(wall_time, zone)
+    timestamps = find_wall_clock_timestamps(wall_time, zone)
+    return timestamps[0] if timestamps else _find_timestamp_after_gap(wall_time, zone)
 
 
 def is_near_clock_change(timestamp: float, zone: ZoneInfo, within_s: float) -> bool:

@@ -86,37 +86,40 @@ class _ScheduleTools:
     tenant_limit: int | None
 
     async def schedule_task(self, invocation: ToolInvocation) -> str:
-        number, now = derive_schedule_number(invocation.key), self.clock()
-        found = await self.schedules.get(f"{invocation.session}/{number}")
-        if found is None:
-            found = await self._add_schedule(invocation, number, now)
+        number = derive_schedule_number(invocation.key)
+        now = self.clock()
+        schedule = await self.schedules.get(f"{invocation.session}/{number}")
+        if schedule is None:
+            schedule = await self._add_schedule(invocation, number, now)
             self.on_added()
-        if found.next_run_at is None:
+        if schedule.next_run_at is None:
             return f"{number} was scheduled and has run."
-        zone = found.trigger.timezone
-        again = f", then again by cron {found.trigger.cron}" if found.trigger.cron else ""
-        where = "to this chat" if found.route is not None else "into this session"
+        zone = schedule.trigger.timezone
+        again = f", then again by cron {schedule.trigger.cron}" if schedule.trigger.cron else ""
+        where = "to this chat" if schedule.route is not None else "into this session"
         return (
-            f"Scheduled as {number}: due {format_time_in_zone(found.next_run_at, zone)}{again}. "
+            f"Scheduled as {number}: due {format_time_in_zone(schedule.next_run_at, zone)}{again}. "
             "Now it is "
             f"{format_time_in_zone(now, zone)}. The result goes {where}."
         )
 
     async def list_schedules(self, invocation: ToolInvocation) -> str:
         now = self.clock()
-        found = await self.schedules.find(session=invocation.session)
-        lines = [_format_schedule_line(one) for one in found if one.next_run_at is not None]
+        schedules = await self.schedules.find(session=invocation.session)
+        lines = [_format_schedule_line(one) for one in schedules if one.next_run_at is not None]
         return "\n".join(
             [f"Now it is {format_time_in_zone(now, 'UTC')}.", *(lines or ["Nothing is scheduled."])]
         )
 
     async def cancel_schedule(self, invocation: ToolInvocation) -> str:
-        given = str(invocation.arguments.get("id", "")).strip()
-        found = await self.schedules.get(f"{invocation.session}/{given}")
-        if found is None:
-            raise ToolError(f"there is no schedule {given[:60]!r} here; list_schedules shows all")
-        await self.schedules.remove(found.id)
-        return f"{given} is cancelled."
+        schedule_name = str(invocation.arguments.get("id", "")).strip()
+        schedule = await self.schedules.get(f"{invocation.session}/{schedule_name}")
+        if schedule is None:
+            raise ToolError(
+                f"there is no schedule {schedule_name[:60]!r} here; list_schedules shows all"
+            )
+        await self.schedules.remove(schedule.id)
+        return f"{schedule_name} is cancelled."
 
     async def _add_schedule(self, invocation: ToolInvocation, number: str, now: float) -> Schedule:
         message = invocation.arguments.get("message")
@@ -130,28 +133,28 @@ class _ScheduleTools:
                 f"{MAX_SCHEDULED_TEXT_CHARS:,}"
             )
         try:
-            wanted = parse_trigger(when, now, zone)
+            trigger = parse_trigger(when, now, zone)
         except ValueError as error:
             raise ToolError(str(error)) from None
         if parse_session_address(invocation.session) is None:
             raise ToolError("nothing can be scheduled in a session that is not served")
-        first = find_next_due_time(wanted, now)
+        first = find_next_due_time(trigger, now)
         if first is None:
-            raise ToolError(f"{wanted} is over; now it is {format_time_in_zone(now, zone)}")
-        made = Schedule(
+            raise ToolError(f"{trigger} is over; now it is {format_time_in_zone(now, zone)}")
+        schedule = Schedule(
             id=f"{invocation.session}/{number}",
             session=invocation.session,
             message=message,
-            trigger=wanted,
+            trigger=trigger,
             origin="tool",
             created_at=now,
             next_run_at=first,
             route=await self._find_reply_route(invocation.session),
         )
         try:
-            owned = made.session.partition("/")[0] != DEFAULT_TENANT
+            has_tenant = schedule.session.partition("/")[0] != DEFAULT_TENANT
             return await self.schedules.add(
-                made, limit=self.limit, tenant_limit=self.tenant_limit if owned else None
+                schedule, limit=self.limit, tenant_limit=self.tenant_limit if has_tenant else None
             )
         except TooManySchedules as error:
             raise ToolError(str(error)) from None
@@ -211,10 +214,11 @@ def derive_schedule_number(call_key: str) -> str:
 
 
 def _format_schedule_line(schedule: Schedule) -> str:
-    when, zone = schedule.trigger, schedule.trigger.timezone
+    when = schedule.trigger
+    zone = schedule.trigger.timezone
     again = f", cron {when.cron}" if when.cron else ""
-    fixed = " (from the agent's file: it cannot be cancelled here)"
+    file_note = " (from the agent's file: it cannot be cancelled here)"
     coming = format_time_in_zone(schedule.next_run_at or 0.0, zone)
-    whose = fixed if schedule.origin == "file" else ""
+    whose = file_note if schedule.origin == "file" else ""
     put_aside = " once it is no longer paused" if schedule.paused else ""
     return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {schedule.message}"

@@ -57,21 +57,21 @@ def parse_cron_trigger(text: str, timezone: str = "UTC") -> Trigger:
     """Parse a cron expression. Raises `ValueError` if it is invalid or never due."""
     load_time_zone(timezone)
     try:
-        written = normalise_cron(text)
+        cron = normalise_cron(text)
     except ModuleNotFoundError as error:
         raise ValueError(CRON_PACKAGE_HINT) from error
-    return Trigger(cron=written, timezone=timezone)
+    return Trigger(cron=cron, timezone=timezone)
 
 
 def parse_one_time_trigger(text: str, timezone: str = "UTC") -> Trigger:
     """Parse a date and time that is due once. An offset from UTC in the text takes precedence."""
     where = load_time_zone(timezone)
     try:
-        said = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
         at = (
-            said.timestamp()
-            if said.tzinfo is not None
-            else find_first_wall_clock_timestamp(said, where)
+            moment.timestamp()
+            if moment.tzinfo is not None
+            else find_first_wall_clock_timestamp(moment, where)
         )
         # A time in the far future or past has no local time in this zone.
         to_wall_clock(at + 86_400, where)
@@ -84,9 +84,10 @@ def parse_one_time_trigger(text: str, timezone: str = "UTC") -> Trigger:
 
 def parse_trigger(text: str, now: float, timezone: str = "UTC") -> Trigger:
     """Parse `in 20 minutes`, a cron expression, or a date and time."""
-    if found := _RELATIVE_TIME.fullmatch(text.strip()):
-        seconds = int(found[1]) * _UNIT_SECONDS[found[2].lower()]
-        at, where = float(math.ceil(now + seconds)), load_time_zone(timezone)
+    if match := _RELATIVE_TIME.fullmatch(text.strip()):
+        seconds = int(match[1]) * _UNIT_SECONDS[match[2].lower()]
+        at = float(math.ceil(now + seconds))
+        where = load_time_zone(timezone)
         try:
             to_wall_clock(at + 86_400, where)
         except (ValueError, OverflowError, OSError):
@@ -117,11 +118,12 @@ def find_last_due_time(trigger: Trigger, first: float, until: float) -> float:
     """Return the last due time up to `until`. `first` is a due time that is not after `until`."""
     span = 3600.0
     while True:
-        start, last = max(first, until - span), None
-        found = find_next_due_time(trigger, start)
-        while found is not None and found <= until:
-            last = found
-            found = find_next_due_time(trigger, last)
+        start = max(first, until - span)
+        last = None
+        due = find_next_due_time(trigger, start)
+        while due is not None and due <= until:
+            last = due
+            due = find_next_due_time(trigger, last)
         if last is not None:
             return last
         if start <= first:
@@ -157,8 +159,8 @@ def _next_by_elapsed_time(trigger: Trigger, after: float) -> float | None:
                 return minute
         after = minute
     for time in _iterate_cron_times(trigger, to_wall_clock(after, where)):
-        if found := find_wall_clock_timestamps(time, where):
-            return found[0]
+        if timestamps := find_wall_clock_timestamps(time, where):
+            return timestamps[0]
     return None
 
 

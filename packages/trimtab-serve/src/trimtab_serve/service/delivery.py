@@ -29,7 +29,8 @@ MAX_DELIVERY_ATTEMPTS = 8
 """Attempts with unknown outcome and without progress before a reply is abandoned."""
 MAX_TRACKED_REPLIES = 10_000
 """Maximum number of replies whose partial delivery is remembered."""
-FIRST_DELIVERY_RETRY_S, MAX_DELIVERY_RETRY_S = 1.0, 300.0
+FIRST_DELIVERY_RETRY_S = 1.0
+MAX_DELIVERY_RETRY_S = 300.0
 """Seconds before the second attempt, and the maximum before any attempt."""
 DELIVERY_SHUTDOWN_GRACE_S = 5.0
 """Seconds for running deliveries to end after `run` is cancelled."""
@@ -94,18 +95,19 @@ class ReplyDelivery:
 
     async def deliver_due(self) -> int:
         """Send the replies that are due now. Return the number of attempts."""
-        made = 0
+        attempts = 0
         for channel in self._senders:
-            found = await self._queue.lease_replies(
+            replies = await self._queue.lease_replies(
                 [channel], limit=MAX_CONCURRENT_DELIVERIES, lease_s=DELIVERY_LEASE_S
             )
-            await asyncio.gather(*(self._deliver_reply(reply) for reply in found))
-            made += len(found)
-        return made
+            await asyncio.gather(*(self._deliver_reply(reply) for reply in replies))
+            attempts += len(replies)
+        return attempts
 
     async def _deliver_channel(self, channel: str, poll_s: float) -> None:
         """Send the replies of one channel, a limited number at a time."""
-        more, sending = self._wake_events[channel], set[asyncio.Task[None]]()
+        more = self._wake_events[channel]
+        sending = set[asyncio.Task[None]]()
         try:
             while True:
                 more.clear()
@@ -123,8 +125,8 @@ class ReplyDelivery:
                     pass
         finally:
             if sending:
-                _, left = await asyncio.wait(sending, timeout=DELIVERY_SHUTDOWN_GRACE_S)
-                for task in left:
+                _, unfinished_tasks = await asyncio.wait(sending, timeout=DELIVERY_SHUTDOWN_GRACE_S)
+                for task in unfinished_tasks:
                     task.cancel()
 
     async def _lease_replies(self, channel: str, limit: int) -> list[OutboundMessage]:
@@ -149,16 +151,18 @@ class ReplyDelivery:
             )
 
     async def _attempt_delivery(self, reply: OutboundMessage) -> None:
-        channel, since = reply.route.channel, time.perf_counter()
+        channel = reply.route.channel
+        since = time.perf_counter()
         try:
             async with asyncio.timeout(DELIVERY_LEASE_S / 2):
                 await self._senders[channel](reply)
         except RetryDelivery as later:
             count_delivery_attempt(channel, "deferred")
-            why, wait = str(later), max(0.0, later.delay_s)
+            why = str(later)
+            wait = max(0.0, later.delay_s)
             await self._queue.postpone_reply(reply.number, delay_s=wait, why=why, maybe_sent=False)
-        except ReplyInterrupted as interrupted:
-            await self._handle_interruption(reply, interrupted)
+        except ReplyInterrupted as interruption:
+            await self._handle_interruption(reply, interruption)
         except Undeliverable as never:
             count_delivery_attempt(channel, "rejected")
             log.warning("reply of session %s cannot be delivered: %s", reply.session, never)
@@ -195,9 +199,9 @@ class ReplyDelivery:
     async def _handle_unknown_outcome(self, reply: OutboundMessage, error: Exception) -> None:
         why = f"{type(error).__name__}: {error}"
         in_vain = reply.attempts - self._attempts_at_progress.get(reply.key, 0)
-        abandoned = in_vain + 1 >= MAX_DELIVERY_ATTEMPTS
-        count_delivery_attempt(reply.route.channel, "abandoned" if abandoned else "unknown")
-        if abandoned:
+        is_last_attempt = in_vain + 1 >= MAX_DELIVERY_ATTEMPTS
+        count_delivery_attempt(reply.route.channel, "abandoned" if is_last_attempt else "unknown")
+        if is_last_attempt:
             log.error(
                 "delivery of a reply of session %s abandoned after %d attempts: %s",
                 reply.session,

@@ -36,11 +36,14 @@ ErasureKind = Literal["message", "session", "user", "tenant"]
 ErasureEnd = Literal["done", "incomplete", "failed"]
 ErasureOutcome = Literal["running"] | ErasureEnd
 
-BY_COMMAND_LINE, BY_RETENTION = "command line", "retention"
+BY_COMMAND_LINE = "command line"
+BY_RETENTION = "retention"
 """Values of `by` for an erasure without an API key."""
 RECORDS_FOLDER = ".erasures"
 """Name of the folder, inside the folder of a store."""
-RECORDS_FILE, SECRET_FILE, JOBS_FOLDER = "records.jsonl", "secret", "jobs"
+RECORDS_FILE = "records.jsonl"
+DIGEST_KEY_FILE = "secret"
+JOBS_FOLDER = "jobs"
 """The file of records, one per line, the key of the digests, and the folder of jobs."""
 JOB_RETENTION_S = 86_400.0
 """Seconds for which a finished job can be read. Its record stays."""
@@ -272,7 +275,8 @@ class FileErasureRecords:
         await asyncio.to_thread(self._save_job, job)
 
     async def claim_job(self, job_id: str | None, *, lease_s: float) -> ErasureJob | None:
-        jobs, now = await self.list_jobs(), time.time()
+        jobs = await self.list_jobs()
+        now = time.time()
         job = find_claimable_job(jobs, self._leases, job_id, now)
         if job is not None:
             self._leases[job.id] = now + lease_s
@@ -295,7 +299,8 @@ class FileErasureRecords:
 
     def _read_jobs(self) -> list[ErasureJob]:
         """Return the jobs, the oldest first."""
-        folder, jobs = self._folder / JOBS_FOLDER, list[ErasureJob]()
+        folder = self._folder / JOBS_FOLDER
+        jobs = list[ErasureJob]()
         with translate_read_errors(folder):
             for path in folder.glob("*.json"):
                 with contextlib.suppress(FileNotFoundError):
@@ -319,22 +324,23 @@ class FileErasureRecords:
     def _read_newest(
         self, tenant: str | None, target: str | None, limit: int
     ) -> list[ErasureRecord]:
-        path, found = self._folder / RECORDS_FILE, list[ErasureRecord]()
+        path = self._folder / RECORDS_FILE
+        records = list[ErasureRecord]()
         with translate_read_errors(path):
             lines = path.read_bytes().splitlines() if path.exists() else []
         for line in reversed(lines):
-            if len(found) == limit:
+            if len(records) == limit:
                 break
             try:
                 record = decode_erasure_record(line)
             except (ValueError, TypeError):
                 continue
             if tenant in (None, record.tenant) and target in (None, record.target):
-                found.append(record)
-        return found
+                records.append(record)
+        return records
 
     def _load_secret(self) -> bytes:
-        path = self._folder / SECRET_FILE
+        path = self._folder / DIGEST_KEY_FILE
         with translate_read_errors(path):
             if path.exists():
                 return path.read_bytes()

@@ -46,19 +46,19 @@ async def erase_message_and_copies(
     turn of another process may have ended meanwhile. After the change of the log, that turn can no
     longer write.
     """
-    gone: list[ErasedMessagesRecord] = []
+    records: list[ErasedMessagesRecord] = []
 
     async def clear(erasing: ErasurePlanner) -> None:
-        gone.append(_describe_erasure(session.id, erasing))
+        records.append(_describe_erasure(session.id, erasing))
         for each in hooks:
-            await each(gone[-1])
+            await each(records[-1])
 
     forks = await SessionRecorder(session).erase(
         handle, reason=why, before_rewrite=clear, fence_open_turn=True
     )
     for each in hooks:
-        await each(gone[-1])
-    return replace(gone[-1], forks=tuple(forks))
+        await each(records[-1])
+    return replace(records[-1], forks=tuple(forks))
 
 
 def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
@@ -72,12 +72,12 @@ def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
 
 def _describe_erasure(session: str, erasing: ErasurePlanner) -> ErasedMessagesRecord:
     positions = frozenset(one.message for one in erasing.erasures)
-    called = [(key, parse_call_position_from_key(key)) for key in erasing.tool_keys]
+    calls = [(key, parse_call_position_from_key(key)) for key in erasing.tool_keys]
     return ErasedMessagesRecord(
         session=session,
         handles=tuple(erasing.handles),
         positions=positions,
         keys=frozenset(erasing.message_keys),
-        tool_keys=tuple(key for key, call in called if call is not None and call[0] in positions),
+        tool_keys=tuple(key for key, call in calls if call is not None and call[0] in positions),
         user_texts=tuple(erasing.user_texts),
     )

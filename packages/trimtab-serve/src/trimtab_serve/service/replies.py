@@ -50,37 +50,39 @@ async def build_turn_replies(
     `notices` are the notices of this turn. The notice about compaction is taken from the log if it
     is recorded there.
     """
-    routes = [queued.route for queued in answered if queued.route is not None]
+    routes = [message.route for message in answered if message.route is not None]
     if not routes:
         return []
-    said: list[tuple[int, str, str]] = []
-    compacted = False
+    reply_parts: list[tuple[int, str, str]] = []
+    has_notice = False
     for event in await _read_events_since(session, first_position):
         if session.window.base.find_erasing_event(event.seq, None) is not None:
             continue
         if isinstance(event.body, MessageAdded) and (
             text := extract_assistant_text(event.body.message)
         ):
-            said.append((event.seq, _event_key(event), text))
-        elif _is_forced_edit(event) and not compacted:
-            compacted = True
-            said.append((0, f"notice/{_event_key(event)}", COMPACTED_NOTICE))
-    heard = [text for text in notices if text != COMPACTED_NOTICE or not compacted]
-    told = [(0, f"notice/m{first_position}/{n}", text) for n, text in enumerate(heard)]
+            reply_parts.append((event.seq, _event_key(event), text))
+        elif _is_forced_edit(event) and not has_notice:
+            has_notice = True
+            reply_parts.append((0, f"notice/{_event_key(event)}", COMPACTED_NOTICE))
+    notice_texts = [text for text in notices if text != COMPACTED_NOTICE or not has_notice]
+    notice_parts = [
+        (0, f"notice/m{first_position}/{n}", text) for n, text in enumerate(notice_texts)
+    ]
     if finished.reason == "iterations":
-        said.append((0, f"limit/m{session.window.seq}", STEP_LIMIT_TEXT))
+        reply_parts.append((0, f"limit/m{session.window.seq}", STEP_LIMIT_TEXT))
     if finished.cost_ceiling is not None:
         text = (
             SESSION_CEILING_TEXT
             if finished.cost_ceiling == "session"
             else describe_reached_ceiling(finished.cost_ceiling)
         )
-        said.append((0, f"cost/m{session.window.seq}", text))
+        reply_parts.append((0, f"cost/m{session.window.seq}", text))
     return [
         OutboundMessage(
             session=session.id, seq=seq, text=text, route=routes[-1], key=f"{session.id}/{key}"
         )
-        for seq, key, text in (*told, *said)
+        for seq, key, text in (*notice_parts, *reply_parts)
     ]
 
 
@@ -92,7 +94,7 @@ def build_provider_rejection_replies(
     `previous_message_rejected` means that the provider also rejected the message before.
     """
     window = session.window
-    routes = [queued.route for queued in answered if queued.route is not None]
+    routes = [message.route for message in answered if message.route is not None]
     if not routes:
         return []
     words = (

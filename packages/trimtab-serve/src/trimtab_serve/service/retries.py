@@ -94,8 +94,8 @@ class TurnRetries:
         """Whether to send the notice that the provider does not answer."""
         if self.failing_since is None:
             return False
-        waited = self._clock() - self.failing_since - WAITING_NOTICE_AFTER_S
-        return 0 <= waited < WAITING_NOTICE_PERIOD_S
+        seconds_since_due = self._clock() - self.failing_since - WAITING_NOTICE_AFTER_S
+        return 0 <= seconds_since_due < WAITING_NOTICE_PERIOD_S
 
     def _delay_for_provider(self, error: ProviderError, paused_s: float | None) -> float | None:
         now = self._clock()
@@ -103,15 +103,15 @@ class TurnRetries:
             self.failing_since = now
         if now - self.failing_since >= self._retry_for_s:
             return None
-        asked = error.failure.retry_after or 0.0
+        retry_after = error.failure.retry_after or 0.0
         if isinstance(error, ProviderPaused):
-            paused_s = asked
+            paused_s = retry_after
         else:
             self.attempts += 1
         if paused_s is not None:
             # The breaker sends nothing until a probe succeeds, so an early attempt costs nothing.
             return paused_s + random.uniform(0.0, PAUSED_JITTER_S)  # noqa: S311 - jitter
-        return min(MAX_TURN_RETRY_S, max(_backoff_with_jitter(self.attempts), asked))
+        return min(MAX_TURN_RETRY_S, max(_backoff_with_jitter(self.attempts), retry_after))
 
     async def dead_letter(
         self, queue: MessageQueue, session: str, error: Exception, epoch: int | None
@@ -146,18 +146,18 @@ async def dead_letter_with_apology(
     pending = await queue.pending(session)
     if not pending:
         return False
-    queued = next((each for each in reversed(pending) if each.route is not None), pending[-1])
+    newest = next((each for each in reversed(pending) if each.route is not None), pending[-1])
     sorry = (
-        [build_apology_reply(session, queued.route, queued, APOLOGY_TEXT)]
-        if queued.route is not None
+        [build_apology_reply(session, newest.route, newest, APOLOGY_TEXT)]
+        if newest.route is not None
         else []
     )
-    given = await queue.dead_letter_session(queued, epoch, why, sorry)
-    if given:
+    is_dead = await queue.dead_letter_session(newest, epoch, why, sorry)
+    if is_dead:
         count_dead_letters(len(pending))
     else:
         log.info("turn of session %s is not abandoned: another process has taken it over", session)
-    return given
+    return is_dead
 
 
 async def abandon_interrupted_turn(queue: MessageQueue, session: str, times: int) -> None:

@@ -19,8 +19,8 @@ def with_sender(message: Message, user: str, *, is_private: bool = False) -> Mes
 
 def find_sender(message: Message) -> str | None:
     """Return the sender of a message. None if it was not recorded."""
-    found = (message.extra or {}).get(SENDER_KEY)
-    return found if isinstance(found, str) else None
+    sender = (message.extra or {}).get(SENDER_KEY)
+    return sender if isinstance(sender, str) else None
 
 
 def was_sent_in_private(message: Message) -> bool:

@@ -29,7 +29,7 @@ from trimtab.session.recorder import SessionRecorder, open_session_to_erase
 from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.metrics.payer import set_payer
+from trimtab_serve.metrics.labels import set_payer
 from trimtab_serve.metrics.recording import count_inbound_message
 from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.backlog import BacklogEstimator
@@ -137,15 +137,16 @@ class AgentService:
                 f"{self.max_queued_messages:,}); try again later",
                 waiting=waiting,
             )
-        request_id, traceparent = current_request_id(), find_traceparent_of_request()
+        request_id = current_request_id()
+        traceparent = find_traceparent_of_request()
         if request_id or traceparent:
             inbound = replace(inbound, request_id=request_id, traceparent=traceparent)
         async with self._admit_large_message(inbound):
-            kept = await self.queue.post(inbound)
-        if kept:
+            is_new = await self.queue.post(inbound)
+        if is_new:
             self._backlog.note_arrival(f"{tenant}/")
-        count_inbound_message(tenant, "accepted" if kept else "duplicate")
-        return kept
+        count_inbound_message(tenant, "accepted" if is_new else "duplicate")
+        return is_new
 
     @asynccontextmanager
     async def _admit_large_message(self, inbound: InboundMessage) -> AsyncGenerator[None]:
@@ -153,7 +154,8 @@ class AgentService:
 
         The number of small messages is limited for the whole tenant.
         """
-        session, size = inbound.session, count_message_chars(inbound.message)
+        session = inbound.session
+        size = count_message_chars(inbound.message)
         if size <= LARGE_MESSAGE_CHARS:
             yield
             return
@@ -186,8 +188,8 @@ class AgentService:
             async for event in self.store.events(session, [(position, position)]):
                 if isinstance(event.body, MessageAdded):
                     return event.body.message
-        queued = await self.queue.find_waiting(session, key)
-        return None if queued is None else queued.message
+        waiting_message = await self.queue.find_waiting(session, key)
+        return None if waiting_message is None else waiting_message.message
 
     def agent_for(self, session: str) -> Agent:
         """Return the agent that answers in a session."""
@@ -208,8 +210,8 @@ class AgentService:
         if self.tenant_limits is not None:
             self.tenant_limits.check_new_session(address.tenant)
             self.tenant_limits.note_change(str(address))
-        async with self.open_session(str(address)) as opened:
-            yield opened
+        async with self.open_session(str(address)) as open_session:
+            yield open_session
 
     def make_fork(self, address: SessionAddress) -> AbstractAsyncContextManager[None]:
         """Make a fork in the block. Raises `TenantLimitReached`."""
@@ -250,11 +252,11 @@ class AgentService:
         if not waiting and not await self.store.position(session):
             # It was deleted, and this turn must not create it again.
             return TurnFinished(reason="done", calls=0)
-        async with self.open_session(session) as opened:
+        async with self.open_session(session) as open_session:
             turning = ServedTurn(
                 agent,
                 self.queue,
-                opened,
+                open_session,
                 on_event=lambda happening: self.event_bus.publish(session, happening),
             )
             task = asyncio.create_task(
@@ -269,7 +271,8 @@ class AgentService:
             finally:
                 if progress is not None:
                     full = turning.is_full or mine.cancelled
-                    progress.epoch, progress.full = turning.epoch, full
+                    progress.epoch = turning.epoch
+                    progress.full = full
                 if self._running.get(session) is mine:
                     del self._running[session]
                 if self.tenant_limits is not None:
@@ -280,11 +283,11 @@ class AgentService:
 
     def list_provider_circuits(self) -> dict[str, bool]:
         """Return the providers of all agents by name, each with whether its circuit is open."""
-        found: dict[str, bool] = {}
+        circuits: dict[str, bool] = {}
         for agent in self.agents.values():
             if (breaker := agent.breaker) is not None:
-                found[breaker.name] = breaker.is_open or found.get(breaker.name, False)
-        return found
+                circuits[breaker.name] = breaker.is_open or circuits.get(breaker.name, False)
+        return circuits
 
     def provider_pause_s(self, session: str) -> float | None:
         """Return the seconds for which the session's provider is still paused. None if it can be
@@ -307,10 +310,10 @@ class AgentService:
 
     def stop_local_turn(self, session: str) -> bool:
         """Stop the turn if it runs in this process, because another process asked for it."""
-        found = self._running.get(session)
-        if found is not None:
-            found.served_turn.stop()
-        return found is not None
+        running_turn = self._running.get(session)
+        if running_turn is not None:
+            running_turn.served_turn.stop()
+        return running_turn is not None
 
     def pause_turn(self, session: str) -> bool:
         """Let the running turn end after its current step, in any process.
@@ -324,45 +327,46 @@ class AgentService:
 
     def pause_local_turn(self, session: str) -> bool:
         """Pause the turn if it runs in this process, because another process asked for it."""
-        found = self._running.get(session)
-        if found is not None:
-            found.served_turn.pause()
-        return found is not None
+        running_turn = self._running.get(session)
+        if running_turn is not None:
+            running_turn.served_turn.pause()
+        return running_turn is not None
 
     async def wait_for_ending_turn(self, session: str) -> None:
         """Wait until a stopped or paused turn has ended, if it runs in this process."""
-        found = self._running.get(session)
-        if found is not None and found.served_turn.is_ending:
-            await asyncio.wait((found.task,), timeout=MAX_WAIT_FOR_END_S)
+        running_turn = self._running.get(session)
+        if running_turn is not None and running_turn.served_turn.is_ending:
+            await asyncio.wait((running_turn.task,), timeout=MAX_WAIT_FOR_END_S)
 
     async def delete_session(self, session: str) -> None:
         """Delete a session with its waiting messages, and cancel its running turn.
 
         Raises `SessionNotFound` if it has neither a log nor waiting messages.
         """
-        found, waits = self._running.get(session), await self.queue.pending(session, limit=1)
-        known = await self.store.position(session)
-        if not known and not waits:
+        running_turn = self._running.get(session)
+        waits = await self.queue.pending(session, limit=1)
+        position = await self.store.position(session)
+        if not position and not waits:
             raise SessionNotFound(session)
         try:
-            if found is not None:
+            if running_turn is not None:
                 # Messages first: a process that takes the session over from here on finds none.
                 await self.queue.forget_session(session)
-                await found.cancel()
-            elif waits and known:
+                await running_turn.cancel()
+            elif waits and position:
                 # A turn may run in another process, and it must not add replies after this.
                 with suppress(LogDamaged):
-                    async with self._open_existing_session(session) as opened:
-                        await SessionRecorder(opened).claim()
+                    async with self._open_existing_session(session) as open_session:
+                        await SessionRecorder(open_session).claim()
             for forget in self.delete_hooks:
                 await forget(session)
             await self.queue.forget_session(session)
             await self.sessions.close_session(session)
-            if known or await self.store.position(session):
+            if position or await self.store.position(session):
                 await self.store.delete(session)
         finally:
-            if found is not None:
-                found.released.set()
+            if running_turn is not None:
+                running_turn.released.set()
 
     def is_turn_running(self, session: str) -> bool:
         """Whether a turn of a session runs in this process."""
@@ -386,14 +390,14 @@ class AgentService:
 
         A turn that runs here is cancelled, because it may be about to add them to the log.
         """
-        found = self._running.get(session)
+        running_turn = self._running.get(session)
         try:
-            if found is not None:
-                await found.cancel()
+            if running_turn is not None:
+                await running_turn.cancel()
             await self.queue.erase_messages(session, (), keys)
         finally:
-            if found is not None:
-                found.released.set()
+            if running_turn is not None:
+                running_turn.released.set()
 
     async def erase_message(
         self, session: str, handle: str | Sequence[str], *, why: str = ""
@@ -405,26 +409,28 @@ class AgentService:
         """
         if not await self.store.position(session):
             raise SessionNotFound(session)
-        found = self._running.get(session)
+        running_turn = self._running.get(session)
         try:
-            if found is not None:
-                await found.cancel()
-            async with self._open_existing_session(session) as opened:
+            if running_turn is not None:
+                await running_turn.cancel()
+            async with self._open_existing_session(session) as open_session:
                 beside = [build_queue_erase_hook(self.queue), *self.erase_hooks]
-                done = await erase_message_and_copies(opened, handle, why=why, hooks=beside)
+                erasure = await erase_message_and_copies(
+                    open_session, handle, why=why, hooks=beside
+                )
             if self.tenant_limits is not None:
                 await self.tenant_limits.recount(session)
         finally:
-            if found is not None:
-                found.released.set()
-        if done.forks:
+            if running_turn is not None:
+                running_turn.released.set()
+        if erasure.forks:
             log.warning(
                 "erased %s of session %s, but these forks still have copies: %s",
                 handle if isinstance(handle, str) else f"{len(handle)} messages",
                 session,
-                done.forks,
+                erasure.forks,
             )
-        return done
+        return erasure
 
     async def close(self) -> None:
         """Close the open sessions and the queue."""
@@ -439,14 +445,14 @@ class AgentService:
         """Open an existing session, even if its agent is not served."""
         address = parse_session_address(session)
         if address is not None and address.agent in self.agents:
-            async with self.open_session(session) as opened:
-                yield opened
+            async with self.open_session(session) as open_session:
+                yield open_session
             return
-        opened = await open_session_to_erase(self.store, session)
+        open_session = await open_session_to_erase(self.store, session)
         try:
-            yield opened
+            yield open_session
         finally:
-            await opened.close()
+            await open_session.close()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -54,8 +54,8 @@ class SessionCache:
         self._users[session] = self._users.get(session, 0) + 1
         try:
             async with self._open_locks.setdefault(session, asyncio.Lock()):
-                found = await self._get_or_open(session)
-            yield found
+                entry = await self._get_or_open(session)
+            yield entry
         finally:
             self._release(session)
             self._evict_idle()
@@ -67,10 +67,10 @@ class SessionCache:
     async def close_session(self, session: str) -> None:
         """Close a session, for example because it is deleted."""
         self._outdated.discard(session)
-        found = self._open.pop(session, None)
+        open_session = self._open.pop(session, None)
         self._sizes.pop(session, None)
-        if found is not None:
-            await found.close()
+        if open_session is not None:
+            await open_session.close()
 
     async def close(self) -> None:
         """Close all sessions."""
@@ -80,17 +80,17 @@ class SessionCache:
             await asyncio.wait(self._closing)
 
     async def _get_or_open(self, session: str) -> Session:
-        found = self._open.get(session)
-        outdated = session in self._outdated and self._users[session] == 1
-        if found is not None and (outdated or not await _refresh_session(found)):
+        open_session = self._open.get(session)
+        is_outdated = session in self._outdated and self._users[session] == 1
+        if open_session is not None and (is_outdated or not await _refresh_session(open_session)):
             # Its agent has changed. Or it was deleted meanwhile and perhaps created again, so the
             # folded state is invalid.
             await self.close_session(session)
-            found = None
-        if found is None:
-            found = self._open[session] = await self._opener(session)
+            open_session = None
+        if open_session is None:
+            open_session = self._open[session] = await self._opener(session)
         self._open.move_to_end(session)
-        return found
+        return open_session
 
     def _release(self, session: str) -> None:
         self._users[session] -= 1
@@ -101,11 +101,11 @@ class SessionCache:
                 self._sizes[session] = count_message_bytes(self._open[session].window)
 
     def _evict_idle(self) -> None:
-        held = sum(self._sizes.values())
+        total_bytes = sum(self._sizes.values())
         for name in [name for name in self._open if name not in self._users]:
-            if len(self._open) <= self._max_sessions and held <= self._max_bytes:
+            if len(self._open) <= self._max_sessions and total_bytes <= self._max_bytes:
                 break
-            held -= self._sizes.pop(name)
+            total_bytes -= self._sizes.pop(name)
             self._outdated.discard(name)
             # In the background, because closing waits for a summary that is being made.
             task = asyncio.create_task(_close_session(self._open.pop(name)))
@@ -115,8 +115,8 @@ class SessionCache:
 
 def count_message_bytes(window: Window) -> int:
     """Return the size of all messages in memory, including what is hidden from the model."""
-    told = sum(size.bytes for entry in window.entries.values() for size in entry.sizes)
-    return told + sum(
+    part_bytes = sum(size.bytes for entry in window.entries.values() for size in entry.sizes)
+    return part_bytes + sum(
         len(part.data or "")
         for entry in window.entries.values()
         for part in _walk_parts(entry.message.parts)

@@ -110,36 +110,36 @@ class ServedTurn:
         await self._add_to_log(messages if newest is None else messages[:-1])
         # Read before the claim, so that any later claim makes this turn stale.
         self._epoch = self._session.window.accounting.epoch
-        ended = TurnFinished(reason="done", calls=0)
+        finish_event = TurnFinished(reason="done", calls=0)
         if newest is not None:
             self._messages.append(newest)
             self._unplaced = newest
         if newest is not None or await self._has_work():
             self._epoch += 1  # its own claim, if the turn fails before it reports the claim
-            ended = await self._run_agent_turn(newest)
+            finish_event = await self._run_agent_turn(newest)
             await self._place_newest()  # if it ended before its first request
         if self._messages:
-            numbers = [queued.number for queued in self._messages]
+            numbers = [message.number for message in self._messages]
             replies = await build_turn_replies(
                 self._session,
                 self._messages,
                 first_position=self._first_position,
                 notices=self._notices,
-                finished=ended,
+                finished=finish_event,
             )
-            if ended.reason == "rejected":
+            if finish_event.reason == "rejected":
                 replies += build_provider_rejection_replies(
                     self._session, self._messages, previous_message_rejected=self._rejected_before
                 )
             await self._queue.finish_turn(self._session.id, self._epoch, numbers, replies)
             now = time.time()
             observe_answer_delays(self._agent.spec.name, [now - each.at for each in self._messages])
-        return ended
+        return finish_event
 
-    def _is_new(self, queued: InboundMessage) -> bool:
+    def _is_new(self, inbound: InboundMessage) -> bool:
         """Whether the message needs a reply and is not known to be in the log."""
-        known = self._session.window.base.seq_by_idempotency_key
-        return queued.message.role == "user" and queued.key not in known
+        positions = self._session.window.base.seq_by_idempotency_key
+        return inbound.message.role == "user" and inbound.key not in positions
 
     async def _run_agent_turn(self, newest: InboundMessage | None) -> TurnFinished:
         """Run the agent. If the provider rejects the content, end the turn without an error.
@@ -202,8 +202,8 @@ class ServedTurn:
 
     def _take(self, pending: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
         """Return the first of these messages, up to `MAX_CHARS_PER_TURN` with those before."""
-        for number, queued in enumerate(pending):
-            self._chars += count_message_chars(queued.message)
+        for number, inbound in enumerate(pending):
+            self._chars += count_message_chars(inbound.message)
             if self._chars > MAX_CHARS_PER_TURN and (number or self._messages):
                 self._left_messages = True
                 return pending[:number]
@@ -211,20 +211,20 @@ class ServedTurn:
 
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
         """Add each message to the log once."""
-        for queued in messages:
-            handle = await self._session.add(self._replace_media(queued), key=queued.key)
+        for inbound in messages:
+            handle = await self._session.add(self._replace_media(inbound), key=inbound.key)
             self._note_position(int(handle.removeprefix("m")))
-            self._messages.append(queued)
+            self._messages.append(inbound)
 
     async def _place_newest(self) -> None:
         """Find the log position of the message that was added with the claim."""
-        if (queued := self._unplaced) is None:
+        if (inbound := self._unplaced) is None:
             return
         self._unplaced = None
         window = self._session.window
-        at = window.base.seq_by_idempotency_key.get(queued.key)
+        at = window.base.seq_by_idempotency_key.get(inbound.key)
         if at is None:  # a checkpoint has dropped the key
-            at = await self._session.store.find_key(self._session.id, queued.key)
+            at = await self._session.store.find_key(self._session.id, inbound.key)
         self._note_position(window.seq if at is None else at)
 
     def _note_position(self, at: int) -> None:
@@ -247,12 +247,13 @@ class ServedTurn:
 
     async def _was_turn_ended(self) -> bool:
         """Whether the last turn was stopped by a user or ended at its limit."""
-        ended, window = False, self._session.window
+        has_ended = False
+        window = self._session.window
         since = window.newest_user_entry.seq if window.newest_user_entry is not None else 1
         async for event in self._session.store.events(self._session.id, [(since, None)]):
             if isinstance(event.body, TurnProgressRecord):
-                ended = event.body.state == "ended"
-        return ended
+                has_ended = event.body.state == "ended"
+        return has_ended
 
     def _on_turn_event(self, event: TurnEvent) -> None:
         if isinstance(event, UserNotice):

@@ -27,18 +27,18 @@ async def send_waiting_notice(service: AgentService, session: str, retries: Turn
         return
     try:
         pending = await service.queue.pending(session)
-        told = next((queued for queued in pending if queued.route is not None), None)
-        if told is None or told.route is None:
+        recipient = next((message for message in pending if message.route is not None), None)
+        if recipient is None or recipient.route is None:
             return
         # Open the session first: the queue accepts no reply for a session that does not exist.
-        async with service.open_session(session) as opened:
-            epoch = opened.window.accounting.epoch
+        async with service.open_session(session) as open_session:
+            epoch = open_session.window.accounting.epoch
         reply = OutboundMessage(
             session=session,
             seq=0,
             text=WAITING_TEXT,
-            route=told.route,
-            key=f"{session}/waiting/{told.key}",
+            route=recipient.route,
+            key=f"{session}/waiting/{recipient.key}",
         )
         with suppress(StaleOwner):  # it is being answered
             await service.queue.finish_turn(session, epoch, [], [reply])

@@ -115,8 +115,8 @@ class Shards:
         rows = await cursor.fetchall()
         async with self.target.transaction():
             for row in rows:
-                copied = await self.target.execute(SHARD_QUERIES["copy_key"], row)
-                if not await copied.fetchone():
+                copies = await self.target.execute(SHARD_QUERIES["copy_key"], row)
+                if not await copies.fetchone():
                     raise MoveRefused(
                         f"the other database has another key called {row[1]!r}; revoke one of the "
                         "two; nothing was moved"
@@ -169,7 +169,8 @@ class Shards:
         )
 
     async def _reserve_place(self, session: str) -> None:
-        key, name = compute_session_uuid(session), escape_for_text_column(session)
+        key = compute_session_uuid(session)
+        name = escape_for_text_column(session)
         async with self.target.transaction():
             await self.target.execute(
                 SERVER_QUERIES["pass_gate"], [Int8(compute_session_lock_key(session))]
@@ -198,7 +199,8 @@ class Shards:
 
     async def _try_close(self, session: str, *, wait: bool) -> int | None:
         """Close a session in the transaction of the caller. Return None if a turn is running."""
-        key, name = compute_session_uuid(session), escape_for_text_column(session)
+        key = compute_session_uuid(session)
+        name = escape_for_text_column(session)
         # A post holds a share of the gate, and an append a share of the row.
         await self.source.execute(
             SERVER_QUERIES["pass_gate"], [Int8(compute_session_lock_key(session))]
@@ -219,18 +221,19 @@ class Shards:
         self, session: str, tables: list[SessionTable], epoch: int, *, whole: bool
     ) -> bool:
         """Copy the rows and give up those of the source. Return False if both differ."""
-        key, name = compute_session_uuid(session), escape_for_text_column(session)
+        key = compute_session_uuid(session)
+        name = escape_for_text_column(session)
         async with self.target.transaction():
             await copy_rows(self.source, self.target, tables, whole=whole)
             await self.target.execute(
                 SHARD_QUERIES["set_state"], [key, "arriving", None, Int8(epoch)]
             )
-            copied = await sum_rows(self.target, tables)
+            target_sums = await sum_rows(self.target, tables)
         try:
             async with self.source.transaction():
                 # What changes after the rows were compared ends this transaction.
                 await self.source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                if await sum_rows(self.source, tables) != copied:
+                if await sum_rows(self.source, tables) != target_sums:
                     return False
                 await delete_rows(self.source, tables)
                 await self.source.execute(SHARD_QUERIES["close"], [key, name])
@@ -244,7 +247,8 @@ class Shards:
 
     async def _open(self, session: str) -> bool:
         """Open a session in the target. Return False if it is open."""
-        key, name = compute_session_uuid(session), escape_for_text_column(session)
+        key = compute_session_uuid(session)
+        name = escape_for_text_column(session)
         async with self.target.transaction():
             cursor = await self.target.execute(SHARD_QUERIES["open"], [key])
             if await _fetch_value(self.target, "needs_turn", name):
@@ -259,7 +263,8 @@ class Shards:
 
     async def _refuse_configured(self, session: str) -> None:
         """Raise an error for a session that a process of the source would use again."""
-        address, name = parse_session_address(session), escape_for_text_column(session)
+        address = parse_session_address(session)
+        name = escape_for_text_column(session)
         is_chat = address is not None and address.name.startswith(BOT_SESSION_PREFIXES)
         if is_chat or await _fetch_value(self.source, "has_configured_schedule", name):
             raise MoveRefused(

@@ -95,7 +95,8 @@ class SessionTable:
 
 async def list_session_tables(connection: AsyncConnection, session: str) -> list[SessionTable]:
     """Return the rows of a session by table. A table comes after those that it refers to."""
-    key, name = compute_session_uuid(session), escape_for_text_column(session)
+    key = compute_session_uuid(session)
+    name = escape_for_text_column(session)
     by_name = sql.SQL("session = {}").format(sql.Literal(name))
     by_id = sql.SQL("session = {}").format(sql.Literal(key))
     schedules = sql.SQL("SELECT id FROM {} WHERE {}").format(
@@ -131,11 +132,11 @@ async def copy_rows(
 
     Without `whole`, large tables are left as they are if they are equal, and logs get what is new.
     """
-    wanted, present = await asyncio.gather(sum_rows(source, tables), sum_rows(target, tables))
+    source_sums, present = await asyncio.gather(sum_rows(source, tables), sum_rows(target, tables))
     for table in tables:
         after = 0
-        is_equal = wanted[table.name] == present[table.name]
-        if is_equal and wanted[table.name] == NO_ROWS:
+        is_equal = source_sums[table.name] == present[table.name]
+        if is_equal and source_sums[table.name] == NO_ROWS:
             continue
         if table.name in LARGE_TABLES and not whole:
             if is_equal:
@@ -145,11 +146,11 @@ async def copy_rows(
                 after = 0 if row is None else row[0]
         if not after:
             await target.execute(table.delete())
-        selected = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(table.select(after))
+        query = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(table.select(after))
         async with (
             source.cursor() as reader,
             target.cursor() as writer,
-            reader.copy(selected) as rows,
+            reader.copy(query) as rows,
             writer.copy(table.insert()) as copies,
         ):
             async for block in rows:

@@ -54,8 +54,8 @@ class PostgresUsageCounters:
         return FullStorage(
             session_bytes=dict(sessions),
             tenants={
-                tenant: TenantTotals(sessions=count, stored_bytes=stored)
-                for tenant, count, stored in tenants
+                tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
+                for tenant, count, total_bytes in tenants
             },
         )
 

@@ -51,8 +51,8 @@ class SqliteUsageCounters:
             return FullStorage(
                 session_bytes=dict(sessions.fetchall()),
                 tenants={
-                    tenant: TenantTotals(sessions=count, stored_bytes=stored)
-                    for tenant, count, stored in tenants.fetchall()
+                    tenant: TenantTotals(sessions=count, stored_bytes=total_bytes)
+                    for tenant, count, total_bytes in tenants.fetchall()
                 },
             )
 
@@ -63,17 +63,19 @@ class SqliteUsageCounters:
 
         While no server runs, sessions may be deleted, restored or copied.
         """
-        stored: dict[str, SessionAddress] = {}
+        addresses: dict[str, SessionAddress] = {}
         for name in await self._store.list_session_names():
             address = parse_session_address(name)
             if address is not None and address.tenant != DEFAULT_TENANT:
-                stored[name] = address
+                addresses[name] = address
         rows = await self._database.scan(
             lambda reader: reader.execute(SQLITE_QUERIES["counted_sessions"]).fetchall()
         )
-        counted = {name for (name,) in rows}
-        await self.measure([address for name, address in stored.items() if name not in counted])
-        await self._forget(counted - stored.keys())
+        counted_names = {name for (name,) in rows}
+        await self.measure(
+            [address for name, address in addresses.items() if name not in counted_names]
+        )
+        await self._forget(counted_names - addresses.keys())
 
     async def _forget(self, names: Collection[str]) -> None:
         def remove(connection: Connection) -> None:

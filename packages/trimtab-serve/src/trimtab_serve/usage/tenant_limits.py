@@ -65,15 +65,17 @@ class TenantLimits:
 
     def check_message(self, session: str) -> None:
         """Raise `TenantLimitReached` if a session may not grow."""
-        limit, used = self._limits.session_bytes, self._full.session_bytes.get(session)
-        if used is not None:
+        limit = self._limits.session_bytes
+        session_bytes = self._full.session_bytes.get(session)
+        if session_bytes is not None:
             advice = "continue in a new session, or delete this one"
-            raise TenantLimitReached("session_bytes", "this session", used, limit, advice)
+            raise TenantLimitReached("session_bytes", "this session", session_bytes, limit, advice)
         self._check_tenant_bytes(session.partition("/")[0])
 
     def check_new_session(self, tenant: str) -> None:
         """Raise `TenantLimitReached` if a tenant may have no more sessions."""
-        totals, limit = self._full.tenants.get(tenant), self._limits.sessions
+        totals = self._full.tenants.get(tenant)
+        limit = self._limits.sessions
         if totals is not None and totals.sessions >= limit:
             raise _tenant_limit_reached("sessions", tenant, totals.sessions, limit)
         self._check_tenant_bytes(tenant)
@@ -110,12 +112,13 @@ class TenantLimits:
     async def count(self) -> None:
         """Count the sessions that have changed, and read what has reached a limit."""
         async with self._counting:
-            changed, self._changed = [*self._changed], set()
-            for start in range(0, len(changed), MAX_COUNTED_AT_ONCE):
+            sessions = [*self._changed]
+            self._changed = set()
+            for start in range(0, len(sessions), MAX_COUNTED_AT_ONCE):
                 try:
-                    await self._counters.measure(changed[start : start + MAX_COUNTED_AT_ONCE])
+                    await self._counters.measure(sessions[start : start + MAX_COUNTED_AT_ONCE])
                 except BaseException:
-                    self._changed.update(changed[start:])
+                    self._changed.update(sessions[start:])
                     raise
         limits = self._limits
         self._full = await self._counters.find_full(
@@ -134,7 +137,8 @@ class TenantLimits:
             await asyncio.sleep(COUNT_INTERVAL_S)
 
     def _check_tenant_bytes(self, tenant: str) -> None:
-        totals, limit = self._full.tenants.get(tenant), self._limits.bytes
+        totals = self._full.tenants.get(tenant)
+        limit = self._limits.bytes
         if totals is not None and totals.stored_bytes >= limit:
             raise _tenant_limit_reached("bytes", tenant, totals.stored_bytes, limit)
 

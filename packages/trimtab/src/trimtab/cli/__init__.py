@@ -46,15 +46,15 @@ COMMANDS_CALLING_MODELS = ("init", "doctor", "chat")
 
 def main() -> None:
     """Run the command that the user typed."""
-    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
         extension = find_extension()
         if extension is not None:
-            extension.prepare_command(asked)
-        elif EXTRAS_BY_COMMAND.get(asked, "cli") != "cli":
-            sys.stderr.write(f"{explain_missing_command(asked)}\n")
+            extension.prepare_command(command)
+        elif EXTRAS_BY_COMMAND.get(command, "cli") != "cli":
+            sys.stderr.write(f"{explain_missing_command(command)}\n")
             sys.exit(2)
-        if asked == "sidecar" and "--stdio" in sys.argv and find_spec("typer") is None:
+        if command == "sidecar" and "--stdio" in sys.argv and find_spec("typer") is None:
             _run_sidecar_without_typer()
             return
         from trimtab.cli.app import app
@@ -64,7 +64,7 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRA_BY_PACKAGE:
             raise
-        sys.stderr.write(f"{explain_missing_package(package, asked)}\n")
+        sys.stderr.write(f"{explain_missing_package(package, command)}\n")
         sys.exit(2)
 
 
@@ -104,6 +104,6 @@ def _find_extras(command: str) -> str:
         return ""
     if command not in COMMANDS_CALLING_MODELS:
         return extra
-    # Which one is a choice; who has neither gets what `init` takes unless told otherwise.
-    known = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
-    return extra if known else f"{extra},anthropic"
+    # Either SDK will do. Without any, name the one that `init` uses by default.
+    has_sdk = any(find_spec(sdk) for sdk in ("anthropic", "openai"))
+    return extra if has_sdk else f"{extra},anthropic"

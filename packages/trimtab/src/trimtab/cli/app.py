@@ -32,8 +32,8 @@ LIBRARY_COMMANDS = {
 def list_commands() -> dict[str, tuple[str, str]]:
     """Return the installed commands. Those that a beginner needs come first."""
     extension = find_extension()
-    installed = {**LIBRARY_COMMANDS, **(extension.COMMANDS if extension is not None else {})}
-    return {name: installed[name] for name in EXTRAS_BY_COMMAND if name in installed}
+    commands = {**LIBRARY_COMMANDS, **(extension.COMMANDS if extension is not None else {})}
+    return {name: commands[name] for name in EXTRAS_BY_COMMAND if name in commands}
 
 
 app = typer.Typer(

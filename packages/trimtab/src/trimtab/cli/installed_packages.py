@@ -26,9 +26,9 @@ PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
 
 def describe_installation() -> list[str]:
     """Return the version, the interpreter, the machine, and a line for each extra."""
-    found = version("trimtab")
+    own_version = version("trimtab")
     lines = [
-        f"trimtab {found}",
+        f"trimtab {own_version}",
         f"Python {platform.python_version()} ({platform.python_implementation()})",
         f"{platform.system()} {platform.release()} ({platform.machine()})",
         f"from {sys.prefix}",
@@ -38,8 +38,8 @@ def describe_installation() -> list[str]:
     for extra in PACKAGES_BY_EXTRA:
         missing = [name for name, has in find_package_versions(extra).items() if has is None]
         has = ", ".join(f"{name} {at}" for name, at in find_package_versions(extra).items() if at)
-        told = f"missing: pip install 'trimtab[{extra}]'" if missing else has
-        lines.append(f"{'-' if missing else '+'} {extra:<{wide}}  {told}")
+        note = f"missing: pip install 'trimtab[{extra}]'" if missing else has
+        lines.append(f"{'-' if missing else '+'} {extra:<{wide}}  {note}")
     return lines
 
 

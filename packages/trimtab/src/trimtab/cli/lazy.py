@@ -32,11 +32,12 @@ class LazyCommand(TyperCommand):
     def load_command(self) -> Any:
         """Import and return the command."""
         module, _, name = self._place.partition(":")
-        made: Any = getattr(import_module(module), name)
-        if not isinstance(made, typer.Typer):
-            function, made = made, typer.Typer(add_completion=False, **TYPER_SETTINGS)
-            made.command(self.name)(function)
-        return get_command(made)
+        command: Any = getattr(import_module(module), name)
+        if not isinstance(command, typer.Typer):
+            function = command
+            command = typer.Typer(add_completion=False, **TYPER_SETTINGS)
+            command.command(self.name)(function)
+        return get_command(command)
 
     def make_context(self, *args: Any, **extra: Any) -> Any:
         """Return a context of the imported command, as if it had been imported from the start."""
@@ -49,7 +50,7 @@ def make_lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]
     class Group(TyperGroup):
         def __init__(self, **attrs: Any) -> None:
             super().__init__(**attrs)
-            for name, (place, told) in commands.items():
-                self.add_command(LazyCommand(name, place, told))
+            for name, (place, help_line) in commands.items():
+                self.add_command(LazyCommand(name, place, help_line))
 
     return Group

@@ -68,10 +68,10 @@ def migrate_command(
 def _default_database() -> str:
     """Return the database of the agent here, or otherwise that of the environment."""
     store = read_local_agent_store_location() or ""
-    found = store if is_database_address(store) else os.environ.get("DATABASE_URL", "")
-    if not found:
+    address = store if is_database_address(store) else os.environ.get("DATABASE_URL", "")
+    if not address:
         raise ValueError(NO_DATABASE_TEXT)
-    return found
+    return address
 
 
 async def _run_migrations(database: str, *, plan: bool) -> list[str]:

@@ -43,32 +43,32 @@ def _list_models(maker: str | None, search: str | None, *, as_json: bool) -> Non
     from trimtab.cli.stderr_messages import print_error_for_exit
     from trimtab.models.catalog import find_retirement_date, list_model_infos
 
-    listed = list_model_infos()
-    if maker is not None and maker.lower() not in listed:
+    makers = list_model_infos()
+    if maker is not None and maker.lower() not in makers:
         raise print_error_for_exit(
-            f"the catalog has no maker {maker!r}; its makers: {', '.join(listed)}"
+            f"the catalog has no maker {maker!r}; its makers: {', '.join(makers)}"
         )
-    chosen = [
+    selection = [
         (made_by, info)
-        for made_by, infos in listed.items()
+        for made_by, infos in makers.items()
         if maker is None or made_by == maker.lower()
         for info in infos
         if search is None or search.lower() in info.name.lower()
     ]
-    if not chosen:
+    if not selection:
         raise print_error_for_exit(f"no model matches {search!r}", exit_status=1)
     if as_json:
         rows = [
             {"maker": made_by, **info.to_json(), "retires": find_retirement_date(info.name)}
-            for made_by, info in chosen
+            for made_by, info in selection
         ]
         typer.echo(json.dumps(rows))
         return
-    widest = max(len(info.name) for _, info in chosen)
+    widest = max(len(info.name) for _, info in selection)
     typer.echo(f"{'':<{widest}}  {'window':>9}  {'output':>9}  {'$ in':>7}  {'$ out':>7}")
-    for made_by in dict.fromkeys(made_by for made_by, _ in chosen):
+    for made_by in dict.fromkeys(made_by for made_by, _ in selection):
         typer.echo(typer.style(made_by, bold=True))
-        for info in (info for by, info in chosen if by == made_by):
+        for info in (info for by, info in selection if by == made_by):
             typer.echo(_format_row(info, widest))
 
 
@@ -98,14 +98,14 @@ def _explain_model(name: str, *, as_json: bool) -> None:
 
     info = resolve(name)
     if as_json:
-        known: dict[str, Any] = {
+        explanation: dict[str, Any] = {
             "asked": name,
             "in_catalog": find_model_info(name) is not None,
             "maker": find_maker_in_catalog(name),
             **info.to_json(),
             "retires": find_retirement_date(name),
         }
-        typer.echo(json.dumps(known))
+        typer.echo(json.dumps(explanation))
         return
     for about, text in (("model", _describe_match(name, info)), *_describe_entry(name, info)):
         line = f"{about:<{LABEL_WIDTH_CHARS}} {escape_control_characters(text)}"
@@ -127,20 +127,20 @@ def _describe_match(name: str, info: ModelInfo) -> str:
         return f"{form}{info.name}, of {find_maker_in_catalog(name)}"
     part = find_window_pattern(name)
     by = f"because of {part!r} in its name" if part else "because its name is not known"
-    taken = f"not in the catalog: a window of {info.context_window:,} tokens is assumed {by}"
+    assumption = f"not in the catalog: a window of {info.context_window:,} tokens is assumed {by}"
     close = (
         suggest_model_names(name)
         or [
-            known.name
+            similar.name
             for infos in list_model_infos().values()
-            for known in infos
-            if name.strip().lower() in known.name.lower()
+            for similar in infos
+            if name.strip().lower() in similar.name.lower()
         ][:5]
     )
     near = f"; similar names: {', '.join(close)}" if close and name.strip() else ""
     return (
-        f"{taken}{near}. If it is a deployment of a known model, name that model: model_info: NAME "
-        "in agent.yaml, model_info=NAME in Python"
+        f"{assumption}{near}. If it is a deployment of a known model, name that model: "
+        "model_info: NAME in agent.yaml, model_info=NAME in Python"
     )
 
 

@@ -22,13 +22,13 @@ def warn_about_typed_password(
     context: typer.Context, option: str, address: str, *, variable: str
 ) -> None:
     """Warn about a password on the command line: `ps` shows it to everybody while it runs."""
-    # Stores take a while to import, and most who refuse something know of none.
+    # Stores load slowly, and most errors do not come from one.
     from trimtab.stores.factory import contains_database_password
 
     source = context.get_parameter_source(option)
     if source is not None and source.name == "COMMANDLINE" and contains_database_password(address):
-        told = (
+        warning = (
             f"trimtab: every program on this machine can see the password in --{option} while this "
             f"command runs; put the address into the variable {variable}"
         )
-        typer.echo(wrap_for_terminal(sys.stderr, told, "    "), err=True)
+        typer.echo(wrap_for_terminal(sys.stderr, warning, "    "), err=True)

@@ -112,7 +112,7 @@ def run_on_store(
 
     `allow_new_folder` allows a folder that does not exist yet.
     """
-    with report_known_errors(), show_progress_if_slow(description) as told:
+    with report_known_errors(), show_progress_if_slow(description) as status:
         if isinstance(store_location, ImplicitStoreLocation) and not (
             allow_new_folder or is_database_address(store_location) or Path(store_location).exists()
         ):
@@ -122,7 +122,7 @@ def run_on_store(
                 "TRIMTAB_STORE"
             )
         return asyncio.run(
-            _open_and_run(store_location, action, told, allow_new_folder=allow_new_folder)
+            _open_and_run(store_location, action, status, allow_new_folder=allow_new_folder)
         )
 
 
@@ -145,24 +145,24 @@ def report_known_errors() -> Generator[None]:
 @contextmanager
 def show_progress_if_slow(description: str) -> Generator[ProgressStatus]:
     """Show on standard error what is being done, if it takes a while."""
-    told = ProgressStatus(Console(stderr=True), description)
+    status = ProgressStatus(Console(stderr=True), description)
     # A thread: folding a long log does not let the event loop in.
-    timer = threading.Timer(PROGRESS_DELAY_S, told.start)
+    timer = threading.Timer(PROGRESS_DELAY_S, status.start)
     timer.start()
     try:
-        yield told
+        yield status
     finally:
         timer.cancel()
         timer.join()
-        told.stop()
+        status.stop()
 
 
 def make_output_console() -> Console:
     """Return the console for results. It is plain and wide if the output is a pipe."""
     if sys.stdout.isatty():
         return Console()
-    told = os.environ.get("COLUMNS", "")
-    width = int(told) if told.isdecimal() and int(told) else PIPED_WIDTH_CHARS
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else PIPED_WIDTH_CHARS
     return Console(color_system=None, force_terminal=False, width=width)
 
 
@@ -216,9 +216,9 @@ async def require_session_position(store: Store, session: str) -> int:
 async def _find_served_sessions(store: Store, name: str) -> list[str]:
     """Return the ids of served sessions, TENANT/AGENT/NAME, with this name."""
     try:
-        found = await store.sessions(limit=MAX_SEARCHED_SESSIONS)
+        entries = await store.sessions(limit=MAX_SEARCHED_SESSIONS)
     except StoreError:
         return []  # a damaged log is not what was asked about
-    return [one.session for one in found if one.session.endswith(f"/{name}")][
+    return [one.session for one in entries if one.session.endswith(f"/{name}")][
         :MAX_SUGGESTED_SESSIONS
     ]

@@ -23,10 +23,10 @@ _CONTROL = re.compile(
 
 def format_age(timestamp: float, now: float | None = None) -> str:
     """Return how long ago something happened."""
-    passed = (time.time() if now is None else now) - timestamp
+    age = (time.time() if now is None else now) - timestamp
     for unit, seconds in _AGE_UNITS:
-        if passed >= seconds:
-            return f"{format_count(int(passed // seconds), unit)} ago"
+        if age >= seconds:
+            return f"{format_count(int(age // seconds), unit)} ago"
     return "just now"
 
 

@@ -47,8 +47,8 @@ def _body_has_marks(body: Mapping[str, Any]) -> bool:
     if any(body.get(key) for key in MARK_KEYS):
         return True
     return any(
-        isinstance(listed := body.get(key), list)
-        and any(map(_body_has_marks, dicts_in_list(listed)))
+        isinstance(inner_bodies := body.get(key), list)
+        and any(map(_body_has_marks, dicts_in_list(inner_bodies)))
         for key in _LIST_KEYS
     )
 
@@ -57,12 +57,12 @@ def without_marks(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a block, a message or a tool without marks, also on the parts of its content."""
     out = {key: value for key, value in body.items() if key not in MARK_KEYS}
     for key in _LIST_KEYS:
-        if isinstance(listed := out.get(key), list):
+        if isinstance(inner_bodies := out.get(key), list):
             out[key] = [
                 without_marks(cast("Mapping[str, Any]", inner))
                 if isinstance(inner, Mapping)
                 else inner
-                for inner in cast("list[Any]", listed)
+                for inner in cast("list[Any]", inner_bodies)
             ]
     return out
 
@@ -94,10 +94,10 @@ def _move_part_marks(part: Any, marked: Any) -> Any:
 
 
 def _move_extra_marks(
-    extra: Mapping[str, Any] | None, marked: Mapping[str, Any] | None
+    extra: Mapping[str, Any] | None, other_extra: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    kept = {key: value for key, value in (extra or {}).items() if key not in MARK_KEYS}
-    return {**kept, **_select_marks(marked)} or None
+    own_extra = {key: value for key, value in (extra or {}).items() if key not in MARK_KEYS}
+    return {**own_extra, **_select_marks(other_extra)} or None
 
 
 def _select_marks(values: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -117,26 +117,26 @@ def locate_marks(
 
     entries = [window.entries[seq] for seq in marked if seq in window.entries]
     rounds = {entry.round.entries[0].seq: entry.round for entry in entries}
-    found: list[CallerMark] = []
+    marks: list[CallerMark] = []
     for seq in sorted(rounds):
         start, blocks = rendering.render_round_again(rounds[seq], render_entry)
         for index, block in enumerate(blocks, start):
-            found += [CallerMark(index, *mark) for mark in _find_body_marks(block.body)]
-    return tuple(found)
+            marks += [CallerMark(index, *mark) for mark in _find_body_marks(block.body)]
+    return tuple(marks)
 
 
 def _find_body_marks(body: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """Return the marks of a body. 0 is the body itself, 1 the last part of its content."""
-    own = _select_marks(body)
-    found = [(0, own)] if own else []
+    own_marks = _select_marks(body)
+    places = [(0, own_marks)] if own_marks else []
     for key in _LIST_KEYS:
         parts = list_or_none(body.get(key)) or []
-        found += [
+        places += [
             (len(parts) - at, marks)
             for at, part in enumerate(parts)
             if (marks := _select_marks(dict_or_none(part)))
         ]
-    return found
+    return places
 
 
 def place_marks(blocks: Sequence[PromptBlock], marks: Sequence[CallerMark]) -> list[PromptBlock]:

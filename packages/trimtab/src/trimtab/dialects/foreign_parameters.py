@@ -43,9 +43,9 @@ def drop_foreign_parameters(dialect: str, params: Mapping[str, Any]) -> dict[str
 
 def find_foreign_parameters(dialect: str, params: Mapping[str, Any]) -> list[str]:
     """Return the names of parameters that only other APIs have."""
-    found = [key for key in params if key in FOREIGN_PARAMETERS[dialect]]
-    managed = params.get("context_management")
+    names = [key for key in params if key in FOREIGN_PARAMETERS[dialect]]
+    management = params.get("context_management")
     # Anthropic's is an object, that of Responses a list.
-    if managed is not None and isinstance(managed, Mapping) is not (dialect == "anthropic"):
-        found.append("context_management")
-    return list(dict.fromkeys(found))
+    if management is not None and isinstance(management, Mapping) is not (dialect == "anthropic"):
+        names.append("context_management")
+    return list(dict.fromkeys(names))

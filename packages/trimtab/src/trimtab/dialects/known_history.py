@@ -72,10 +72,13 @@ class KnownHistory:
     def copy(self) -> KnownHistory:
         """Return a copy that can change independently."""
         twin = KnownHistory()
-        twin._items, twin._newest = [*self._items], [*self._newest]
+        twin._items = [*self._items]
+        twin._newest = [*self._newest]
         twin._ids = None if self._ids is None else [*self._ids]
-        twin._starts, twin._seqs = [*self._starts], [*self._seqs]
-        twin._id_set, twin._changed = set(self._id_set), set(self._changed)
+        twin._starts = [*self._starts]
+        twin._seqs = [*self._seqs]
+        twin._id_set = set(self._id_set)
+        twin._changed = set(self._changed)
         return twin
 
     @property
@@ -99,10 +102,10 @@ class KnownHistory:
         the message before it. Zeros mean that the whole list must be read. `in_force` are the
         positions of messages that were not undone.
         """
-        known = self._count_known_items(items, ids)
+        known_count = self._count_known_items(items, ids)
         if ids is not None:
-            self._validate_ids(ids, known)
-        messages = bisect_right(self._starts, known - 1) if known else 0
+            self._validate_ids(ids, known_count)
+        messages = bisect_right(self._starts, known_count - 1) if known_count else 0
         while messages and self._seqs[messages - 1] not in in_force:
             messages -= 1
         if messages < 2:
@@ -138,30 +141,36 @@ class KnownHistory:
         If the two do not agree, nothing is remembered, and the next list is read completely.
         """
         if len(starts) != len(seqs):
-            self._items, self._ids, self._newest = [], None, []
-            self._starts, self._seqs = [], []
+            self._items = []
+            self._ids = None
+            self._newest = []
+            self._starts = []
+            self._seqs = []
             self._changed = set()
             self.version += 1
             return
         first = starts[0] if messages_before and starts else 0
         compared_from = max(0, len(self._items) - len(self._newest))
-        kept = self._newest[: max(0, first - compared_from)]
+        older = self._newest[: max(0, first - compared_from)]
         fresh = [_FrozenItem(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]]
-        self._newest = [*kept, *fresh][-MAX_COMPARED_ITEMS:]
+        self._newest = [*older, *fresh][-MAX_COMPARED_ITEMS:]
         self._items[first:] = items[first:]
         self._ids = None if ids is None else [*ids]
-        replaced = [*zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)]
-        if replaced != [*zip(starts, seqs, strict=True)][: len(replaced)]:
+        pairs_before = [
+            *zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)
+        ]
+        if pairs_before != [*zip(starts, seqs, strict=True)][: len(pairs_before)]:
             self.version += 1
         self._starts[messages_before:], self._seqs[messages_before:] = starts, seqs
         self._changed |= changed_seqs
 
-    def _validate_ids(self, ids: Sequence[Any], known: int) -> None:
+    def _validate_ids(self, ids: Sequence[Any], known_count: int) -> None:
         """Check that each new id is a text, and that no two messages have the same id."""
         # Ids of a list that was refused are in the set, but not in the list.
-        if self._ids is None or not known == len(self._ids) == len(self._id_set):
-            self._id_set, known = set(), 0
-        for index in range(known, len(ids)):
+        if self._ids is None or not known_count == len(self._ids) == len(self._id_set):
+            self._id_set = set()
+            known_count = 0
+        for index in range(known_count, len(ids)):
             if not isinstance(ids[index], str):
                 raise TypeError(describe_wrong_value(f"ids[{index}]", ids[index], "a text"))
             if ids[index] in self._id_set:
@@ -170,14 +179,14 @@ class KnownHistory:
 
     def _count_known_items(self, items: Sequence[Any], ids: Sequence[str] | None) -> int:
         if ids is not None and self._ids is not None:
-            known = _count_equal(self._ids, ids, lambda one, other: one == other)
+            equal_count = _count_equal(self._ids, ids, lambda one, other: one == other)
         else:
-            known = _count_equal(self._items, items, is_same_item)
+            equal_count = _count_equal(self._items, items, is_same_item)
         first = len(self._items) - len(self._newest)
-        for index in range(first, known):
+        for index in range(first, equal_count):
             if not self._newest[index - first].is_like(items[index]):
                 return index
-        return known
+        return equal_count
 
 
 def is_same_item(known: Any, item: Any) -> bool:
@@ -209,23 +218,23 @@ def _comparable(value: Any) -> Any:
     return value
 
 
-def _are_same_objects(known: Sequence[Any], items: Sequence[Any]) -> bool:
+def _are_same_objects(before: Sequence[Any], items: Sequence[Any]) -> bool:
     """Whether a list begins with the very same objects.
 
     Lists of one length are compared by their pointers, which takes a nanosecond per item.
     """
-    size = len(known)
-    if not (isinstance(known, list) and isinstance(items, list) and 0 < size <= len(items)):
+    size = len(before)
+    if not (isinstance(before, list) and isinstance(items, list) and 0 < size <= len(items)):
         return False
-    if any(known[at] is not items[at] for at in (0, size // 2, size - 1)):
+    if any(before[at] is not items[at] for at in (0, size // 2, size - 1)):
         return False
-    known += items[size:]
+    before += items[size:]
     try:
-        return bool(known == items)
+        return bool(before == items)
     except (TypeError, ValueError):  # of objects that compare in ways of their own
         return False
     finally:
-        del known[size:]
+        del before[size:]
 
 
 def _count_equal(

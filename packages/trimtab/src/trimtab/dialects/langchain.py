@@ -29,8 +29,10 @@ _MEDIA_KINDS = ("image", "audio", "video", "file", "media")
 
 def is_langchain_message(value: Any) -> bool:
     """Whether it is one of LangChain's messages."""
-    named = ("type", "content", "additional_kwargs", "response_metadata")
-    return not isinstance(value, type | Mapping) and all(hasattr(value, name) for name in named)
+    attributes = ("type", "content", "additional_kwargs", "response_metadata")
+    return not isinstance(value, type | Mapping) and all(
+        hasattr(value, name) for name in attributes
+    )
 
 
 def list_read_fields(langchain_message: Any) -> tuple[Any, ...] | None:
@@ -62,7 +64,8 @@ def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
             f"a LangChain message of type {langchain_message.type!r} cannot be sent to a model; "
             f"supported types: {', '.join(_ROLES)}"
         )
-    role, content = _ROLES[kind], _content(langchain_message.content)
+    role = _ROLES[kind]
+    content = _content(langchain_message.content)
     if kind == "system":
         return {
             "role": langchain_message.additional_kwargs.get("__openai_role__", role),
@@ -75,11 +78,11 @@ def convert_langchain_message_to_wire(langchain_message: Any) -> MessageDict:
     calls = [*langchain_message.tool_calls, *langchain_message.invalid_tool_calls]
     content = _reply_content(content, calls)
     if any(block.get("type") in _ANTHROPIC_ONLY_BLOCK_TYPES for block in _blocks(content)):
-        known = {block.get("id") for block in _blocks(content)}
-        missing = [call for call in calls if call["id"] not in known]
+        call_ids = {block.get("id") for block in _blocks(content)}
+        missing = [call for call in calls if call["id"] not in call_ids]
         return {"role": role, "content": [*_blocks(content), *map(_tool_use, missing)]}
-    made: MessageDict = {"role": role, "content": content or None}
-    return made | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
+    wire: MessageDict = {"role": role, "content": content or None}
+    return wire | ({"tool_calls": [_call(call) for call in calls]} if calls else {})
 
 
 def read_langchain_usage(langchain_message: Any) -> Usage | None:
@@ -117,10 +120,10 @@ def _reply_content(content: Any, calls: Sequence[Mapping[str, Any]]) -> Any:
         call = call_by_id.get(block.get("call_id") or block.get("id"))
         if call is not None and block.get("type") in _REPEATED_CALL_BLOCK_TYPES:
             continue
-        kept = {key: value for key, value in block.items() if key not in _STREAMING_KEYS}
+        wire_block = {key: value for key, value in block.items() if key not in _STREAMING_KEYS}
         if call is not None and block.get("type") == "tool_use":
-            kept["input"] = call["args"]  # a streamed block has none
-        blocks.append(kept)
+            wire_block["input"] = call["args"]  # a streamed block has none
+        blocks.append(wire_block)
     return blocks
 
 
@@ -185,8 +188,8 @@ def _block(block: MessageDict) -> MessageDict:
         case "video":
             return {"type": "video_url", "video_url": {"url": url}}
         case "audio":
-            given = {"data": data, "format": mime.partition("/")[2]}
-            return {"type": "input_audio", "input_audio": given}
+            audio = {"data": data, "format": mime.partition("/")[2]}
+            return {"type": "input_audio", "input_audio": audio}
         case _:
             name = block.get("filename") or block.get("extras", {}).get("filename") or "file"
             return {"type": "file", "file": {"filename": name, "file_data": url}}

@@ -67,8 +67,8 @@ class AcceptedMedia:
 
     def describe_types(self, kind: MediaKind) -> str:
         """Describe the types of a kind, or of all kinds if it has none."""
-        own = self.types.get(kind) or [mime for each in self.types.values() for mime in each]
-        return ", ".join(dict.fromkeys(own))
+        types = self.types.get(kind) or [mime for each in self.types.values() for mime in each]
+        return ", ".join(dict.fromkeys(types))
 
 
 _DOCUMENT_MIME_TYPES = (PDF_MIME_TYPE, PLAIN_TEXT_MIME_TYPE)
@@ -159,19 +159,22 @@ def validate_and_convert_media(
         if (part.url or "").startswith("data:"):
             raise UnsupportedMedia("a data: URL must contain base64", media_field="url")
         return part
-    told, whole = _canonical_mime_type(part.mime), "".join(part.data.split())
+    declared_type = _canonical_mime_type(part.mime)
+    whole = "".join(part.data.split())
     data = _decode_base64(whole)
-    found = detect_media_type(data)
-    if is_native and part.kind != "image" and PDF_MIME_TYPE not in (told, found):
+    detected_type = detect_media_type(data)
+    if is_native and part.kind != "image" and PDF_MIME_TYPE not in (declared_type, detected_type):
         return part
-    if told.startswith("text/") and PLAIN_TEXT_MIME_TYPE in accepted.types.get(part.kind, ()):
-        return Text(text=f"[{part.kind}, {told}]\n{_decode_utf8(data)}")
-    _require_accepted_type(part.kind, accepted, told, found, data)
+    if declared_type.startswith("text/") and PLAIN_TEXT_MIME_TYPE in accepted.types.get(
+        part.kind, ()
+    ):
+        return Text(text=f"[{part.kind}, {declared_type}]\n{_decode_utf8(data)}")
+    _require_accepted_type(part.kind, accepted, declared_type, detected_type, data)
     if len(data) > (most := accepted.max_bytes.get(part.kind, len(data))):
         raise UnsupportedMedia(f"it has {len(data):,} bytes; at most {most:,} are allowed")
     if part.kind == "image":
         _require_sendable_picture(data, accepted)
-    mime = found if part.kind == "image" or found != told else part.mime
+    mime = detected_type if part.kind == "image" or detected_type != declared_type else part.mime
     return part if (mime, whole) == (part.mime, part.data) else replace(part, mime=mime, data=whole)
 
 
@@ -192,8 +195,8 @@ def normalize_message_media(
             )
         except UnsupportedMedia as error:
             kind = f"the {part.kind}" if part.mime is None else f"the {part.kind} ({part.mime})"
-            told = f"{place} of the {message.role} message: {kind} cannot be sent: {error.reason}"
-            raise UnsupportedMedia(told, media_field=error.media_field) from None
+            text = f"{place} of the {message.role} message: {kind} cannot be sent: {error.reason}"
+            raise UnsupportedMedia(text, media_field=error.media_field) from None
 
     return _transform_media(message, check)
 
@@ -255,8 +258,8 @@ def _transform_part_media(part: Part, act: _TransformMedia, place: str) -> Part:
 
 
 def _canonical_mime_type(mime: str | None) -> str:
-    named = (mime or "").partition(";")[0].strip().lower()
-    return _MIME_TYPE_ALIASES.get(named, named)
+    lower_mime = (mime or "").partition(";")[0].strip().lower()
+    return _MIME_TYPE_ALIASES.get(lower_mime, lower_mime)
 
 
 def _decode_base64(text: str) -> bytes:
@@ -283,13 +286,13 @@ def _require_accepted_type(
     detected_type: str | None,
     data: bytes,
 ) -> None:
-    accepted = accepted_media.types.get(kind, ())
-    if not accepted:
+    types = accepted_media.types.get(kind, ())
+    if not types:
         raise UnsupportedMedia(
             f"this model does not accept {kind}; it accepts {accepted_media.describe_types(kind)}",
             media_field="mime",
         )
-    if detected_type in accepted:
+    if detected_type in types:
         return
     if detected_type is not None:
         raise UnsupportedMedia(
@@ -299,7 +302,7 @@ def _require_accepted_type(
             ),
             media_field="mime",
         )
-    if declared_type in accepted:
+    if declared_type in types:
         raise UnsupportedMedia(
             f"its bytes are not {declared_type}: they begin with {data[:8].hex(' ')}"
         )

@@ -22,8 +22,8 @@ _AddBreakpoint = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 def accepts_cache_breakpoints(model: str) -> bool:
     """Whether a model is known to accept them. Others cache by themselves, or reject the field."""
-    found = _GPT_VERSION.match(model)
-    return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
+    match = _GPT_VERSION.match(model)
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= (5, 6)
 
 
 def add_cache_breakpoints_to_messages(
@@ -50,16 +50,16 @@ def render_blocks_with_breakpoints(
     prompt: Prompt, add_breakpoints: _AddToBodies, volatile: PromptBlock | None
 ) -> SentBlocks:
     """Return how the blocks of a prompt are sent, if the model accepts breakpoints with them."""
-    changed: dict[int, PromptBlock] = {}
+    new_blocks: dict[int, PromptBlock] = {}
     if accepts_cache_breakpoints(prompt.rules_model):
-        marked = add_breakpoints([block.body for block in prompt.blocks], 0, prompt.marks)
-        changed = {
+        bodies = add_breakpoints([block.body for block in prompt.blocks], 0, prompt.marks)
+        new_blocks = {
             index: replace(block, body=body)
-            for index, (block, body) in enumerate(zip(prompt.blocks, marked, strict=True))
+            for index, (block, body) in enumerate(zip(prompt.blocks, bodies, strict=True))
             if body is not block.body
         }
     return SentBlocks(
-        changed=changed, marked={index: index for index in changed}, volatile=volatile
+        changed=new_blocks, marked={index: index for index in new_blocks}, volatile=volatile
     )
 
 
@@ -96,8 +96,8 @@ def _with_breakpoint(
     content = body.get(key)
     if isinstance(content, str) and content:
         return {**body, key: [{"type": text, "text": content, _BREAKPOINT_KEY: _BREAKPOINT}]}
-    listed = list_or_none(content)
-    last = dict_or_none(listed[-1]) if listed else None
-    if listed is None or last is None or last.get("type") not in parts:
+    content_parts = list_or_none(content)
+    last = dict_or_none(content_parts[-1]) if content_parts else None
+    if content_parts is None or last is None or last.get("type") not in parts:
         return None
-    return {**body, key: [*listed[:-1], {_BREAKPOINT_KEY: _BREAKPOINT, **last}]}
+    return {**body, key: [*content_parts[:-1], {_BREAKPOINT_KEY: _BREAKPOINT, **last}]}

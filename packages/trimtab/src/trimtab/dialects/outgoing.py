@@ -3,15 +3,16 @@ SDK."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.anthropic import model_features
-from trimtab.dialects.cache_comparison import add_cache_comparison
 from trimtab.dialects.caller_marks import move_marks, place_marks, without_marks
-from trimtab.dialects.rejected_text import find_texts_at_error_location
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list
+from trimtab.dialects.provider_safe_values import parse_data_url
 from trimtab.engine.log.event import Event, ModelCall, Settings
 from trimtab.engine.log.message import Message
 from trimtab.engine.prompt.render import (
@@ -25,6 +26,73 @@ from trimtab.engine.prompt.shown_messages import IncrementalView
 from trimtab.engine.tokens.counter import TokenCounter
 from trimtab.engine.window.window import Window
 from trimtab.errors import RequestChangedError
+
+_COMPARISON_KEY = "comparison_response_id"
+
+
+def add_cache_comparison(
+    dialect: str, params: Mapping[str, Any], last_reply_id: str | None
+) -> Mapping[str, Any]:
+    """Add the id of the previous reply to the parameters, if a diagnosis is requested.
+
+    An id of another provider is left out.
+    """
+    reply_id = last_reply_id or ""
+    if (
+        dialect == "anthropic"
+        and (diagnostics := dict_or_none(params.get("diagnostics"))) is not None
+    ):
+        before = reply_id if reply_id.startswith("msg_") else diagnostics.get("previous_message_id")
+        return {**params, "diagnostics": {**diagnostics, "previous_message_id": before}}
+    options = dict_or_none(params.get("prompt_cache_options")) or {}
+    if dialect != "openai_responses" or _COMPARISON_KEY not in options:
+        return params
+    before = reply_id if reply_id.startswith("resp_") else options[_COMPARISON_KEY]
+    rest = {key: value for key, value in options.items() if key != _COMPARISON_KEY}
+    if before is not None:
+        return {**params, "prompt_cache_options": {**rest, _COMPARISON_KEY: before}}
+    others = {key: value for key, value in params.items() if key != "prompt_cache_options"}
+    return {**others, "prompt_cache_options": rest} if rest else others
+
+
+# `messages.3.content.1.tool_result.content.0` at Anthropic, `messages[3].content[1]` at OpenAI.
+_ERROR_LOCATION = re.compile(
+    r"\b(?:messages|input)[.\[](\d{1,6})\]?"
+    r"(?:\.(?:content|output)[.\[](\d{1,6})\]?(?:\.tool_result\.content\.(\d{1,6}))?)?"
+)
+_TEXT_KEYS = frozenset({"text", "data", "url", "image_url", "file_data", "content", "output"})
+
+
+def find_texts_at_error_location(request: Mapping[str, Any], error_message: str) -> frozenset[str]:
+    """Return the texts, payloads and URLs at the place that the error names; none if it names
+    none."""
+    match = _ERROR_LOCATION.search(error_message)
+    if match is None:
+        return frozenset()
+    messages = dicts_in_list(request.get("messages", request.get("input")))
+    at: Any = _nth(messages, match[1])
+    for number in (match[2], match[3]):
+        if number is not None:
+            message = dict_or_none(at) or {}
+            at = _nth(dicts_in_list(message.get("content", message.get("output"))), number)
+    return frozenset(text for text in _texts(at) if text)
+
+
+def _nth(listed: list[dict[str, Any]], number: str) -> Any:
+    return listed[int(number)] if int(number) < len(listed) else None
+
+
+def _texts(value: Any, *, depth: int = 8) -> Iterator[str]:
+    if isinstance(value, str):
+        split = parse_data_url(value)
+        yield value if split is None else split[1]
+    elif isinstance(value, list) and depth:
+        for each in cast("list[Any]", value):
+            yield from _texts(each, depth=depth - 1)
+    elif isinstance(value, dict) and depth:
+        for key, inner in cast("dict[str, Any]", value).items():
+            if key in _TEXT_KEYS or isinstance(inner, dict | list):
+                yield from _texts(inner, depth=depth - 1)
 
 
 def create_rendering(settings: Settings) -> IncrementalRenderer:
@@ -72,8 +140,10 @@ def build_prompt(
     last_reply_id: str | None = None,
 ) -> Prompt:
     """Build the prompt of a call whose window is rendered."""
-    cache_marks, blocks = settings.entry.get("cache_marks"), rendering.blocks
-    system, tools = settings.system, settings.tools
+    cache_marks = settings.entry.get("cache_marks")
+    blocks = rendering.blocks
+    system = settings.system
+    tools = settings.tools
     if cache_marks in ("off", "caller"):
         blocks = place_marks(blocks, call.caller_marks)
     if cache_marks == "off":
@@ -102,19 +172,20 @@ def render_blocks_as_sent(window: Window, rendering: IncrementalRenderer) -> Sen
     Marks and the volatile text belong to that call. They are left out if the window has changed
     since.
     """
-    settings, last = window.settings, window.last_call
+    settings = window.settings
+    last = window.last_call
     unbroken = window.accounting.version_at_last_call == window.accounting.prefix_version
     if last is None or not unbroken or last.body.blocks != len(rendering.blocks):
         call = ModelCall(position=window.seq, max_output=0)
     else:
         call = last.body
     prompt = build_prompt(settings, rendering, call)
-    sent = get_dialect(settings.dialect).render_sent_blocks(prompt)
+    sent_blocks = get_dialect(settings.dialect).render_sent_blocks(prompt)
     if prompt.blocks is rendering.blocks:
-        return sent
+        return sent_blocks
     pairs = enumerate(zip(rendering.blocks, prompt.blocks, strict=True))
-    moved = {index: block for index, (was, block) in pairs if block is not was}
-    return replace(sent, changed={**moved, **sent.changed})
+    block_moves = {index: block for index, (was, block) in pairs if block is not was}
+    return replace(sent_blocks, changed={**block_moves, **sent_blocks.changed})
 
 
 COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
@@ -171,13 +242,13 @@ def continues_replies(settings: Settings) -> bool:
 
 def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of a request for the provider's count endpoint."""
-    known = COUNT_PARAMETERS.get(dialect)
-    if known is None:
+    names = COUNT_PARAMETERS.get(dialect)
+    if names is None:
         raise ValueError(
             f"{dialect} has no count endpoint: report() estimates, and tokenizer= takes an exact "
             "counter; Anthropic's Messages and OpenAI's Responses have one"
         )
-    return {name: value for name, value in request.items() if name in known}
+    return {name: value for name, value in request.items() if name in names}
 
 
 def find_rejected_texts(

@@ -68,10 +68,10 @@ def is_json_object_text(value: Any) -> TypeGuard[str]:
 def with_error_prefix(result: ToolResult) -> ToolResult:
     """Return a result that begins with a text that the tool has failed, for a wire without a
     flag."""
-    told = result.text.strip()
+    text = result.text.strip()
     # What stands in for a result is one bracket, and says itself why.
-    stands_in = told.startswith("[") and told.endswith("]")
-    if not result.is_error or stands_in or told[:5].lower() == "error":
+    stands_in = text.startswith("[") and text.endswith("]")
+    if not result.is_error or stands_in or text[:5].lower() == "error":
         return result
     first = result.content[0] if result.content else None
     if isinstance(first, Text):
@@ -85,7 +85,7 @@ def _parse_json_object(text: str) -> dict[str, Any] | None:
     """Parse a text as a JSON object, if a provider could accept it."""
     try:
         value = dict_or_none(json.loads(text))
-        # Too deep for whoever writes it, or a number that is none: 1e999, NaN.
+        # Nested too deeply to be written, or an invalid number: 1e999, NaN.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None
@@ -94,8 +94,8 @@ def _parse_json_object(text: str) -> dict[str, Any] | None:
 
 def parse_data_url(url: str) -> tuple[str, str] | None:
     """Return the media type and base64 payload of a plain `data:` URL; None for any other."""
-    found = _DATA_URL.fullmatch(url)
-    return (found[1], found[2]) if found else None
+    match = _DATA_URL.fullmatch(url)
+    return (match[1], match[2]) if match else None
 
 
 def media_to_url(media: Media) -> str | None:

@@ -47,7 +47,9 @@ _Pairs = Mapping[Any, Any]
 _Path = tuple[Any, ...]
 """The last key and the path before it. It is formatted only for an error."""
 
-_ANTHROPIC, _CHAT, _RESPONSES = "anthropic", "openai_chat", "openai_responses"
+_ANTHROPIC = "anthropic"
+_CHAT = "openai_chat"
+_RESPONSES = "openai_responses"
 
 _DIALECTS_BY_PART_TYPE: Mapping[str, tuple[str, ...]] = {
     "image_url": (_CHAT,),
@@ -127,7 +129,8 @@ def _parse_whole_reply(item: Any, plain: dict[str, Any], dialect: str) -> ModelR
     if written_in.is_reply_body(plain):
         return written_in.parse_reply(plain)
     if is_langchain_message(item) and (usage := read_langchain_usage(item)) is not None:
-        message, stop = written_in.parse_message(plain), read_langchain_stop_reason(item)
+        message = written_in.parse_message(plain)
+        stop = read_langchain_stop_reason(item)
         return ModelReply(message=message, usage=usage, stop=stop, id=item.id)
     return None
 
@@ -156,22 +159,22 @@ def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0
     An error names the index of its message. Media get the types that their bytes have.
     `convert_media_or_refuse` checks later whether new ones can be sent.
     """
-    listed = require_message_list(messages)[first_item:]
-    accepted = find_accepted_media(dialect, model)
+    new_items = require_message_list(messages)[first_item:]
+    media = find_accepted_media(dialect, model)
     try:
-        parsed, starts = _parse_items(listed, dialect)
+        history, starts = _parse_items(new_items, dialect)
     except (TypeError, ValueError) as error:
-        index, wrong = _find_unreadable_message(listed, dialect) or (None, error)
+        index, wrong = _find_unreadable_message(new_items, dialect) or (None, error)
         place = "messages" if index is None else f"messages[{first_item + index}]"
         kind = TypeError if isinstance(wrong, TypeError) else ValueError
         raise kind(f"{place}: {wrong}") from error
     # Behind what was read before, a system message is one of the conversation.
-    count = 0 if first_item else _count_system_messages(parsed)
+    count = 0 if first_item else _count_system_messages(history)
     return ReadHistory(
-        tuple(parsed[:count]),
+        tuple(history[:count]),
         [
-            normalize_media_where_possible(message, accepted, request_dialect=dialect)
-            for message in parsed[count:]
+            normalize_media_where_possible(message, media, request_dialect=dialect)
+            for message in history[count:]
         ],
         [first_item + start for start in starts[count:]],
     )
@@ -189,8 +192,8 @@ def require_message_list(messages: Any) -> list[Any]:
 def convert_media_or_refuse(message: Message, *, dialect: str, model: str) -> Message:
     """Return a message whose pictures and files the provider accepts; otherwise raise
     `UnsupportedMedia`."""
-    accepted = find_accepted_media(dialect, model)
-    return normalize_message_media(message, accepted, request_dialect=dialect)
+    media = find_accepted_media(dialect, model)
+    return normalize_message_media(message, media, request_dialect=dialect)
 
 
 def copy_message(message: Message) -> Message:
@@ -244,8 +247,8 @@ def is_mapping_or_sdk_object(value: Any) -> bool:
     """Whether it is a mapping or an SDK's object."""
     if isinstance(value, type):
         return False  # a class has the attributes of its objects, and not their values
-    named = hasattr(value, "model_fields_set") or hasattr(value, "to_dict")
-    return named or isinstance(value, Mapping)
+    is_sdk_object = hasattr(value, "model_fields_set") or hasattr(value, "to_dict")
+    return is_sdk_object or isinstance(value, Mapping)
 
 
 def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
@@ -261,8 +264,10 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
         pairs = [(_to_json_key(key, path), inner) for key, inner in cast("_Pairs", value).items()]
         return {key: _to_json_value(inner, depth_left - 1, (key, path)) for key, inner in pairs}
     if isinstance(value, list | tuple):
-        listed = enumerate(cast("list[Any]", value))
-        return [_to_json_value(inner, depth_left - 1, (index, path)) for index, inner in listed]
+        numbered_parts = enumerate(cast("list[Any]", value))
+        return [
+            _to_json_value(inner, depth_left - 1, (index, path)) for index, inner in numbered_parts
+        ]
     if isinstance(value, type):
         raise TypeError(
             describe_wrong_value(
@@ -276,8 +281,10 @@ def _to_json_value(value: Any, depth_left: int, path: _Path) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if is_dataclass(value):
-        named = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: _to_json_value(inner, depth_left - 1, (name, path)) for name, inner in named}
+        attributes = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {
+            name: _to_json_value(inner, depth_left - 1, (name, path)) for name, inner in attributes
+        }
     right = "JSON: a text, a number, True, False, None, a list or a mapping"
     raise TypeError(describe_wrong_value(_format_path(path), value, right))
 
@@ -288,10 +295,10 @@ def _model_to_dict(model: Any, depth_left: int, path: _Path) -> dict[str, Any]:
     Its own dump would also contain values that only the SDK added. LiteLLM deletes fields after it
     has set them.
     """
-    sent = model.model_fields_set
+    names_set = model.model_fields_set
     out: dict[str, Any] = {}
     for name, alias in _list_model_fields(cast("Any", type(model))):
-        if name in sent and hasattr(model, name):
+        if name in names_set and hasattr(model, name):
             out[alias] = _to_json_value(getattr(model, name), depth_left, (name, path))
     for name, value in cast("dict[str, Any]", model.model_extra or {}).items():
         out[name] = _to_json_value(value, depth_left, (name, path))
@@ -320,11 +327,11 @@ def _to_json_key(key: Any, path: _Path) -> str:
 
 def _format_path(path: _Path) -> str:
     """Format a path, such as `content[0].meta`."""
-    told = ""
+    text = ""
     while path:
         key, path = path
-        told = (f"[{key}]" if isinstance(key, int) else f".{key}") + told
-    return told.removeprefix(".") or "it"
+        text = (f"[{key}]" if isinstance(key, int) else f".{key}") + text
+    return text.removeprefix(".") or "it"
 
 
 def detect_dialect(wire: Mapping[str, Any], default_dialect: Dialect) -> Dialect:
@@ -380,9 +387,9 @@ def parse_any_system_and_history(
     wire_messages: Sequence[Any], default_dialect_name: str
 ) -> tuple[tuple[Message, ...], list[Message]]:
     """Read a list of wire messages of any dialect: the system prompt at its start, and the rest."""
-    parsed, _ = _parse_items(wire_messages, default_dialect_name)
-    count = _count_system_messages(parsed)
-    return tuple(parsed[:count]), parsed[count:]
+    history, _ = _parse_items(wire_messages, default_dialect_name)
+    count = _count_system_messages(history)
+    return tuple(history[:count]), history[count:]
 
 
 def _parse_items(
@@ -390,15 +397,15 @@ def _parse_items(
 ) -> tuple[list[Message], list[int]]:
     """Read a list of wire messages of any dialect, and the index of the first item of each
     message."""
-    own = get_dialect(default_dialect_name)
+    default_dialect = get_dialect(default_dialect_name)
     if any(isinstance(each, Message) or is_langchain_message(each) for each in wire_messages):
         # What one of them holds decides which dialect can say it.
-        return [_read_single_item(each, own) for each in wire_messages], [
+        return [_read_single_item(each, default_dialect) for each in wire_messages], [
             *range(len(wire_messages))
         ]
     wires = [_read_listed_item(message) for message in wire_messages]
-    found = (detect_dialect(wire, own) for wire in wires)
-    written_in = next((each for each in found if each is not own), own)
+    dialects = (detect_dialect(wire, default_dialect) for wire in wires)
+    written_in = next((each for each in dialects if each is not default_dialect), default_dialect)
     return written_in.parse_history(wires), written_in.find_message_starts(wires)
 
 
@@ -416,8 +423,10 @@ def _read_listed_item(item: Any) -> dict[str, Any]:
     A whole reply is rejected, only its message belongs into a list.
     """
     wire = to_plain_dict(item)
-    if (said := _SAID_IN_REPLY.get(str(wire.get("object")))) is not None:
-        raise ValueError(f"a whole reply cannot be an item of a list; use {said}, or add(reply)")
+    if (right_form := _SAID_IN_REPLY.get(str(wire.get("object")))) is not None:
+        raise ValueError(
+            f"a whole reply cannot be an item of a list; use {right_form}, or add(reply)"
+        )
     return wire
 
 
@@ -448,21 +457,28 @@ def _find_unreadable_message(
     messages: Sequence[Any], default_dialect: str
 ) -> tuple[int, Exception] | None:
     """Find the first message that cannot be read, and why, in the dialect of the list."""
-    own = get_dialect(default_dialect)
+    list_dialect = get_dialect(default_dialect)
     wires: list[dict[str, Any]] = []
     is_single = any(isinstance(each, Message) for each in messages)
     for index, message in enumerate(messages):
         try:
             if is_single:
-                _read_single_item(message, own)
+                _read_single_item(message, list_dialect)
             else:
                 wires.append(_read_listed_item(message))
         except (TypeError, ValueError) as error:
             return index, error
-    own = next((found for wire in wires if (found := detect_dialect(wire, own)) is not own), own)
+    list_dialect = next(
+        (
+            other_dialect
+            for wire in wires
+            if (other_dialect := detect_dialect(wire, list_dialect)) is not list_dialect
+        ),
+        list_dialect,
+    )
     for index, wire in enumerate(wires):
         try:
-            own.parse_history([wire])
+            list_dialect.parse_history([wire])
         except (TypeError, ValueError) as error:
             return index, error
     return None

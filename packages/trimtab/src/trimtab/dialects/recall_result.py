@@ -35,8 +35,9 @@ def build_recall_result(
     if recalled is None:
         return _to_message(call, [Text(text=text)]), False
     message, parts = recalled
-    carried: list[Media] = []
-    words, reveals = [text], False
+    pictures: list[Media] = []
+    words = [text]
+    reveals = False
     for part in parts:
         is_result = isinstance(part, ToolResult)
         for media in part.content if is_result else (part,):
@@ -48,19 +49,19 @@ def build_recall_result(
             if isinstance(fits, Text):
                 words.append(fits.text)
             elif not text_only and _can_be_in_result(fits, settings.dialect):
-                carried.append(fits)
+                pictures.append(fits)
             elif is_result and message.origin != settings.dialect:
                 words.append(NOT_CARRIED_TEXT.format(kind=media.kind))
             else:
                 words.append(SHOWN_AGAIN_TEXT)
                 reveals = True
-    return _to_message(call, [Text(text="\n".join(words)), *carried]), reveals
+    return _to_message(call, [Text(text="\n".join(words)), *pictures]), reveals
 
 
 def _can_be_in_result(media: Media, dialect: str) -> bool:
     # What is known by a file's id stays in the message that names it.
-    known = media.data is not None or media.url is not None
-    return known and media.kind in _KINDS_IN_RESULTS.get(dialect, ())
+    has_source = media.data is not None or media.url is not None
+    return has_source and media.kind in _KINDS_IN_RESULTS.get(dialect, ())
 
 
 def _to_message(call: ToolCall, content: Sequence[Text | Media]) -> Message:

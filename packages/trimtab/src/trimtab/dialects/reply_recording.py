@@ -103,8 +103,8 @@ def read_text_or_thinking_delta(stream_event: WireObject) -> tuple[str, str] | N
     if kind == "response.reasoning_summary_text.delta":
         return "thinking", str(stream_event.get("delta", ""))
     choices: list[dict[str, Any]] = stream_event.get("choices") or []
-    added: dict[str, Any] = (choices[0].get("delta") if choices else None) or {}
-    piece: Any = added.get("content")
+    delta: dict[str, Any] = (choices[0].get("delta") if choices else None) or {}
+    piece: Any = delta.get("content")
     return ("text", piece) if isinstance(piece, str) and piece else None
 
 

@@ -75,9 +75,9 @@ def convert_tool_definitions(
     """Convert definitions of any known form to a dialect's; raise if a model could not use them."""
     out: list[dict[str, Any]] = []
     names: set[str] = set()
-    for number, given in enumerate(definitions):
+    for number, definition in enumerate(definitions):
         try:
-            wire, tool = _parse_usable_definition(given, dialect)
+            wire, tool = _parse_usable_definition(definition, dialect)
         except ValueError as error:
             raise ValueError(f"tools[{number}] {error}") from None
         name = wire.get("name") if tool is None else tool.name
@@ -98,9 +98,9 @@ def _parse_usable_definition(
     except TypeError:
         raise ValueError(f"is {type(definition).__name__}; {_ACCEPTED_SHAPES_TEXT}") from None
     tool = parse_tool_definition(wire)
-    if tool is None and (own := find_hosted_tool_dialects(wire)) and dialect not in own:
+    if tool is None and (dialects := find_hosted_tool_dialects(wire)) and dialect not in dialects:
         raise ValueError(
-            f"of type {wire['type']!r} is a provider's own tool: {own[0]} has it, "
+            f"of type {wire['type']!r} is a provider's own tool: {dialects[0]} has it, "
             f"{dialect} does not; remove it, or define your own tool"
         )
     return wire, tool
@@ -191,18 +191,22 @@ def _parameters_schema(tool: ToolDefinition) -> dict[str, Any]:
 
 def _chat_format(kind: Any) -> Any:
     """Convert the format. Chat nests a grammar's definition one level deeper than Responses."""
-    found = dict_or_none(kind)
-    if found is None or found.get("type") != "grammar" or "grammar" in found:
+    format_object = dict_or_none(kind)
+    if (
+        format_object is None
+        or format_object.get("type") != "grammar"
+        or "grammar" in format_object
+    ):
         return kind
     return {
         "type": "grammar",
-        "grammar": {key: value for key, value in found.items() if key != "type"},
+        "grammar": {key: value for key, value in format_object.items() if key != "type"},
     }
 
 
 def _responses_format(kind: Any) -> Any:
-    found = dict_or_none(kind)
-    grammar = dict_or_none(found.get("grammar")) if found is not None else None
+    format_object = dict_or_none(kind)
+    grammar = dict_or_none(format_object.get("grammar")) if format_object is not None else None
     return kind if grammar is None else {"type": "grammar", **grammar}
 
 

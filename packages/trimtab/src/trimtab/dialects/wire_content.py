@@ -42,17 +42,17 @@ def require_valid_content(
 
     Without this check, a caller with a wrong key would send the model nothing.
     """
-    found = wire_message.get(key)
-    if isinstance(found, str) or (found is None and optional):
-        return found
+    content = wire_message.get(key)
+    if isinstance(content, str) or (content is None and optional):
+        return content
     whose = wire_message.get("role") or wire_message.get("type")
-    if found is None:
+    if content is None:
         raise ValueError(_missing_content_text(wire_message, whose, key))
-    parts = list_or_none(found)
+    parts = list_or_none(content)
     if parts is None:
         raise ValueError(
-            f"{key} of the {whose} message is {type(found).__name__}; it must be a text or a list "
-            "of parts"
+            f"{key} of the {whose} message is {type(content).__name__}; it must be a text or a "
+            "list of parts"
         )
     for number, part in enumerate(parts):
         if (lack := _describe_part_fault(part)) is not None:
@@ -68,11 +68,11 @@ def convert_tool_output_to_content(
     An object, or a list without a part of any dialect, becomes the text of its JSON, because a tool
     that returns it means that.
     """
-    found = wire_result.get(key)
-    listed = list_or_none(found)
-    bare = bool(listed) and not any(_is_part(each) for each in listed or ())
-    if bare or (isinstance(found, Mapping) and not _is_part(cast("Any", found))):
-        return json.dumps(found, ensure_ascii=False)
+    content = wire_result.get(key)
+    content_list = list_or_none(content)
+    bare = bool(content_list) and not any(_is_part(each) for each in content_list or ())
+    if bare or (isinstance(content, Mapping) and not _is_part(cast("Any", content))):
+        return json.dumps(content, ensure_ascii=False)
     return require_valid_content(wire_result, key=key, optional=optional)
 
 
@@ -86,18 +86,18 @@ def _is_part(value: Any) -> bool:
 
 def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """Return the objects under the key of a call or a model's block."""
-    found = list_or_none(value := wire.get(key)) or []
+    objects = list_or_none(value := wire.get(key)) or []
     if value is not None and not isinstance(value, list):
         raise ValueError(
             f"{key} of the assistant message is {type(value).__name__}; it must be a list"
         )
-    for number, each in enumerate(found):
+    for number, each in enumerate(objects):
         if not isinstance(each, Mapping):
             raise ValueError(  # noqa: TRY004 - of JSON
                 f"{key}[{number}] of the assistant message is {type(each).__name__}; it must be an "
                 "object, as the model wrote it"
             )
-    return found
+    return objects
 
 
 def require_string_call_fields(call_or_result: _Named) -> _Named:
@@ -121,21 +121,21 @@ def require_system_parts(system_parts: Sequence[Mapping[str, Any]]) -> list[Any]
 def missing_role_error(wire_message: Mapping[str, Any]) -> ValueError:
     """Build the error for a message, or a part of one, without a role."""
     kind = wire_message.get("type", "message")
-    told = f"a block of type {kind!r} has no role: put it into a message, "
+    advice = f"a block of type {kind!r} has no role: put it into a message, "
     if kind == "message":
-        told = "the message has no role: write "
-    return ValueError(told + '{"role": "user", "content": [...]}; add a reply as a whole')
+        advice = "the message has no role: write "
+    return ValueError(advice + '{"role": "user", "content": [...]}; add a reply as a whole')
 
 
 def _describe_part_fault(part: Any) -> str | None:
     if not isinstance(part, Mapping):
         return f"is {type(part).__name__}; a part is an object with a type"
-    held = cast("Mapping[str, Any]", part)
-    kind = held.get("type")
+    mapping = cast("Mapping[str, Any]", part)
+    kind = mapping.get("type")
     if not isinstance(kind, str):
         return 'has no type; a text is {"type": "text", "text": "…"}'
     key = _REQUIRED_KEY_BY_PART_TYPE.get(kind)
-    if key is None or isinstance(value := held.get(key), str):
+    if key is None or isinstance(value := mapping.get(key), str):
         return None
     if value is None:
         return f"is of type {kind!r} and has no {key}"
@@ -144,8 +144,8 @@ def _describe_part_fault(part: Any) -> str | None:
 
 def _missing_content_text(wire: Mapping[str, Any], whose: object, key: str) -> str:
     others = [repr(name) for name in wire if name not in _KNOWN_MESSAGE_KEYS and name != key]
-    told = ""
+    hint = ""
     if others:
         word = "key" if len(others) == 1 else "keys"
-        told = f", but the unknown {word} {', '.join(others)}"
-    return f'the {whose} message has no {key}{told}; write "{key}": "…", or a list of parts'
+        hint = f", but the unknown {word} {', '.join(others)}"
+    return f'the {whose} message has no {key}{hint}; write "{key}": "…", or a list of parts'

@@ -169,9 +169,9 @@ class ModelInfo:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelInfo:
         """Return the model of a `to_json` result. Fields from a newer version are ignored."""
-        known: dict[str, Any] = {key: data[key] for key in data if key in _FIELD_NAMES}
-        known["price_changes"] = _parse_price_changes(known.get("price_changes", ()))
-        return cls(**known)
+        fields: dict[str, Any] = {key: data[key] for key in data if key in _FIELD_NAMES}
+        fields["price_changes"] = _parse_price_changes(fields.get("price_changes", ()))
+        return cls(**fields)
 
 
 class ModelInfoValues(TypedDict, total=False):
@@ -217,8 +217,8 @@ def guess_context_window_from_name(model_name: str) -> int:
 
 def find_window_pattern(model_name: str) -> str | None:
     """Return the part of a name that shows the window of a model that is not in the catalog."""
-    lowered = model_name.lower()
-    return next((part for part, _ in _WINDOW_BY_NAME_PART if part in lowered), None)
+    lower_name = model_name.lower()
+    return next((part for part, _ in _WINDOW_BY_NAME_PART if part in lower_name), None)
 
 
 def find_model_info(model: str, *, at: float | None = None) -> ModelInfo | None:
@@ -252,24 +252,24 @@ def resolve_model_info(
     """
     values = parse_model_info(overrides) if isinstance(overrides, str) else overrides or {}
     # A log may name a model that a later catalog has no more: what it holds is taken as it is.
-    named = values.get("base_model") or model
-    found = find_model_info(named, at=at) or _guess_model_info(named)
-    return _with_prices_at(_apply_overrides(found, values), at) if values else found
+    base_name = values.get("base_model") or model
+    base = find_model_info(base_name, at=at) or _guess_model_info(base_name)
+    return _with_prices_at(_apply_overrides(base, values), at) if values else base
 
 
 def parse_model_info(given: Mapping[str, Any] | str) -> Mapping[str, Any]:
     """Return the values of `model_info`: the mapping itself, or one with `base_model` for the name
     of a catalog model. Raises `ValueError` if the catalog has no such model."""
     values: Mapping[str, Any] = {"base_model": given} if isinstance(given, str) else given
-    named = values.get("base_model")
-    if named is None:
+    base_name = values.get("base_model")
+    if base_name is None:
         return values
-    if not isinstance(named, str) or _find_known_name(named) is None:
-        close = suggest_model_names(str(named))
-        told = f"did you mean {' or '.join(close)}?" if close else "`trimtab models` lists them."
+    if not isinstance(base_name, str) or _find_known_name(base_name) is None:
+        close = suggest_model_names(str(base_name))
+        hint = f"did you mean {' or '.join(close)}?" if close else "`trimtab models` lists them."
         raise ValueError(
-            f"model_info names {named!r}, which is not in the catalog; {told} For a model that is "
-            "not listed, give a mapping, such as {'context_window': 128_000}"
+            f"model_info names {base_name!r}, which is not in the catalog; {hint} For a model that "
+            "is not listed, give a mapping, such as {'context_window': 128_000}"
         )
     return values
 
@@ -277,11 +277,11 @@ def parse_model_info(given: Mapping[str, Any] | str) -> Mapping[str, Any]:
 def list_model_infos(*, at: float | None = None) -> dict[str, list[ModelInfo]]:
     """Return every entry of the catalog, by maker. Prices are those of the day of `at`. None means
     now."""
-    listed: dict[str, list[ModelInfo]] = {}
+    infos: dict[str, list[ModelInfo]] = {}
     for key, group in _load_groups().items():
         entries = [find_model_info(name, at=at) for name in group["models"]]
-        listed.setdefault(group.get("maker", key), []).extend(e for e in entries if e is not None)
-    return listed
+        infos.setdefault(group.get("maker", key), []).extend(e for e in entries if e is not None)
+    return infos
 
 
 def find_maker_in_catalog(model: str) -> str | None:
@@ -297,7 +297,8 @@ def find_retirement_date(model: str) -> str | None:
     It applies only to the maker's own service. Other providers may serve the model longer or
     shorter.
     """
-    dates, known_name = _load_retirement_dates(), _find_known_name(model)
+    dates = _load_retirement_dates()
+    known_name = _find_known_name(model)
     for name in (*_list_name_forms(model), *([known_name] if known_name else [])):
         if name in dates:
             return dates[name]
@@ -369,8 +370,8 @@ def find_makers_cheap_model(model: str) -> str:
     """
     entry = find_model_info(model)
     name = None if entry is None else _load_cheap_models().get(entry.name)
-    known = model.strip().lower()
-    plain = "/" not in known and ":" not in known and not _VENDOR_PREFIX.match(known)
+    lower_name = model.strip().lower()
+    plain = "/" not in lower_name and ":" not in lower_name and not _VENDOR_PREFIX.match(lower_name)
     if entry is None or name is None or not plain:
         return model
     prices = entry.input_price, resolve_model_info(name).input_price
@@ -383,14 +384,18 @@ def _with_served_dialect(model: str, entry: ModelInfo) -> ModelInfo:
 
 
 def _guess_model_info(model: str) -> ModelInfo:
-    lowered = model.lower()
+    lower_name = model.lower()
     window = guess_context_window_from_name(model)
-    dialect, param, rule = None, "max_tokens", ""
-    if "claude" in lowered:
-        dialect, rule = "anthropic", "squares:2576:4784"
-    elif _OPENAI_NAME.search(lowered) or _RESPONSES_ONLY_NAME.match(lowered.strip()):
-        dialect, param = "openai_chat", "max_completion_tokens"
-    guessed = ModelInfo(
+    dialect = None
+    param = "max_tokens"
+    rule = ""
+    if "claude" in lower_name:
+        dialect = "anthropic"
+        rule = "squares:2576:4784"
+    elif _OPENAI_NAME.search(lower_name) or _RESPONSES_ONLY_NAME.match(lower_name.strip()):
+        dialect = "openai_chat"
+        param = "max_completion_tokens"
+    guess = ModelInfo(
         name=model,
         context_window=window,
         input_limit=window,
@@ -398,7 +403,7 @@ def _guess_model_info(model: str) -> ModelInfo:
         output_param=param,
         picture_rule=rule,
     )
-    return _with_served_dialect(model, guessed)
+    return _with_served_dialect(model, guess)
 
 
 def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo:
@@ -407,22 +412,22 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
     changes = _without_overridden_prices(info.price_changes, overrides)
     if "price_changes" in overrides:
         changes = _parse_price_changes(overrides["price_changes"])
-    changed = replace(info, **{**overrides, "price_changes": changes})
+    new_info = replace(info, **{**overrides, "price_changes": changes})
     if overrides.get("cache_style", "marks") != "marks" and "cache_marks" not in overrides:
-        # Who says that marks are not how the cache works wants none.
-        changed = replace(changed, cache_marks="off")
-    elif "cache_marks" in overrides or _wants_hour_marks(changed, overrides):
-        changed = replace(changed, cache_marks=overrides.get("cache_marks", "1h"))
-        follow = _find_cache_terms(changed)
-        changed = replace(changed, **{key: follow[key] for key in follow if key not in overrides})
-    estimate_picture_tokens(changed.picture_rule, None)  # refuses what is none
+        # A cache style without marks needs no marks.
+        new_info = replace(new_info, cache_marks="off")
+    elif "cache_marks" in overrides or _wants_hour_marks(new_info, overrides):
+        new_info = replace(new_info, cache_marks=overrides.get("cache_marks", "1h"))
+        follow = _find_cache_terms(new_info)
+        new_info = replace(new_info, **{key: follow[key] for key in follow if key not in overrides})
+    estimate_picture_tokens(new_info.picture_rule, None)  # refuses what is none
     if "context_window" in overrides and "input_limit" not in overrides:
         # A user who names one number means it: the catalog's other one must not undercut it.
-        changed = replace(changed, input_limit=changed.context_window)
+        new_info = replace(new_info, input_limit=new_info.context_window)
     return replace(
-        changed,
-        input_limit=min(changed.input_limit, changed.context_window),
-        max_output=min(changed.max_output, changed.context_window),
+        new_info,
+        input_limit=min(new_info.input_limit, new_info.context_window),
+        max_output=min(new_info.max_output, new_info.context_window),
     )
 
 
@@ -488,8 +493,8 @@ def _without_overridden_prices(
     changes: Sequence[PriceChange], overrides: Mapping[str, Any]
 ) -> tuple[PriceChange, ...]:
     firm: dict[str, Any] = {key: None for key in CATALOG_PRICE_KEYS if key in overrides}
-    left = [replace(change, **firm) for change in changes] if firm else list(changes)
-    return tuple(change for change in left if len(change.to_json()) > 1)
+    remaining = [replace(change, **firm) for change in changes] if firm else list(changes)
+    return tuple(change for change in remaining if len(change.to_json()) > 1)
 
 
 def _with_prices_at(info: ModelInfo, at: float | None) -> ModelInfo:
@@ -497,11 +502,11 @@ def _with_prices_at(info: ModelInfo, at: float | None) -> ModelInfo:
     if not info.price_changes:
         return info
     moment = time.time() if at is None else at
-    told = [change.to_json() for change in info.price_changes]
-    later = [c for c in told if count_days_to_date(c["from_date"]) * 86_400 > moment]
+    json_changes = [change.to_json() for change in info.price_changes]
+    later = [c for c in json_changes if count_days_to_date(c["from_date"]) * 86_400 > moment]
     prices = {
         key: value
-        for key, value in merge_price_changes(told, moment).items()
+        for key, value in merge_price_changes(json_changes, moment).items()
         if key in CATALOG_PRICE_KEYS
     }
     return replace(info, **prices, price_changes=_parse_price_changes(later))
@@ -531,11 +536,12 @@ def _list_name_forms(model: str) -> list[str]:
 
 def _find_known_name(model: str) -> str | None:
     """Return the catalog's key for a name, or the longest key that it is a variant of."""
-    catalog, names = _load_catalog(), _list_name_forms(model)
+    catalog = _load_catalog()
+    names = _list_name_forms(model)
     for name in names:
         if name in catalog:
             return name
-    forms = [known for known in catalog for name in names if _is_form_of(name, known)]
+    forms = [candidate for candidate in catalog for name in names if _is_form_of(name, candidate)]
     return max(forms, key=len) if forms else None
 
 
@@ -556,15 +562,15 @@ def _load_groups() -> dict[str, dict[str, Any]]:
 
 @cache
 def _load_catalog() -> dict[str, ModelInfo]:
-    known: dict[str, ModelInfo] = {}
+    infos: dict[str, ModelInfo] = {}
     for group in _load_groups().values():
         common = {key: value for key, value in group.items() if key in _FIELD_NAMES}
         models: dict[str, dict[str, Any]] = group["models"]
-        for name, own in models.items():
-            values = {"input_limit": own["context_window"], **common, **own}
+        for name, model_fields in models.items():
+            values = {"input_limit": model_fields["context_window"], **common, **model_fields}
             values["price_changes"] = _parse_price_changes(values.get("price_changes", ()))
-            known[_catalog_key(name)] = ModelInfo(name=name, **values)
-    return known
+            infos[_catalog_key(name)] = ModelInfo(name=name, **values)
+    return infos
 
 
 @cache

@@ -21,10 +21,10 @@ def detect_model_family(model: str) -> str:
     base = name[vendor.end() :] if vendor else name
     if _OPENAI_MODEL.match(base):
         return "openai"
-    found = _FAMILY_NAME.match(base)
-    if vendor and found and len(found[0]) == 1:
+    match = _FAMILY_NAME.match(base)
+    if vendor and match and len(match[0]) == 1:
         return vendor[1]  # `deepseek.r1`, `deepseek.v3`: the letter is of a version
-    return found[0] if found else base
+    return match[0] if match else base
 
 
 def is_openai_model(model: str) -> bool:
@@ -56,8 +56,10 @@ def has_foreign_thinking(message: Message, model: str) -> bool:
 
 def without_thinking(message: Message) -> Message:
     """Return the message without its thinking."""
-    kept = [part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking)]
-    return message if len(kept) == len(message.parts) else replace(message, parts=tuple(kept))
+    parts = [
+        part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking)
+    ]
+    return message if len(parts) == len(message.parts) else replace(message, parts=tuple(parts))
 
 
 def without_family_tag(message: Message) -> Message:

@@ -49,7 +49,9 @@ def instrument(on_event: OnEvent | None = None, *, agent: str = "", session: str
     watchers = [create(agent, session) for create in turn_observers]
     # An application that has set it up has loaded it.
     if "opentelemetry" in sys.modules and (spans := _import_spans()) is not None:
-        watchers += [own for own in (spans.create_turn_spans(agent),) if own is not None]
+        watchers += [
+            watcher for watcher in (spans.create_turn_spans(agent),) if watcher is not None
+        ]
     if log_lines.log.isEnabledFor(logging.INFO):
         watchers.append(log_lines.TurnEventLogger(agent))
     return EventFanOut(watchers, on_event) if watchers else on_event

@@ -58,22 +58,32 @@ class TurnEventLogger:
                 pass
 
     def _log_call(self, call: ModelCallFinished) -> None:
-        used = call.usage
-        sent, read, out = (used.input, used.cache_read, used.output) if used else (0, 0, 0)
+        usage = call.usage
+        input_tokens, read, out = (
+            (usage.input, usage.cache_read, usage.output) if usage else (0, 0, 0)
+        )
         figures: dict[str, Any] = {
             "model": call.model,
             "outcome": call.outcome,
             "duration_s": round(call.seconds, 3),
             "budget_ratio": round(self._budget_ratio, 4),
-            "input_tokens": sent,
+            "input_tokens": input_tokens,
             "output_tokens": out,
             "cache_read_tokens": read,
-            "cache_write_tokens": used.cache_write if used else 0,
+            "cache_write_tokens": usage.cache_write if usage else 0,
             "cost_usd": call.cost,
         }
         log.info(
             "Call of %s: %s in %.2f s, %d tokens in (%d cached), %d out, %.0f%% of the budget",
-            *(call.model, call.outcome, call.seconds, sent, read, out, 100 * self._budget_ratio),
+            *(
+                call.model,
+                call.outcome,
+                call.seconds,
+                input_tokens,
+                read,
+                out,
+                100 * self._budget_ratio,
+            ),
             extra={**self._own, **figures},
         )
 

@@ -81,7 +81,8 @@ class OpenSpan(NamedTuple):
 def create_turn_spans(agent: str) -> TurnSpans | None:
     """Return the observer of one turn. None if the application has set up neither traces nor
     metrics."""
-    tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    tracers = trace.get_tracer_provider()
+    meters = metrics.get_meter_provider()
     if not (_is_set_up(tracers) or _is_set_up(meters)):
         return None
     return TurnSpans(create_instruments(tracers, meters), agent)
@@ -166,14 +167,14 @@ class TurnSpans:
         }
         if self._agent:
             self._own["gen_ai.agent.name"] = self._agent
-        named = f"invoke_agent {self._agent}".rstrip()
-        told: SpanAttributes = {"gen_ai.request.model": turn.model}
+        span_name = f"invoke_agent {self._agent}".rstrip()
+        attributes: SpanAttributes = {"gen_ai.request.model": turn.model}
         if request_id := current_request_id():
-            told["trimtab.request.id"] = request_id
+            attributes["trimtab.request.id"] = request_id
         within = context.get_current()
         if parent := current_traceparent():
             within = TraceContextTextMapPropagator().extract({TRACEPARENT_HEADER: parent})
-        self._turn = self._open_span(named, "invoke_agent", told, within=within)
+        self._turn = self._open_span(span_name, "invoke_agent", attributes, within=within)
         self._within = trace.set_span_in_context(self._turn.span)
 
     def _start_call(self, call: ModelCallStarted) -> None:
@@ -182,7 +183,7 @@ class TurnSpans:
             "gen_ai.provider.name": self._own.get("gen_ai.provider.name", ""),
             "gen_ai.request.model": call.model,
         }
-        told: SpanAttributes = {
+        attributes: SpanAttributes = {
             "gen_ai.request.model": call.model,
             "gen_ai.request.max_tokens": call.max_output,
             "trimtab.window.messages": call.messages,
@@ -194,64 +195,68 @@ class TurnSpans:
             "trimtab.window.near_limit": call.near,
         }
         if self._edits:
-            told["trimtab.edits.count"] = sum(edit.count for edit in self._edits)
-            told["trimtab.edits.hidden_tokens"] = sum(edit.tokens for edit in self._edits)
-            told["trimtab.edits.ops"] = sorted({edit.op for edit in self._edits})
+            attributes["trimtab.edits.count"] = sum(edit.count for edit in self._edits)
+            attributes["trimtab.edits.hidden_tokens"] = sum(edit.tokens for edit in self._edits)
+            attributes["trimtab.edits.ops"] = sorted({edit.op for edit in self._edits})
             self._edits.clear()
-        self._call = self._open_span(f"chat {call.model}", "chat", told, kind=SpanKind.CLIENT)
+        self._call = self._open_span(f"chat {call.model}", "chat", attributes, kind=SpanKind.CLIENT)
 
     def _end_call(self, call: ModelCallFinished) -> None:
         if self._call is None:
             return
-        span, failed = self._call.span, call.outcome != "ok"
+        span = self._call.span
+        has_failed = call.outcome != "ok"
         if call.usage is not None:
             span.set_attributes(_usage_attributes(call.usage))
             for kind, count in (("input", call.usage.input), ("output", call.usage.output)):
                 self._to.token_histogram.record(count, {**self._asked, "gen_ai.token.type": kind})
         if call.cost is not None:
             span.set_attribute("trimtab.cost.usd", call.cost)
-        wrong: SpanAttributes = {"error.type": call.outcome} if failed else {}
+        wrong: SpanAttributes = {"error.type": call.outcome} if has_failed else {}
         self._to.duration_histogram.record(call.seconds, {**self._asked, **wrong})
-        self._close_span(self._call, call.outcome if failed else None, seconds=call.seconds)
+        self._close_span(self._call, call.outcome if has_failed else None, seconds=call.seconds)
         self._call = None
 
     def _start_tool(self, call: ToolCall) -> None:
-        told: SpanAttributes = {
+        attributes: SpanAttributes = {
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": call.id,
             "gen_ai.tool.type": "function",
         }
-        self._tools[id(call)] = self._open_span(f"execute_tool {call.name}", "execute_tool", told)
+        self._tools[id(call)] = self._open_span(
+            f"execute_tool {call.name}", "execute_tool", attributes
+        )
 
     def _end_tool(self, tool: ToolFinished) -> None:
-        opened = self._tools.pop(id(tool.call), None)
-        if opened is not None:  # else it never ran
-            self._close_span(opened, "tool_error" if tool.is_error else None)
+        open_span = self._tools.pop(id(tool.call), None)
+        if open_span is not None:  # else it never ran
+            self._close_span(open_span, "tool_error" if tool.is_error else None)
 
     def _record_summary(self, event: SummaryFinished) -> None:
-        tried, now = event.attempt, time_ns()
+        attempt = event.attempt
+        now = time_ns()
         attributes: SpanAttributes = {
             **self._own,
             "gen_ai.operation.name": "summarise",
-            "gen_ai.request.model": tried.model,
-            "trimtab.summary.outcome": tried.outcome,
-            "trimtab.summary.calls": tried.calls,
-            "trimtab.summary.tokens": tried.tokens,
-            "trimtab.summary.replaced_tokens": tried.replaced,
-            "trimtab.summary.patched_items": tried.patched,
+            "gen_ai.request.model": attempt.model,
+            "trimtab.summary.outcome": attempt.outcome,
+            "trimtab.summary.calls": attempt.calls,
+            "trimtab.summary.tokens": attempt.tokens,
+            "trimtab.summary.replaced_tokens": attempt.replaced,
+            "trimtab.summary.patched_items": attempt.patched,
             "trimtab.window.messages": event.messages,
             "trimtab.window.tokens": event.tokens,
         }
-        if tried.usage is not None:
-            attributes |= _usage_attributes(tried.usage)
+        if attempt.usage is not None:
+            attributes |= _usage_attributes(attempt.usage)
         span = self._to.tracer.start_span(
-            f"summarise {tried.model}",
+            f"summarise {attempt.model}",
             context=self._within,
             attributes=attributes,
             start_time=now - int(event.seconds * 1e9),
         )
-        if not tried.tokens:
-            _mark_failed(span, tried.outcome)
+        if not attempt.tokens:
+            _mark_failed(span, attempt.outcome)
         span.end(now)
 
     def _end_turn(
@@ -266,10 +271,10 @@ class TurnSpans:
         self._turn = None
 
     def _fail_turn(self, event: TurnFailed) -> None:
-        for opened in self._tools.values():
+        for open_span in self._tools.values():
             # It was the current span of a task that is over, not of this one.
-            _mark_failed(opened.span, "cancelled")
-            opened.span.end()
+            _mark_failed(open_span.span, "cancelled")
+            open_span.span.end()
         self._tools.clear()
         if self._call is not None:
             wrong = "cancelled" if event.reason == "cancelled" else event.error

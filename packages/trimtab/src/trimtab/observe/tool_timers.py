@@ -22,11 +22,12 @@ class RunningToolTimers:
     def stop(self, event: ToolFinished) -> float | None:
         """Return the seconds that a tool ran. None if it never ran: unknown, not allowed, or
         malformed."""
-        found = self._since.pop(id(event.call), None)
-        return None if found is None else perf_counter() - found[1]
+        entry = self._since.pop(id(event.call), None)
+        return None if entry is None else perf_counter() - entry[1]
 
     def stop_all(self) -> list[tuple[ToolCall, float]]:
         """Return the tools whose end will not be reported, each with its seconds."""
-        now, left = perf_counter(), list(self._since.values())
+        now = perf_counter()
+        timers = list(self._since.values())
         self._since.clear()
-        return [(call, now - since) for call, since in left]
+        return [(call, now - since) for call, since in timers]

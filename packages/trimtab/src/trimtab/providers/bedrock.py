@@ -68,7 +68,8 @@ def find_aws_credentials(
     if token := api_key or environ.get("AWS_BEARER_TOKEN_BEDROCK"):
         source = "api_key" if api_key else "AWS_BEARER_TOKEN_BEDROCK"
         return AwsCredentials(region=where, source=source, api_key=token)
-    access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    access = environ.get("AWS_ACCESS_KEY_ID")
+    secret = environ.get("AWS_SECRET_ACCESS_KEY")
     if access and secret:
         return AwsCredentials(
             region=where,
@@ -78,13 +79,13 @@ def find_aws_credentials(
             session_token=environ.get("AWS_SESSION_TOKEN") or None,
         )
     session = _ask_boto3(environ, region=where)
-    found = session.get_credentials()
-    if found is None:
+    keys = session.get_credentials()
+    if keys is None:
         raise MissingApiKeyError(
             "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, "
             "or AWS_BEARER_TOKEN_BEDROCK, or run `aws configure`"
         )
-    source = f"boto3 ({session.profile_name}, {found.method})"
+    source = f"boto3 ({session.profile_name}, {keys.method})"
     return AwsCredentials(region=where, source=source, session=session)
 
 
@@ -167,19 +168,19 @@ class BedrockClaudeProvider:
         self._session: Any = None
         self.credential_source = credentials.source if credentials else ""
         if client is None:
-            found = credentials or find_aws_credentials(os.environ)
-            self.credential_source = found.source
+            aws = credentials or find_aws_credentials(os.environ)
+            self.credential_source = aws.source
             client = self._own = AsyncAnthropicBedrock(
-                api_key=found.api_key,
-                aws_access_key=found.access_key,
-                aws_secret_key=found.secret_key,
-                aws_session_token=found.session_token,
-                aws_region=found.region,
+                api_key=aws.api_key,
+                aws_access_key=aws.access_key,
+                aws_secret_key=aws.secret_key,
+                aws_session_token=aws.session_token,
+                aws_region=aws.region,
                 base_url=base_url,
                 timeout=timeout,
                 max_retries=0,
             )
-            self._session = found.session
+            self._session = aws.session
         self._client = client
         self._keys: tuple[str, str, str] | None = None
         self._provider = AnthropicProvider(client)
@@ -205,14 +206,16 @@ class BedrockClaudeProvider:
         for that."""
         if self._session is None:
             return self._provider
-        found = await asyncio.to_thread(self._session.get_credentials().get_frozen_credentials)
-        keys = (found.access_key, found.secret_key, found.token)
+        frozen_keys = await asyncio.to_thread(
+            self._session.get_credentials().get_frozen_credentials
+        )
+        keys = (frozen_keys.access_key, frozen_keys.secret_key, frozen_keys.token)
         if keys != self._keys:
             self._keys = keys
-            signed = self._client.with_options(
+            client = self._client.with_options(
                 aws_access_key=keys[0], aws_secret_key=keys[1], aws_session_token=keys[2]
             )
-            self._provider = AnthropicProvider(signed)
+            self._provider = AnthropicProvider(client)
         return self._provider
 
     async def close(self) -> None:

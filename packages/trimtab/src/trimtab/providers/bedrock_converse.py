@@ -77,12 +77,15 @@ class BedrockConverseProvider:
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
-        asked, model = build_converse_request(request), str(request["model"])
+        converse_request = build_converse_request(request)
+        model = str(request["model"])
         if not request.get("stream"):
-            answer = await self._call(partial(self._client.converse, **asked), began=False)
+            answer = await self._call(
+                partial(self._client.converse, **converse_request), began=False
+            )
             yield _parse_whole_reply(answer, model)
             return
-        answer = await self._start_stream(asked)
+        answer = await self._start_stream(converse_request)
         events: Any = answer["stream"] if "stream" in answer else split_into_events(answer)
         request_id = answer["ResponseMetadata"].get("RequestId", "bedrock")
         parser = ConverseStreamParser(model, f"msg_{request_id}")
@@ -142,22 +145,30 @@ class BedrockConverseProvider:
             raise ProviderError(failure) from error
 
     def _classify_error(self, error: Exception, *, began: bool) -> ProviderFailureDetails | None:
-        known, http, words = self._errors, self._http_errors, str(error)
-        if isinstance(error, known.ClientError):
+        boto_errors = self._errors
+        http = self._http_errors
+        words = str(error)
+        if isinstance(error, boto_errors.ClientError):
             return _read_client_error(error, began=began)
         if isinstance(
-            error, known.ReadTimeoutError | known.ConnectTimeoutError | http.TimeoutError
+            error,
+            boto_errors.ReadTimeoutError | boto_errors.ConnectTimeoutError | http.TimeoutError,
         ):
             return ProviderFailureDetails(kind="timeout", message=words)
-        lost = (known.ConnectionError, known.HTTPClientError, http.HTTPError, OSError)
-        if isinstance(error, lost):
+        connection_errors = (
+            boto_errors.ConnectionError,
+            boto_errors.HTTPClientError,
+            http.HTTPError,
+            OSError,
+        )
+        if isinstance(error, connection_errors):
             return ProviderFailureDetails(kind="server" if began else "network", message=words)
         if isinstance(error, self._unreadable):
             return ProviderFailureDetails(kind="server", message=f"an unreadable reply: {words}")
-        if isinstance(error, known.ParamValidationError):
+        if isinstance(error, boto_errors.ParamValidationError):
             return ProviderFailureDetails(kind="refused", message=words)
-        if isinstance(error, known.BotoCoreError):
-            # All else is about who asks: no credentials, an unknown profile, a role that is gone.
+        if isinstance(error, boto_errors.BotoCoreError):
+            # All others are about credentials: none, an unknown profile, a deleted role.
             return ProviderFailureDetails(kind="auth", message=words)
         return None
 
@@ -209,8 +220,8 @@ def _create_client(credentials: AwsCredentials | None, base_url: str | None, tim
 
 
 def _read_client_error(error: Any, *, began: bool) -> ProviderFailureDetails:
-    told: Mapping[str, Any] = error.response
-    metadata: Mapping[str, Any] = told.get("ResponseMetadata") or {}
-    body = {"type": told["Error"].get("Code"), "message": told["Error"].get("Message")}
+    response: Mapping[str, Any] = error.response
+    metadata: Mapping[str, Any] = response.get("ResponseMetadata") or {}
+    body = {"type": response["Error"].get("Code"), "message": response["Error"].get("Message")}
     status = None if began else metadata.get("HTTPStatusCode")
     return parse_error_response(status, body, headers=metadata.get("HTTPHeaders"))

@@ -21,7 +21,8 @@ from trimtab.providers.retries import has_content
 
 FAILURES_TO_OPEN = 5
 """Failed calls in a row after which the circuit opens."""
-FIRST_PROBE_S, MAX_PROBE_S = 5.0, 30.0
+FIRST_PROBE_S = 5.0
+MAX_PROBE_S = 30.0
 """Seconds before the first probe, and the maximum. Each wait is twice the previous one."""
 MAX_RETRY_AFTER_S = 300.0
 """Maximum number of seconds before a probe that the provider can ask for."""
@@ -55,8 +56,8 @@ class CircuitBreaker:
             return None
         if self._probing:
             return PROBE_RUNNING_S
-        left = self._probe_at - self._clock()
-        return left if left > 0 else None
+        seconds = self._probe_at - self._clock()
+        return seconds if seconds > 0 else None
 
     def check(self) -> None:
         """Raise `ProviderPaused` if no call can be made now."""
@@ -82,7 +83,9 @@ class CircuitBreaker:
         """Record that the provider answers, so that calls are made again."""
         if self.is_open:
             log.info("provider %s answers again; its circuit is closed", self.name)
-        self._failures, self._last, self._probe_wait_s = 0, None, 0.0
+        self._failures = 0
+        self._last = None
+        self._probe_wait_s = 0.0
 
     def record_failure(self, failure: ProviderFailureDetails) -> None:
         """Record a failed call.
@@ -98,7 +101,7 @@ class CircuitBreaker:
             self._failures += 1
         else:
             if self.is_open and failure.status is not None:
-                self.record_success()  # whoever refuses a request has read it
+                self.record_success()  # a provider that refuses a request has read it
             return
         if self._failures < FAILURES_TO_OPEN:
             return
@@ -113,8 +116,8 @@ class CircuitBreaker:
             return  # begun before the circuit opened
         self._last = failure
         self._probe_wait_s = min(MAX_PROBE_S, max(FIRST_PROBE_S, 2 * self._probe_wait_s))
-        asked = min(MAX_RETRY_AFTER_S, failure.retry_after or 0.0)
-        self._probe_at = self._clock() + max(self._probe_wait_s, asked)
+        retry_after = min(MAX_RETRY_AFTER_S, failure.retry_after or 0.0)
+        self._probe_at = self._clock() + max(self._probe_wait_s, retry_after)
 
 
 def with_circuit_breaker(provider: Provider, breaker: CircuitBreaker) -> Provider:
@@ -152,18 +155,18 @@ class _GuardedProvider:
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         probe = self._breaker.begin_call()
-        answered = False
+        has_answer = False
         try:
             async with aclosing(cast("Any", self._provider.send(request))) as events:
                 async for event in events:
-                    if not answered and has_content(event):
-                        answered = True
+                    if not has_answer and has_content(event):
+                        has_answer = True
                         self._breaker.record_success()
                     yield event
-            if not answered:
+            if not has_answer:
                 self._breaker.record_failure(STREAM_CUT_SHORT)
         except ProviderError as error:
-            if not answered:
+            if not has_answer:
                 self._breaker.record_failure(error.failure)
             raise
         finally:

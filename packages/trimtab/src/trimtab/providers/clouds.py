@@ -89,7 +89,8 @@ def _create_azure(
             "or give api_key"
         )
     if cloud == "azure_responses":
-        create, version = AzureResponsesProvider, settings.api_version
+        create = AzureResponsesProvider
+        version = settings.api_version
     else:
         create = AzureOpenAIProvider
         version = settings.api_version or environ.get("OPENAI_API_VERSION")

@@ -60,25 +60,25 @@ def build_converse_request(request: _JsonObject) -> dict[str, Any]:
     """
     family = detect_model_family(request["model"])
     messages = dicts_in_list(request.get("messages"))
-    made: dict[str, Any] = {"modelId": request["model"]}
-    made["messages"] = _build_messages(messages, family)
+    converse_request: dict[str, Any] = {"modelId": request["model"]}
+    converse_request["messages"] = _build_messages(messages, family)
     if system := _build_system(request.get("system")):
-        made["system"] = system
+        converse_request["system"] = system
     limits = {theirs: request[ours] for ours, theirs in _INFERENCE_NAMES.items() if ours in request}
     if limits:
-        made["inferenceConfig"] = limits
+        converse_request["inferenceConfig"] = limits
     if tools := _build_tools(dicts_in_list(request.get("tools"))):
-        made["toolConfig"] = {"tools": tools, **_build_choice(request)}
-    elif called := _build_called_tools(made["messages"]):
-        made["toolConfig"] = {"tools": called}
+        converse_request["toolConfig"] = {"tools": tools, **_build_choice(request)}
+    elif called_tools := _build_called_tools(converse_request["messages"]):
+        converse_request["toolConfig"] = {"tools": called_tools}
     more = {
         name: value
         for name, value in request.items()
         if name not in _TRANSLATED and name not in _CLIENT_OPTIONS
     }
     if more := more | dict(request.get("extra_body") or {}):
-        made["additionalModelRequestFields"] = more
-    return _with_accepted_cache_points(made, family)
+        converse_request["additionalModelRequestFields"] = more
+    return _with_accepted_cache_points(converse_request, family)
 
 
 def _build_called_tools(messages: Sequence[_JsonObject]) -> list[dict[str, Any]]:
@@ -120,23 +120,25 @@ def _move_cache_points_to_texts(lists: Sequence[list[dict[str, Any]]]) -> None:
 
     A cache point after a result or a picture moves to the nearest text before it.
     """
-    unmarked: tuple[list[dict[str, Any]], int] | None = None
+    place_without_mark: tuple[list[dict[str, Any]], int] | None = None
     for blocks in lists:
-        given = [*blocks]
+        old_blocks = [*blocks]
         blocks.clear()
-        for block in given:
+        for block in old_blocks:
             if "cachePoint" not in block:
                 blocks.append(block)
-                unmarked = (blocks, len(blocks)) if "text" in block else unmarked
-            elif unmarked is not None:
-                holder, place = unmarked
+                place_without_mark = (
+                    (blocks, len(blocks)) if "text" in block else place_without_mark
+                )
+            elif place_without_mark is not None:
+                holder, place = place_without_mark
                 holder.insert(place, {"cachePoint": {"type": "default"}})
-                unmarked = None
+                place_without_mark = None
 
 
 def _build_messages(messages: Sequence[_JsonObject], family: str) -> list[dict[str, Any]]:
     """Join adjacent messages of one role, because Converse wants the roles to alternate."""
-    made: list[dict[str, Any]] = []
+    joint_messages: list[dict[str, Any]] = []
     builder = _BlockBuilder(family, left_out=_count_documents(messages) - MAX_DOCUMENTS)
     for message in messages:
         # Only Anthropic itself takes a system message among the others.
@@ -144,19 +146,21 @@ def _build_messages(messages: Sequence[_JsonObject], family: str) -> list[dict[s
         content = builder.build_blocks(message.get("content"))
         if not content:
             continue
-        if made and made[-1]["role"] == role:
-            made[-1]["content"] += content
+        if joint_messages and joint_messages[-1]["role"] == role:
+            joint_messages[-1]["content"] += content
         else:
-            made.append({"role": role, "content": content})
-    for message in made:
+            joint_messages.append({"role": role, "content": content})
+    for message in joint_messages:
         if _has_block(message, "document") and not _has_block(message, "text"):
             message["content"].append({"text": DOCUMENT_TEXT})
-    if made and made[-1]["role"] == "assistant":
+    if joint_messages and joint_messages[-1]["role"] == "assistant":
         # What followed may have been thinking. A reply to go on with does not end in a space.
-        said = [block for block in made[-1]["content"] if "cachePoint" not in block]
-        if "text" in said[-1]:
-            said[-1]["text"] = said[-1]["text"].rstrip()
-    return made
+        last_content = [
+            block for block in joint_messages[-1]["content"] if "cachePoint" not in block
+        ]
+        if "text" in last_content[-1]:
+            last_content[-1]["text"] = last_content[-1]["text"].rstrip()
+    return joint_messages
 
 
 def _has_block(message: _JsonObject, kind: str) -> bool:
@@ -193,11 +197,11 @@ class _BlockBuilder:
     def build_blocks(self, content: Any) -> list[dict[str, Any]]:
         """Convert a message's content; each cache mark becomes a separate block after the marked
         one."""
-        made: list[dict[str, Any]] = []
+        wire_blocks: list[dict[str, Any]] = []
         for block in _list_blocks(content):
-            if (built := self._build_block(block)) is not None:
-                made += [built, *_build_cache_point(block)]
-        return made
+            if (wire_block := self._build_block(block)) is not None:
+                wire_blocks += [wire_block, *_build_cache_point(block)]
+        return wire_blocks
 
     def _build_block(self, block: _JsonObject) -> dict[str, Any] | None:
         """Convert a block; return None for an empty one, and for thinking that Converse would
@@ -217,14 +221,14 @@ class _BlockBuilder:
             case "document":
                 return self._build_document(block)
             case "thinking":
-                # Claude refuses what nobody has signed, Nova an empty signature.
+                # Claude refuses thinking without a signature, Nova refuses an empty signature.
                 if not block.get("signature"):
                     return None
-                thought = {"text": block["thinking"], "signature": block["signature"]}
-                return {"reasoningContent": {"reasoningText": thought}}
+                reasoning = {"text": block["thinking"], "signature": block["signature"]}
+                return {"reasoningContent": {"reasoningText": reasoning}}
             case "redacted_thinking":
-                hidden = base64.b64decode(block["data"])
-                return {"reasoningContent": {"redactedContent": hidden}}
+                redacted_bytes = base64.b64decode(block["data"])
+                return {"reasoningContent": {"redactedContent": redacted_bytes}}
             case other:
                 raise _reject(f"Converse does not support blocks of type {other!r}")
 
@@ -240,8 +244,8 @@ class _BlockBuilder:
         return {"document": {"name": name, **_build_media(block, kind)}}
 
     def _build_result(self, block: _JsonObject) -> dict[str, Any]:
-        built = [self._build_block(part) for part in _list_result_parts(block)]
-        inner = [part for part in built if part is not None] or [{"text": NO_OUTPUT_TEXT}]
+        wire_parts = [self._build_block(part) for part in _list_result_parts(block)]
+        inner = [part for part in wire_parts if part is not None] or [{"text": NO_OUTPUT_TEXT}]
         result = {"toolUseId": make_valid_call_id(block["tool_use_id"], _CALL_ID)}
         if not block.get("is_error"):
             return {**result, "content": inner}
@@ -279,9 +283,9 @@ def _image_format(block: _JsonObject) -> str:
 def _build_media(block: _JsonObject, format_name: str | None) -> dict[str, Any]:
     source = _read_source(block)
     if not format_name or source.get("type") not in ("base64", "text"):
-        told = source.get("media_type") or source.get("type")
+        media_type = source.get("media_type") or source.get("type")
         raise _reject(
-            f"Converse does not accept {block['type']} of {told!r}: send its bytes as base64"
+            f"Converse does not accept {block['type']} of {media_type!r}: send its bytes as base64"
         )
     data = source["data"]
     raw = data.encode() if source["type"] == "text" else base64.b64decode(data)
@@ -303,22 +307,22 @@ def _build_cache_point(block: _JsonObject) -> list[dict[str, Any]]:
 
 
 def _build_system(system: Any) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
+    wire_blocks: list[dict[str, Any]] = []
     for block in _list_blocks(system):
         if block["text"].strip():
-            made += [{"text": block["text"]}, *_build_cache_point(block)]
-    return made
+            wire_blocks += [{"text": block["text"]}, *_build_cache_point(block)]
+    return wire_blocks
 
 
 def _build_tools(tools: Sequence[_JsonObject]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
+    wire_tools: list[dict[str, Any]] = []
     for tool in tools:
         if "input_schema" not in tool:
             raise _reject(f"Converse does not support tools of type {tool.get('type')!r}")
-        described = {"description": tool["description"]} if tool.get("description") else {}
-        spec = {"name": tool["name"], **described, "inputSchema": {"json": tool["input_schema"]}}
-        made += [{"toolSpec": spec}, *_build_cache_point(tool)]
-    return made
+        description = {"description": tool["description"]} if tool.get("description") else {}
+        spec = {"name": tool["name"], **description, "inputSchema": {"json": tool["input_schema"]}}
+        wire_tools += [{"toolSpec": spec}, *_build_cache_point(tool)]
+    return wire_tools
 
 
 def _build_choice(request: _JsonObject) -> dict[str, Any]:
@@ -329,7 +333,7 @@ def _build_choice(request: _JsonObject) -> dict[str, Any]:
         case "tool":
             return {"toolChoice": {"tool": {"name": choice["name"]}}}
         case _:
-            # It has no word for `none`: the tools must stand there where calls do.
+            # Converse has no `none`: a request with calls must define their tools.
             return {}
 
 
@@ -362,12 +366,12 @@ def _parse_stop(reason: Any) -> Any:
 
 def _parse_usage(usage: Any) -> dict[str, int]:
     """Convert the usage. Like Anthropic's, `inputTokens` excludes cache reads and writes."""
-    told: _JsonObject = usage or {}
+    counts: _JsonObject = usage or {}
     return {
-        "input_tokens": told.get("inputTokens", 0),
-        "output_tokens": told.get("outputTokens", 0),
-        "cache_read_input_tokens": told.get("cacheReadInputTokens", 0),
-        "cache_creation_input_tokens": told.get("cacheWriteInputTokens", 0),
+        "input_tokens": counts.get("inputTokens", 0),
+        "output_tokens": counts.get("outputTokens", 0),
+        "cache_read_input_tokens": counts.get("cacheReadInputTokens", 0),
+        "cache_creation_input_tokens": counts.get("cacheWriteInputTokens", 0),
     }
 
 
@@ -389,9 +393,10 @@ def _parse_reasoning(content: _JsonObject) -> dict[str, Any]:
     if "redactedContent" in content:
         data = base64.b64encode(content["redactedContent"]).decode()
         return {"type": "redacted_thinking", "data": data}
-    thought = content["reasoningText"]
-    told, signature = thought.get("text", ""), thought.get("signature", "")
-    return {"type": "thinking", "thinking": told, "signature": signature}
+    reasoning = content["reasoningText"]
+    text = reasoning.get("text", "")
+    signature = reasoning.get("signature", "")
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 class ConverseStreamParser:
@@ -408,25 +413,25 @@ class ConverseStreamParser:
     def feed(self, event: _JsonObject) -> Iterator[dict[str, Any]]:
         """Return the events that one event corresponds to."""
         [(name, value)] = event.items()
-        told = cast("dict[str, Any]", value)
+        body = cast("dict[str, Any]", value)
         match name:
             case "messageStart":
                 yield {"type": "message_start", "message": self._build_start()}
             case "contentBlockStart":
-                index = told["contentBlockIndex"]
-                use = dict_or_none((dict_or_none(told.get("start")) or {}).get("toolUse"))
+                index = body["contentBlockIndex"]
+                use = dict_or_none((dict_or_none(body.get("start")) or {}).get("toolUse"))
                 if use is not None:
                     block = {"type": "tool_use", "id": use["toolUseId"], "name": use["name"]}
                     yield self._start_block(index, {**block, "input": {}})
             case "contentBlockDelta":
-                yield from self._feed_delta(told["contentBlockIndex"], told["delta"])
+                yield from self._feed_delta(body["contentBlockIndex"], body["delta"])
             case "contentBlockStop":
-                if (index := told["contentBlockIndex"]) in self._open:
+                if (index := body["contentBlockIndex"]) in self._open:
                     yield {"type": "content_block_stop", "index": index}
             case "messageStop":
-                self.ended, self._stop = True, _parse_stop(told.get("stopReason"))
+                self.ended, self._stop = True, _parse_stop(body.get("stopReason"))
             case "metadata":
-                yield from self._finish(_parse_usage(told.get("usage")))
+                yield from self._finish(_parse_usage(body.get("usage")))
             case _:
                 return
 
@@ -458,11 +463,11 @@ class ConverseStreamParser:
         return {"type": "content_block_start", "index": index, "content_block": block}
 
     def _feed_delta(self, index: int, delta: _JsonObject) -> Iterator[dict[str, Any]]:
-        begun, parsed = _parse_delta(delta)
+        first_block, wire_delta = _parse_delta(delta)
         if index not in self._open:
-            yield self._start_block(index, begun)
-        if parsed is not None:
-            yield {"type": "content_block_delta", "index": index, "delta": parsed}
+            yield self._start_block(index, first_block)
+        if wire_delta is not None:
+            yield {"type": "content_block_delta", "index": index, "delta": wire_delta}
 
 
 def split_into_events(answer: _JsonObject) -> Iterator[dict[str, Any]]:
@@ -483,23 +488,25 @@ def split_into_events(answer: _JsonObject) -> Iterator[dict[str, Any]]:
 def _split_block(block: _JsonObject) -> list[dict[str, Any]]:
     if use := dict_or_none(block.get("toolUse")):
         return [{"toolUse": {"input": to_compact_json(use["input"])}}]
-    thought = dict_or_none((dict_or_none(block.get("reasoningContent")) or {}).get("reasoningText"))
-    if thought is None:
+    reasoning = dict_or_none(
+        (dict_or_none(block.get("reasoningContent")) or {}).get("reasoningText")
+    )
+    if reasoning is None:
         return [dict(block)]
-    return [{"reasoningContent": {name: thought[name]}} for name in thought]
+    return [{"reasoningContent": {name: reasoning[name]}} for name in reasoning]
 
 
 def _parse_delta(delta: _JsonObject) -> tuple[_JsonObject, dict[str, Any] | None]:
     """Return the block that such a first delta begins, and the delta itself."""
     if "toolUse" in delta:
         return {}, {"type": "input_json_delta", "partial_json": delta["toolUse"]["input"]}
-    thought: _JsonObject = delta.get("reasoningContent") or {}
-    if "redactedContent" in thought:
-        return _parse_reasoning(thought), None
-    if thought:
-        begun = {"type": "thinking", "thinking": "", "signature": ""}
-        if "signature" in thought:
-            return begun, {"type": "signature_delta", "signature": thought["signature"]}
-        return begun, {"type": "thinking_delta", "thinking": thought.get("text", "")}
+    reasoning: _JsonObject = delta.get("reasoningContent") or {}
+    if "redactedContent" in reasoning:
+        return _parse_reasoning(reasoning), None
+    if reasoning:
+        first_block = {"type": "thinking", "thinking": "", "signature": ""}
+        if "signature" in reasoning:
+            return first_block, {"type": "signature_delta", "signature": reasoning["signature"]}
+        return first_block, {"type": "thinking_delta", "thinking": reasoning.get("text", "")}
     text = {"type": "text_delta", "text": delta.get("text", "")}
     return {"type": "text", "text": ""}, text

@@ -64,17 +64,19 @@ def parse_error_response(
     """
     if status is not None and not isinstance(status, int):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         raise TypeError(describe_wrong_value("status", status, "a number such as 429, or None"))
-    said = collect_error_fields(body)
+    error_fields = collect_error_fields(body)
     if amazon := _read_header(headers, "x-amzn-errortype"):
         # The kind of an error stands there alone, and behind it an address.
-        said.codes.insert(0, amazon.partition(":")[0].lower())
+        error_fields.codes.insert(0, amazon.partition(":")[0].lower())
     # A 200 or a stream may carry the status of an error within.
-    inner = status if status is not None and status >= 400 else next(iter(said.status), None)
-    kind, text = _classify_error(inner, said, bare=not body)
-    figures = _parse_token_figures(said) if kind == "overflow" else {}
+    inner = (
+        status if status is not None and status >= 400 else next(iter(error_fields.status), None)
+    )
+    kind, text = _classify_error(inner, error_fields, bare=not body)
+    figures = _parse_token_figures(error_fields) if kind == "overflow" else {}
     return ProviderFailureDetails(
         kind=kind,
-        message=_build_message(text, said, status),
+        message=_build_message(text, error_fields, status),
         status=status,
         limit=figures.get("limit"),
         input=figures.get("input"),
@@ -96,13 +98,13 @@ def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailureDetails | Non
     stops += [choice.get("finish_reason") for choice in dicts_in_list(reply.get("choices"))]
     for stop in stops:
         if isinstance(stop, str) and stop.lower() in FULL_WINDOW_STOP_REASONS:
-            given, written = _read_usage(reply)
-            window = given + written if given else 0
+            input_tokens, output_tokens = _read_usage(reply)
+            window = input_tokens + output_tokens if input_tokens else 0
             return ProviderFailureDetails(
                 kind="overflow",
                 message=stop,
                 limit=window if window >= MIN_PLAUSIBLE_LIMIT_TOKENS else None,
-                input=given or None,
+                input=input_tokens or None,
             )
     return None
 
@@ -189,7 +191,7 @@ def _find_matching_text(texts: Iterable[str], pattern: str) -> str | None:
 
 def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
     """Return `limit`, `input` and `requested`, if the text names them and they are plausible."""
-    found = dict(fields.figures)
+    figures = dict(fields.figures)
     more = whole = total = 0
     patterns = (*(pattern for _, pattern in OVERFLOW_PATTERNS), *TOKEN_FIGURE_PATTERNS)
     for text in fields.texts:
@@ -205,21 +207,21 @@ def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
                 elif name == "total":
                     total = parse_printed_number(value)
                 else:
-                    found.setdefault(name, parse_printed_number(value))
+                    figures.setdefault(name, parse_printed_number(value))
     if whole:
-        found["input"] = whole
-    elif "input" in found:
-        found["input"] += more
-    elif total and "requested" in found:
-        found["input"] = total - found["requested"]
-    return _drop_implausible_limit(found, total)
+        figures["input"] = whole
+    elif "input" in figures:
+        figures["input"] += more
+    elif total and "requested" in figures:
+        figures["input"] = total - figures["requested"]
+    return _drop_implausible_limit(figures, total)
 
 
 def _drop_implausible_limit(figures: dict[str, int], total: int) -> dict[str, int]:
     limit = figures.get("limit")
-    counted = max(total, figures.get("input", 0) + figures.get("requested", 0))
+    tokens = max(total, figures.get("input", 0) + figures.get("requested", 0))
     # An overflow of a limit that is not exceeded is not understood, and nothing is learned from it.
-    if limit is not None and (limit < MIN_PLAUSIBLE_LIMIT_TOKENS or 0 < counted < limit):
+    if limit is not None and (limit < MIN_PLAUSIBLE_LIMIT_TOKENS or 0 < tokens < limit):
         del figures["limit"]
     return figures
 
@@ -279,9 +281,9 @@ class ErrorBodyFields:
 
 def collect_error_fields(body: Any) -> ErrorBodyFields:
     """Collect the fields of a body: JSON, text that contains JSON, or plain text."""
-    said = ErrorBodyFields()
-    _collect_value(body, "error", said, _MAX_DEPTH)
-    return said
+    error_fields = ErrorBodyFields()
+    _collect_value(body, "error", error_fields, _MAX_DEPTH)
+    return error_fields
 
 
 def _collect_value(value: Any, key: str, fields: ErrorBodyFields, depth: int) -> None:
@@ -313,9 +315,9 @@ def _collect_object(value: Mapping[str, Any], fields: ErrorBodyFields, depth: in
 
 
 def _collect_text(text: str, key: str, fields: ErrorBodyFields, depth: int) -> None:
-    wrapped = _find_trailing_json(text)
-    if wrapped is not None:
-        _collect_value(wrapped, key, fields, depth - 1)
+    trailing_json = _find_trailing_json(text)
+    if trailing_json is not None:
+        _collect_value(trailing_json, key, fields, depth - 1)
     elif key in _CODE_KEYS:
         fields.codes.append(text.lower())
         if text.isdecimal() and 400 <= int(text) <= 599:
@@ -351,16 +353,16 @@ def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
     neither."""
     if not headers:
         return None
-    told = {name.lower(): value.strip() for name, value in headers.items()}
-    if (milliseconds := _parse_seconds(told.get("retry-after-ms"))) is not None:
+    lower_headers = {name.lower(): value.strip() for name, value in headers.items()}
+    if (milliseconds := _parse_seconds(lower_headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
-    given = told.get("retry-after")
-    if (seconds := _parse_seconds(given)) is not None:
+    retry_after = lower_headers.get("retry-after")
+    if (seconds := _parse_seconds(retry_after)) is not None:
         return seconds
-    if (then := _parse_http_date(given)) is None:
+    if (then := _parse_http_date(retry_after)) is None:
         return None
-    # The server's own clock, where it names the time: ours may be off by more than the wait.
-    now = _parse_http_date(told.get("date"))
+    # Use the server's clock if it sends the time: ours may be off by more than the wait.
+    now = _parse_http_date(lower_headers.get("date"))
     return max(0.0, then - (time.time() if now is None else now))
 
 

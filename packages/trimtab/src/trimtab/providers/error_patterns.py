@@ -226,7 +226,7 @@ OVERFLOW_PATTERNS: tuple[tuple[str, str], ...] = (
 """Provider and pattern: the request is larger than the model accepts."""
 
 TOKEN_FIGURE_PATTERNS: tuple[str, ...] = (
-    # Read only where the text is an overflow.
+    # Read only if the text names an overflow.
     r"exceed context limit: <input> \+ <requested> > <limit>",
     r"maximum number of tokens allowed \(<limit>\)",
     r"requested (?:about |a total of )?<total> tokens",
@@ -271,8 +271,8 @@ output reached the requested limit."""
 @cache
 def compile_error_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of the tables, with its numbers as named groups."""
-    named = re.sub(r"<(\w+)>", lambda name: f"(?P<{name[1]}>{NUMBER_PATTERN})", pattern)
-    return re.compile(named.replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL)
+    group_pattern = re.sub(r"<(\w+)>", lambda name: f"(?P<{name[1]}>{NUMBER_PATTERN})", pattern)
+    return re.compile(group_pattern.replace(" ", r"\s+"), re.IGNORECASE | re.DOTALL)
 
 
 def parse_printed_number(text: str) -> int:

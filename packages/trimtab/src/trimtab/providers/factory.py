@@ -230,24 +230,26 @@ def create_provider(
             api_version=api_version,
         )
         return create_cloud_provider(provider, model, settings, environ)
-    known = dialect or _choose_dialect(info, server)
-    if known not in (None, *DIALECT_NAMES):
-        raise ValueError(f"unknown dialect {known!r}; choose one of {', '.join(DIALECT_NAMES)}")
-    server = server or _guess_endpoint(model, info, known, base_url, environ)
+    dialect_name = dialect or _choose_dialect(info, server)
+    if dialect_name not in (None, *DIALECT_NAMES):
+        raise ValueError(
+            f"unknown dialect {dialect_name!r}; choose one of {', '.join(DIALECT_NAMES)}"
+        )
+    server = server or _guess_endpoint(model, info, dialect_name, base_url, environ)
     key = api_key or (environ.get(server.key_variable) if server.key_variable else None)
     elsewhere = environ.get(server.url_variable) if server.url_variable else None
     others = _describe_other_keys(environ)
     url, key = _resolve_url_and_key(
         server, model, provider, url=base_url or elsewhere, key=key, others=others
     )
-    if known == "anthropic":
+    if dialect_name == "anthropic":
         from trimtab.providers.anthropic import AnthropicProvider
 
         headers = _read_custom_headers(environ, "anthropic")
         return AnthropicProvider(api_key=key, base_url=url, timeout=timeout, headers=headers)
     from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
 
-    make = OpenAIResponsesProvider if known == "openai_responses" else OpenAIChatProvider
+    make = OpenAIResponsesProvider if dialect_name == "openai_responses" else OpenAIChatProvider
     return make(
         api_key=key, base_url=url, timeout=timeout, headers=_read_custom_headers(environ, "openai")
     )
@@ -261,18 +263,18 @@ def _read_custom_headers(environ: Mapping[str, str], sdk: str) -> dict[str, str]
 
 
 def _choose_dialect(info: ModelInfo, endpoint: ProviderEndpoint | None) -> str | None:
-    known = info.dialect
+    own_dialect = info.dialect
     # Some models of OpenAI's are served by its newer API only.
-    newer = endpoint is ENDPOINT_BY_PROVIDER["openai"] and known == "openai_responses"
-    return known if endpoint is None or newer else endpoint.dialect
+    newer = endpoint is ENDPOINT_BY_PROVIDER["openai"] and own_dialect == "openai_responses"
+    return own_dialect if endpoint is None or newer else endpoint.dialect
 
 
 def find_provider_endpoint(provider_name: str) -> ProviderEndpoint:
     """Return the provider with this name."""
     if provider_name in ENDPOINT_BY_PROVIDER:
         return ENDPOINT_BY_PROVIDER[provider_name]
-    meant = suggest_provider_name(provider_name)
-    guess = f"did you mean {meant}? Choose" if meant else "choose"
+    likely_name = suggest_provider_name(provider_name)
+    guess = f"did you mean {likely_name}? Choose" if likely_name else "choose"
     raise ValueError(
         f"unknown provider {provider_name!r}; {guess} one of {', '.join(ENDPOINT_BY_PROVIDER)}"
     )
@@ -280,11 +282,11 @@ def find_provider_endpoint(provider_name: str) -> ProviderEndpoint:
 
 def suggest_provider_name(unknown_provider_name: str) -> ProviderName | None:
     """Return the provider that an unknown name most likely means."""
-    told: dict[str, ProviderName] = {}
+    names: dict[str, ProviderName] = {}
     for name, server in ENDPOINT_BY_PROVIDER.items():
-        told |= dict.fromkeys((name, *server.aliases, *server.model_prefixes), name)
-    close = get_close_matches(unknown_provider_name.lower(), told, n=1)
-    return told[close[0]] if close else None
+        names |= dict.fromkeys((name, *server.aliases, *server.model_prefixes), name)
+    close = get_close_matches(unknown_provider_name.lower(), names, n=1)
+    return names[close[0]] if close else None
 
 
 def _guess_endpoint(
@@ -300,7 +302,7 @@ def _guess_endpoint(
         return ENDPOINT_BY_PROVIDER["openai"]
     name = (info.base_model or model).lower()
     for server in ENDPOINT_BY_PROVIDER.values():
-        # A maker who speaks another dialect cannot be asked in this one.
+        # The maker's own API has another dialect.
         if server.dialect != "anthropic" and name.startswith(server.model_prefixes):
             return server
     # `o3`, `chatgpt-…`, `ft:gpt-…`; a path (`vendor/model`) is a name at somebody else's server.
@@ -316,14 +318,14 @@ def _guess_endpoint(
 
 def _describe_other_keys(environ: Mapping[str, str]) -> str:
     """Describe which keys are set, for users who have a key and use the wrong model."""
-    found = {
+    names = {
         server.key_variable: name
         for name, server in reversed(ENDPOINT_BY_PROVIDER.items())
         if server.key_variable
     }
     return "".join(
         f"; {variable} is set, so you can use a model of {name}"
-        for variable, name in found.items()
+        for variable, name in names.items()
         if environ.get(variable)
     )
 

@@ -143,8 +143,8 @@ def _without_type_walk(create: Any) -> Any:
     """
 
     async def send(**request: Any) -> Any:
-        typed = ("model", "stream", "extra_headers", "extra_query", "timeout")
-        options = {name: request.pop(name) for name in typed if name in request}
+        typed_names = ("model", "stream", "extra_headers", "extra_query", "timeout")
+        options = {name: request.pop(name) for name in typed_names if name in request}
         more: dict[str, Any] = request.pop("extra_body", {})
         return await create(**options, extra_body={**request, **more})
 

@@ -108,8 +108,8 @@ class _RetryingProvider:
                         yield event
             except ProviderError as error:
                 last = attempt == self._attempts
-                paused = isinstance(error, ProviderPaused)
-                if passed_on or last or paused or error.failure.kind not in TRANSIENT_KINDS:
+                is_pause = isinstance(error, ProviderPaused)
+                if passed_on or last or is_pause or error.failure.kind not in TRANSIENT_KINDS:
                     if attempt > 1:
                         error.add_note(f"this was attempt {attempt} of {self._attempts}")
                     raise
@@ -138,19 +138,19 @@ async def _hold_back_until_content(
     Anthropic reports an overload inside a stream that has just begun. If its first event had been
     passed on, the request could not be retried.
     """
-    held: list[Mapping[str, Any]] | None = []
+    early_events: list[Mapping[str, Any]] | None = []
     try:
         async for event in events:
-            if held is not None:
-                held.append(event)
+            if early_events is not None:
+                early_events.append(event)
                 if not has_content(event):
                     continue
-                for early in held:
+                for early in early_events:
                     yield early
-                held = None
+                early_events = None
             else:
                 yield event
-        for early in held or ():
+        for early in early_events or ():
             yield early
     finally:
         if hasattr(events, "aclose"):

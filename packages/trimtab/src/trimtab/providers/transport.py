@@ -38,7 +38,7 @@ class SdkRequestSender:
 
     async def send(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Send a request; yield the events of a streamed reply, or the one whole reply."""
-        began = ended = False
+        began = has_ended = False
         try:
             answer = await self._create(**request)
             began = True
@@ -48,16 +48,16 @@ class SdkRequestSender:
             async with answer:
                 async for event in answer:
                     wire = _raise_if_error(to_plain_dict(event))
-                    ended = ended or self._ends(wire)
+                    has_ended = has_ended or self._ends(wire)
                     yield wire
         except Exception as error:
             # What breaks behind the last event has cost nothing of the reply.
-            if ended and self._is_connection_error(error):
+            if has_ended and self._is_connection_error(error):
                 return
             if (failure := self._classify_sdk_error(error, began=began)) is None:
                 raise
             raise ProviderError(failure) from error
-        if not ended:
+        if not has_ended:
             raise ProviderError(STREAM_CUT_SHORT)
 
     async def list_model_names(self, listing: AsyncIterable[Any]) -> list[str]:
@@ -91,8 +91,9 @@ class SdkRequestSender:
     ) -> ProviderFailureDetails | None:
         """Classify an error of the SDK; return None for one that is already classified or is our
         own bug."""
-        sdk, words = self._sdk, str(error) or type(error).__name__
-        told: Any = error
+        sdk = self._sdk
+        words = str(error) or type(error).__name__
+        sdk_error: Any = error
         if isinstance(error, (sdk.APITimeoutError, *_http_errors("TimeoutException"))):
             return ProviderFailureDetails(kind="timeout", message=words)
         if self._is_connection_error(error):
@@ -102,12 +103,12 @@ class SdkRequestSender:
             )
         if isinstance(error, sdk.APIStatusError):
             # An error event of a stream has the stream's own 200.
-            status = told.status_code if told.status_code >= 400 else None
-            return parse_error_response(status, told.body, headers=told.response.headers)
+            status = sdk_error.status_code if sdk_error.status_code >= 400 else None
+            return parse_error_response(status, sdk_error.body, headers=sdk_error.response.headers)
         if isinstance(error, sdk.APIResponseValidationError | JSONDecodeError | UnicodeDecodeError):
             return ProviderFailureDetails(kind="server", message=f"an unreadable reply: {words}")
         if isinstance(error, sdk.APIError):
-            return parse_error_response(None, told.body or words)
+            return parse_error_response(None, sdk_error.body or words)
         return None
 
 

@@ -65,9 +65,9 @@ class VertexClaudeProvider:
         """See `Provider`."""
         body = {"anthropic_version": VERTEX_ANTHROPIC_VERSION, **request.get("extra_body", {})}
         messages = [_as_taken_by_vertex(message) for message in request["messages"]]
-        sent = {**request, "messages": messages, "extra_body": body}
+        vertex_request = {**request, "messages": messages, "extra_body": body}
         try:
-            async for event in self._provider.send(sent):
+            async for event in self._provider.send(vertex_request):
                 yield event
         except self._google_errors as error:
             raise ProviderError(ProviderFailureDetails(kind="auth", message=str(error))) from error

@@ -38,11 +38,11 @@ class AwaitedCalls:
 
     def remove_ended(self, stored_events: Sequence[Event]) -> None:
         """Remove the calls whose outcomes were stored."""
-        made = {event.seq for event in stored_events if isinstance(event.body, ModelCall)}
+        new_calls = {event.seq for event in stored_events if isinstance(event.body, ModelCall)}
         for event in stored_events:
             if not isinstance(event.body, CallOutcome):
                 continue
-            call = None if event.body.call in made else event.body.call
+            call = None if event.body.call in new_calls else event.body.call
             if call in self._calls:
                 self._calls.remove(call)
                 again = (None if each == call else each for each in self._calls)

@@ -54,27 +54,30 @@ async def summarise_then_build_request(
             instead_of_placeholder=True,
             on_event=turn_call_settings.on_event,
         )
-    before, last = session.window.bytes, session.window.last_call
+    before = session.window.bytes
+    last = session.window.last_call
     unsent = [
         (result.entry, result.part, result.size.bytes) for result in session.window.unsent_results()
     ]
-    limit, position = _estimate_bytes_limit(session), session.window.seq
+    limit = _estimate_bytes_limit(session)
+    position = session.window.seq
     request = await session.request(stream=turn_call_settings.stream, volatile=volatile)
     now = session.window.bytes
     # A result that is cut before it is first sent is no compaction: it never stood there whole.
     before -= sum(size - entry.shown_size(part).bytes for entry, part, size in unsent)
     if now < before:
         _log_compaction(session, before, now, limit)
-    messages, tokens = session.window.visible_messages, bytes_to_tokens(now)
+    messages = session.window.visible_messages
+    tokens = bytes_to_tokens(now)
     log.info(
         "Calling AI with %d messages (~%d bytes, ~%d tokens)",
         *(messages, now, tokens),
         extra={"session": session.id, "messages": messages, "bytes": now, "tokens": tokens},
     )
-    for edited in await total_edits_by_kind_since(session, position, "policy"):
-        if turn_call_settings.summariser is not None and edited.op == "summarise":
-            _warn_of_placeholder_summary(session, edited)
-        turn_call_settings.on_event(edited)
+    for edit in await total_edits_by_kind_since(session, position, "policy"):
+        if turn_call_settings.summariser is not None and edit.op == "summarise":
+            _warn_of_placeholder_summary(session, edit)
+        turn_call_settings.on_event(edit)
     turn_call_settings.on_event(
         build_call_started(
             session,
@@ -108,20 +111,21 @@ def _log_compaction(session: Session, bytes_before: int, bytes_now: int, limit_b
             *(bytes_before, limit_bytes),
             extra={"session": session.id, "bytes": bytes_before, "limit_bytes": limit_bytes},
         )
-    saved = bytes_before - bytes_now
+    saving = bytes_before - bytes_now
     log.info(
         "Context compacted: %d bytes -> %d bytes (saved %d bytes)",
-        *(bytes_before, bytes_now, saved),
-        extra={"session": session.id, "bytes": bytes_now, "saved_bytes": saved},
+        *(bytes_before, bytes_now, saving),
+        extra={"session": session.id, "bytes": bytes_now, "saved_bytes": saving},
     )
 
 
 def _warn_near_limit(session: Session, tokens_before: int) -> bool:
     """Warn once if this call is near the limit and the previous one was not; return whether it
     is."""
-    made, budget = session.window.last_call, session.budget()
+    call = session.window.last_call
+    budget = session.budget()
     room = budget.max_input_bound
-    now = made.body.tokens if made is not None else 0
+    now = call.body.tokens if call is not None else 0
     near = tokens_before < NEAR_LIMIT_SHARE * room <= now
     if near:
         log.warning(
@@ -135,7 +139,8 @@ def _warn_near_limit(session: Session, tokens_before: int) -> bool:
 def _estimate_bytes_limit(session: Session) -> int:
     """Return the bytes above which the context is made smaller, as far as one number can express
     it."""
-    options, budget = session.options, session.budget()
+    options = session.options
+    budget = session.budget()
     if options.policy == "compact":
         return compute_compact_trigger_bytes(
             parse_policy_config(options.limits), options.goal, budget

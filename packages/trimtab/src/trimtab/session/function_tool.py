@@ -73,9 +73,9 @@ def tool(
     """
 
     def make(made_of: Callable[..., Any]) -> Tool:
-        called = name or made_of.__name__
-        schema, call_parameter = _build_parameter_schema(made_of, called)
-        if called == "<lambda>":
+        tool_name = name or made_of.__name__
+        schema, call_parameter = _build_parameter_schema(made_of, tool_name)
+        if tool_name == "<lambda>":
             raise TypeError("a lambda has no name; use a typed function, or tool(name=…)(function)")
         enums = {
             parameter: hint
@@ -86,7 +86,7 @@ def tool(
 
         async def run(invocation: ToolInvocation) -> Any:
             arguments = dict(invocation.arguments)
-            _check_arguments(called, schema, arguments)
+            _check_arguments(tool_name, schema, arguments)
             for parameter in arguments.keys() & enums.keys():
                 arguments[parameter] = enums[parameter](arguments[parameter])
             if call_parameter is not None:
@@ -97,7 +97,7 @@ def tool(
                 result = await asyncio.to_thread(made_of, **arguments)
             return _format_result(result)
 
-        definition = {"name": called, "description": about, "input_schema": schema}
+        definition = {"name": tool_name, "description": about, "input_schema": schema}
         return Tool(definition=definition, run=run, on_interrupt=on_interrupt, timeout=timeout)
 
     return make if function is None else make(function)
@@ -115,43 +115,45 @@ def to_tool(value: Tool | Callable[..., Any]) -> Tool:
 
 
 def _build_parameter_schema(
-    function: Callable[..., Any], called: str
+    function: Callable[..., Any], tool_name: str
 ) -> tuple[dict[str, Any], str | None]:
     """Return the JSON Schema of the parameters, and the name of the one that gets the call
     itself."""
     hints = typing.get_type_hints(function)
     properties: dict[str, Any] = {}
-    required: list[str] = []
+    required_names: list[str] = []
     call_parameter = None
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise TypeError(
-                f"{called}: *args and **kwargs are not supported; declare every parameter by name"
+                f"{tool_name}: *args and **kwargs are not supported; declare every parameter by "
+                "name"
             )
         if parameter.name not in hints:
-            raise TypeError(f"{called}: parameter {parameter.name!r} needs a type, such as str")
+            raise TypeError(f"{tool_name}: parameter {parameter.name!r} needs a type, such as str")
         if hints[parameter.name] is ToolInvocation:
             call_parameter = parameter.name
             continue
         schema = _build_type_schema(
-            hints[parameter.name], f"{called}: parameter {parameter.name!r}"
+            hints[parameter.name], f"{tool_name}: parameter {parameter.name!r}"
         )
         if parameter.default is parameter.empty:
-            required.append(parameter.name)
+            required_names.append(parameter.name)
         elif isinstance(parameter.default, str | int | float | bool):
             schema = {**schema, "default": parameter.default}
         properties[parameter.name] = schema
-    built = {
+    parameter_schema = {
         "type": "object",
         "properties": properties,
-        "required": required,
+        "required": required_names,
         "additionalProperties": False,
     }
-    return built, call_parameter
+    return parameter_schema, call_parameter
 
 
 def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    inner = typing.get_args(hint)
     if hint is Any:
         return {}
     if hint in _JSON_TYPES:
@@ -165,7 +167,7 @@ def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
         return {"type": "array", "items": items}
     if typing.is_typeddict(hint):
         fields = typing.get_type_hints(hint, include_extras=True)
-        required = [
+        required_keys = [
             key
             for key, one in fields.items()
             if (origin := typing.get_origin(one)) is Required
@@ -174,7 +176,7 @@ def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
         return {
             "type": "object",
             "properties": {key: _build_type_schema(one, where) for key, one in fields.items()},
-            "required": required,
+            "required": required_keys,
             "additionalProperties": False,
         }
     if origin in (Required, NotRequired):
@@ -190,17 +192,21 @@ def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
     )
 
 
-def _check_arguments(called: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+def _check_arguments(
+    tool_name: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> None:
     """Tell the model which arguments are missing, unknown or invalid."""
-    known = cast("Mapping[str, Any]", schema["properties"])
+    properties = cast("Mapping[str, Any]", schema["properties"])
     if missing := [name for name in schema["required"] if name not in arguments]:
-        raise ToolError(f"{called} needs {', '.join(missing)}")
-    if unknown := [name for name in arguments if name not in known]:
-        raise ToolError(f"{called} has no {', '.join(unknown)}; it takes {', '.join(known)}")
+        raise ToolError(f"{tool_name} needs {', '.join(missing)}")
+    if unknown := [name for name in arguments if name not in properties]:
+        raise ToolError(
+            f"{tool_name} has no {', '.join(unknown)}; it takes {', '.join(properties)}"
+        )
     for name, value in arguments.items():
-        if not _fits_schema(value, known[name]):
+        if not _fits_schema(value, properties[name]):
             raise ToolError(
-                f"{called}: {name} is {value!r}; it must match {json.dumps(known[name])}"
+                f"{tool_name}: {name} is {value!r}; it must match {json.dumps(properties[name])}"
             )
 
 
@@ -227,9 +233,19 @@ def _fits_schema(value: Any, schema: Mapping[str, Any]) -> bool:
                 _fits_schema(one, items) for one in cast("list[Any]", value)
             )
         case "object":
-            return isinstance(value, dict)
+            return isinstance(value, dict) and _fits_object(cast("dict[str, Any]", value), schema)
         case _:
             return True
+
+
+def _fits_object(value: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    others = schema["additionalProperties"]
+    if any(key not in value for key in schema.get("required", ())):
+        return False
+    if others is False:
+        return all(key in properties and _fits_schema(value[key], properties[key]) for key in value)
+    return all(_fits_schema(one, others) for one in value.values())
 
 
 def _format_result(result: Any) -> Any:

@@ -30,8 +30,8 @@ async def rebuild_request_from_store(
     store: Store, session_id: str, call_seq: int
 ) -> dict[str, Any]:
     """Rebuild the exact request of a past call, and check it against the recorded hash."""
-    found = [event async for event in store.events(session_id, [(call_seq, call_seq)])]
-    call = require_call(found[0] if found else None, call_seq)
+    events = [event async for event in store.events(session_id, [(call_seq, call_seq)])]
+    call = require_call(events[0] if events else None, call_seq)
     return rebuild_request_from_window(
         await load_window_at(store, session_id, call.position), call_seq, call
     )
@@ -39,19 +39,19 @@ async def rebuild_request_from_store(
 
 async def explain_visibility(store: Store, session_id: str, handle: str) -> VisibilityReason:
     """Explain why the model does or does not see something."""
-    named = parse_handle(handle)
+    target = parse_handle(handle)
     position = await store.position(session_id)
-    message = await _read_named_message(store, session_id, named)
-    if not 0 < named.first_seq <= position:
+    message = await _read_named_message(store, session_id, target)
+    if not 0 < target.first_seq <= position:
         raise build_unknown_handle_error(handle, position)
     # From before it was said on, so that it is still in memory however it was hidden.
-    window = await load_window_at(store, session_id, position, keep_after=named.first_seq - 1)
+    window = await load_window_at(store, session_id, position, keep_after=target.first_seq - 1)
     reason = explain_message_visibility(window, handle, message)
     if reason.event is None:
         return reason
     span = (reason.event, reason.event)
-    decided = [event async for event in store.events(session_id, [span])]
-    return add_event_time_and_reason(reason, decided[0])
+    decisions = [event async for event in store.events(session_id, [span])]
+    return add_event_time_and_reason(reason, decisions[0])
 
 
 async def explain_visibility_by_part(
@@ -63,13 +63,15 @@ async def explain_visibility_by_part(
     return parts or [whole]
 
 
-async def _read_named_message(store: Store, session_id: str, named: HandleTarget) -> Message | None:
+async def _read_named_message(
+    store: Store, session_id: str, target: HandleTarget
+) -> Message | None:
     """Return the first message that a handle names, or None."""
-    span = (named.first_seq, named.first_seq)
-    found = [event.body async for event in store.events(session_id, [span])]
-    if not found or not isinstance(found[0], MessageAdded | ToolResultRepair):
+    span = (target.first_seq, target.first_seq)
+    bodies = [event.body async for event in store.events(session_id, [span])]
+    if not bodies or not isinstance(bodies[0], MessageAdded | ToolResultRepair):
         return None
-    return found[0].message
+    return bodies[0].message
 
 
 REJECTED_OP = "rejected"
@@ -132,14 +134,18 @@ async def total_hidden_since_by_edit_kind(
     }
     parts = [one for one in _iter_hidden_parts(window) if one.by in edits]
     wholes = [one for one in _iter_hidden_messages(window) if one.by in edits]
-    left = await _read_evicted_messages(
+    evicted_messages = await _read_evicted_messages(
         store, session_id, window, list(edits.values()), already_summarised_until
     )
-    found: dict[str, list[_HiddenItem]] = {}
-    for one in sorted((*parts, *wholes, *left), key=lambda one: (one.by, one.seq, one.part or 0)):
-        found[one.op] = found.pop(one.op, [])  # a kind that comes again moves to the end
-        found[one.op].append(one)
-    return [_sum_hidden(op, hidden, edits) for op, hidden in found.items()]
+    messages_by_op: dict[str, list[_HiddenItem]] = {}
+    for one in sorted(
+        (*parts, *wholes, *evicted_messages), key=lambda one: (one.by, one.seq, one.part or 0)
+    ):
+        messages_by_op[one.op] = messages_by_op.pop(
+            one.op, []
+        )  # a kind that comes again moves to the end
+        messages_by_op[one.op].append(one)
+    return [_sum_hidden(op, messages, edits) for op, messages in messages_by_op.items()]
 
 
 async def total_hidden_by_last_turn(
@@ -149,23 +155,26 @@ async def total_hidden_by_last_turn(
     undone."""
     start = max(0, window.seq - MAX_LOOKBACK_EVENTS)
     turn = since = start
-    summary = before = covered = start
-    found = False
+    summary = before = summary_end = start
+    has_edits = False
     async for event in store.events(session_id, [(start + 1, None)]):
         match event.body:
             case TurnProgressRecord(state="claimed"):
-                turn, before = event.seq, summary
+                turn = event.seq
+                before = summary
             case Edit() as edit if edit.op != "reveal" and is_event_in_force(
                 event.seq, window.base.rewinds
             ):
-                found, since, covered = True, turn, before
+                has_edits = True
+                since = turn
+                summary_end = before
                 summary = edit.last if edit.op == "summarise" else summary
             case _:
                 pass
-    if not found:
+    if not has_edits:
         return []
     return await total_hidden_since_by_edit_kind(
-        store, session_id, window, since, already_summarised_until=covered
+        store, session_id, window, since, already_summarised_until=summary_end
     )
 
 
@@ -191,7 +200,8 @@ def _iter_hidden_messages(window: Window) -> Iterator[_HiddenItem]:
             continue
         for entry in group.entries():
             tokens = sum(size.tokens for size in entry.sizes)
-            op, by = group.hidden.op, group.hidden_by
+            op = group.hidden.op
+            by = group.hidden_by
             yield _HiddenItem(op=op, by=by, seq=entry.seq, part=None, tokens=tokens)
 
 
@@ -199,35 +209,39 @@ async def _read_evicted_messages(
     store: Store, session_id: str, window: Window, edits: Sequence[Event], summarised_until: int
 ) -> list[_HiddenItem]:
     """Yield the hidden messages that are no longer in memory."""
-    found: dict[int, _HiddenItem] = {}
+    messages_by_seq: dict[int, _HiddenItem] = {}
     for event in edits:
         edit = event.body
         if not isinstance(edit, Edit) or edit.part is not None or edit.op == "reveal":
             continue
-        first, last = edit.first, min(edit.last, window.base.last_evicted_seq)
+        first = edit.first
+        last = min(edit.last, window.base.last_evicted_seq)
         if edit.op == "summarise":
-            first, summarised_until = max(first, summarised_until + 1), edit.last
+            first = max(first, summarised_until + 1)
+            summarised_until = edit.last
         if first > last:
             continue
-        async for said in store.events(session_id, [(first, last)]):
-            body, seq = said.body, said.seq
+        async for message_event in store.events(session_id, [(first, last)]):
+            body = message_event.body
+            seq = message_event.seq
             if (
                 not isinstance(body, MessageAdded | ToolResultRepair)
                 or seq in window.entries
-                or seq in found
+                or seq in messages_by_seq
             ):
                 continue
             if is_event_in_force(seq, window.base.rewinds):
                 tokens = sum(size.tokens for size in body.sizes)
-                found[seq] = _HiddenItem(
+                messages_by_seq[seq] = _HiddenItem(
                     op=edit.op, by=event.seq, seq=seq, part=None, tokens=tokens
                 )
-    return list(found.values())
+    return list(messages_by_seq.values())
 
 
 def _sum_hidden(op: str, hidden: Sequence[_HiddenItem], edits: dict[int, Event]) -> HiddenTotals:
     newest = [one for one in hidden if one.by == hidden[-1].by]
-    first, last = newest[0], newest[-1]
+    first = newest[0]
+    last = newest[-1]
     if last.part is not None:
         handle = f"m{last.seq}.{last.part}"
     else:

@@ -39,11 +39,11 @@ class TurnInterruption:
             step.close()
             raise TurnStopped
         task = asyncio.ensure_future(step)
-        stopped = asyncio.ensure_future(self._stop.wait())
+        stop_wait = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, stop_wait), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopped.cancel()
+            stop_wait.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
@@ -77,7 +77,7 @@ async def close_stopped_tool_calls(session: Session, on_event: OnEvent) -> int:
     """
     # A result may have been stored just when its tool was cancelled.
     await session.refresh()
-    closed = 0
+    call_count = 0
     while waiting := list_open_calls(session):
         call, _ = waiting[0]
         # Keys end with the call's own id; the two texts differ for the model's sake alone.
@@ -88,5 +88,5 @@ async def close_stopped_tool_calls(session: Session, on_event: OnEvent) -> int:
         result = ToolResult(call_id=call.id, content=(Text(text=text),), is_error=True)
         await session.add(Message(role="tool", parts=(result,)))
         on_event(ToolFinished(call=call, text=text, is_error=True))
-        closed += 1
-    return closed
+        call_count += 1
+    return call_count

@@ -136,11 +136,11 @@ def is_checkpoint_due(window: Window) -> bool:
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True
-    hidden = len(window.entries) - window.visible_messages
-    if hidden and window.base.bytes_since_snapshot >= MIN_CHECKPOINT_BYTES:
+    hidden_messages = len(window.entries) - window.visible_messages
+    if hidden_messages and window.base.bytes_since_snapshot >= MIN_CHECKPOINT_BYTES:
         return True
     limit = _resolve_message_limit(window)
-    return len(window.entries) > limit and hidden >= limit // 10
+    return len(window.entries) > limit and hidden_messages >= limit // 10
 
 
 def exceeds_message_limit(window: Window) -> bool:

@@ -85,8 +85,9 @@ class ModelCallRecovery:
 
     async def recover_from(self, session: Session, failure: ProviderFailureDetails) -> None:
         """Prepare the next attempt at the call; raise if nothing can be done."""
-        assumed, limit = session.budget().limit, failure.limit
-        named = SessionRecorder(session).find_rejected_texts(failure.message)
+        known_limit = session.budget().limit
+        limit = failure.limit
+        texts = SessionRecorder(session).find_rejected_texts(failure.message)
         await SessionRecorder(session).record_failure(
             failure.kind,
             limit=failure.limit,
@@ -103,7 +104,7 @@ class ModelCallRecovery:
                 await SessionRecorder(session).reload()
                 await SessionRecorder(session).apply_policy(_drop_interrupted_replies)
             case "rejected" if self.rejections < MAX_REJECTION_RETRIES:
-                await self._leave_out_rejected(session, failure, named)
+                await self._leave_out_rejected(session, failure, texts)
             case "server" if (
                 failure == STREAM_CUT_SHORT and not self.reply_started and not self.unstreamed
             ):
@@ -118,34 +119,36 @@ class ModelCallRecovery:
                 await self._reveal_wrong_guesses(session)
                 raise ProviderError(failure)
         self.pending_events += await total_edits_by_kind_since(session, position, "recovery")
-        fewer = limit if failure.kind == "overflow" and limit and limit < assumed else None
+        fewer = limit if failure.kind == "overflow" and limit and limit < known_limit else None
         self.pending_events.append(ModelCallRetried(reason=failure.message, limit=fewer))
 
     async def _leave_out_rejected(
         self, session: Session, failure: ProviderFailureDetails, rejected_texts: frozenset[str]
     ) -> None:
         self.rejections += 1
-        made = await SessionRecorder(session).apply_policy(
+        edits = await SessionRecorder(session).apply_policy(
             partial(decide_masks_before_retry, blamed_texts=rejected_texts)
         )
-        if not made:
+        if not edits:
             await self._reveal_wrong_guesses(session)
             raise ProviderError(failure)
-        self.guessed_edits += () if rejected_texts else made
-        entries = [session.window.entries[edit.first] for edit in made]
+        self.guessed_edits += () if rejected_texts else edits
+        entries = [session.window.entries[edit.first] for edit in edits]
         if any(entry.message.role == "user" and not entry.message.results for entry in entries):
             self.pending_events.append(UserNotice(text=CONTENT_LEFT_OUT_NOTICE))
 
     async def _reveal_wrong_guesses(self, session: Session) -> None:
         """Show content again that was left out without success: the provider may just be
         failing."""
-        made, self.guessed_edits = self.guessed_edits, []
-        if made:
-            seen = [
-                replace(e, op="reveal", text="", size=EMPTY_SIZE, why=REVEAL_REASON) for e in made
+        guesses = self.guessed_edits
+        self.guessed_edits = []
+        if guesses:
+            reveals = [
+                replace(e, op="reveal", text="", size=EMPTY_SIZE, why=REVEAL_REASON)
+                for e in guesses
             ]
             await SessionRecorder(session).apply_policy(
-                lambda _window, _budget: Decision(edits=tuple(seen))
+                lambda _window, _budget: Decision(edits=tuple(reveals))
             )
 
     async def _handle_overflow(self, session: Session, failure: ProviderFailureDetails) -> None:
@@ -161,11 +164,11 @@ class ModelCallRecovery:
             raise build_cannot_fit_error(plan, refusal=failure.message) from ProviderError(failure)
         self.tried_less_output = self.tried_cutting = True
         knobs = parse_policy_config(session.options.limits)
-        made = await SessionRecorder(session).apply_policy(
+        edits = await SessionRecorder(session).apply_policy(
             partial(decide_aggressive_hiding, config=knobs)
         )
         last = session.window.last_call
-        if made:
+        if edits:
             self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))
         elif last is None or session.budget().max_output >= last.body.max_output:
             # The same request would be refused again.
@@ -217,12 +220,14 @@ def _may_less_output_fit(session: Session, failure: ProviderFailureDetails) -> b
     That needs figures which agree with the request. Without figures it is tried first, because it
     costs least.
     """
-    window, limit, counted = session.window, failure.limit, failure.input
+    window = session.window
+    limit = failure.limit
+    input_tokens = failure.input
     last = window.last_call
     if last is None:
         return False
     if window.accounting.overflow_without_numbers and not hides_on_refusal(window):
         return session.budget().max_output < last.body.max_output
-    if limit is None or counted is None or not window.accounting.overflow_was_counted:
+    if limit is None or input_tokens is None or not window.accounting.overflow_was_counted:
         return False
-    return counted + MIN_OUTPUT_TOKENS <= limit < counted + last.body.max_output
+    return input_tokens + MIN_OUTPUT_TOKENS <= limit < input_tokens + last.body.max_output

@@ -66,8 +66,8 @@ async def summarise_session_if_due(
     ):
         return None  # a turn does not wait for a summary that it can do without
     async with SessionRecorder(session).summary_lock:
-        wanted = await session.pending_summary(forced=instead_of_placeholder)
-        if wanted is None:
+        request = await session.pending_summary(forced=instead_of_placeholder)
+        if request is None:
             return None
         if wait := session.window.accounting.summary_stats.messages_until_retry(
             session.window.conversation.total_messages
@@ -78,29 +78,29 @@ async def summarise_session_if_due(
                 )
             return None
         since = perf_counter()
-        made = await make_summary(
+        summary = await make_summary(
             summariser,
-            wanted.messages,
-            wanted.prior_summary,
+            request.messages,
+            request.prior_summary,
             counter=session.window.counter,
-            max_tokens=wanted.max_tokens,
-            list_tokens=wanted.list_tokens,
-            replaced_tokens=wanted.replaced_tokens,
-            visible_text=wanted.visible_text,
+            max_tokens=request.max_tokens,
+            list_tokens=request.list_tokens,
+            replaced_tokens=request.replaced_tokens,
+            visible_text=request.visible_text,
             max_message_chars=parse_policy_config(session.options.limits).summary.max_message_chars,
         )
         seconds = perf_counter() - since
-        span = wanted.span
+        span = request.span
         attempt = build_summary_attempt(
-            summariser, made, session.window.counter, at=session.budget().now
+            summariser, summary, session.window.counter, at=session.budget().now
         )
         attempt = replace(
-            attempt, first=span.first, last=span.last, replaced=wanted.replaced_tokens
+            attempt, first=span.first, last=span.last, replaced=request.replaced_tokens
         )
-        attempt = await apply_summary_and_record_attempt(session, attempt, made.text, span=span)
-    told = build_summary_finished(session, attempt, seconds)
-    _log_summary(session, told)
-    on_event(told)
+        attempt = await apply_summary_and_record_attempt(session, attempt, summary.text, span=span)
+    finish_event = build_summary_finished(session, attempt, seconds)
+    _log_summary(session, finish_event)
+    on_event(finish_event)
     return attempt
 
 
@@ -134,12 +134,14 @@ async def configure_policy_for_summariser(session: Session, summariser: Summaris
     if options.summaries == "manual" or summariser.only_results:
         return
     context = cast("PolicyLimits", dict(options.limits))
-    given = context.get("summary") or {}
+    summary_limits = context.get("summary") or {}
     now = session.budget().now
-    own = resolve_model_info(summariser.model, summariser.model_info, at=now).input_price
+    summariser_price = resolve_model_info(
+        summariser.model, summariser.model_info, at=now
+    ).input_price
     prices = resolve_prices_at(session.window.settings.entry, now)
-    price = relative_input_price(own, prices.get("input_price"))
-    context["summary"] = {"price": price, **given}
+    price = relative_input_price(summariser_price, prices.get("input_price"))
+    context["summary"] = {"price": price, **summary_limits}
     await session.configure(summaries="manual", limits=context)
 
 
@@ -160,8 +162,8 @@ async def apply_summary_and_record_attempt(
     if text:
         try:
             await SessionRecorder(session).record_summary_attempt(attempt, text, **span_or_result)
-        except UnusableSummary as refused:
-            attempt = replace(attempt, outcome="rejected", why=str(refused), tokens=0, patched=0)
+        except UnusableSummary as refusal:
+            attempt = replace(attempt, outcome="rejected", why=str(refusal), tokens=0, patched=0)
         else:
             return attempt
     await SessionRecorder(session).record_summary_attempt(attempt)
@@ -169,7 +171,8 @@ async def apply_summary_and_record_attempt(
 
 
 def _log_summary(session: Session, event: SummaryFinished) -> None:
-    attempt, meter = event.attempt, session.window.accounting.summary_stats
+    attempt = event.attempt
+    meter = session.window.accounting.summary_stats
     stands = attempt.outcome in ("made", "patched")
     sizes = f"{attempt.tokens} tokens for {attempt.replaced}"
     log.log(
@@ -219,31 +222,32 @@ async def summarise_oversized_results(
     session: Session, summariser: Summariser | None, on_event: OnEvent
 ) -> None:
     """Summarise results that the next call would cut, if the limits ask for it."""
-    wanted = await session.pending_result_summaries()
-    if not wanted:
+    requests = await session.pending_result_summaries()
+    if not requests:
         return
     if why := _explain_why_nobody_is_asked(session, summariser):
         log.warning(
-            "session %s: %d results are cut without a summary: %s", session.id, len(wanted), why
+            "session %s: %d results are cut without a summary: %s", session.id, len(requests), why
         )
         return
     assert summariser is not None  # noqa: S101 - somebody is asked
-    every = await _summarise_each_result(summariser, wanted, session.window.counter)
-    for one, (made, seconds) in zip(wanted, every, strict=True):
+    every = await _summarise_each_result(summariser, requests, session.window.counter)
+    for one, (summary, seconds) in zip(requests, every, strict=True):
         attempt = build_summary_attempt(
-            summariser, made, session.window.counter, at=session.budget().now
+            summariser, summary, session.window.counter, at=session.budget().now
         )
         attempt = replace(attempt, first=one.seq, last=one.seq, part=one.part, replaced=one.tokens)
-        attempt = await apply_summary_and_record_attempt(session, attempt, made.text, result=one)
-        told = build_summary_finished(session, attempt, seconds)
-        _log_result_summary(session, one, told)
-        on_event(told)
+        attempt = await apply_summary_and_record_attempt(session, attempt, summary.text, result=one)
+        finish_event = build_summary_finished(session, attempt, seconds)
+        _log_result_summary(session, one, finish_event)
+        on_event(finish_event)
 
 
 def _log_result_summary(
     session: Session, request: ResultSummaryRequest, event: SummaryFinished
 ) -> None:
-    attempt, meter = event.attempt, session.window.accounting.summary_stats
+    attempt = event.attempt
+    meter = session.window.accounting.summary_stats
     log.log(
         logging.INFO if attempt.tokens else logging.WARNING,
         "Summary of %s, a result of the tool %s, %s: %d tokens instead of %d (%s)%s. So far, %d "
@@ -298,14 +302,15 @@ def split_result_for_summary(tool: str, text: str) -> Iterator[str]:
     Each line is indented by a space, below a heading, so that no line can be mistaken for a
     heading.
     """
-    shown = cut_middle(text, MAX_SHOWN_CHARS)
+    excerpt = cut_middle(text, MAX_SHOWN_CHARS)
     part: list[str] = []
     size = number = 0
-    for line in _split_long_lines(shown):
+    for line in _split_long_lines(excerpt):
         if part and size + len(line) > MAX_PIECE_CHARS:
             number += 1
             yield _format_piece(tool, number, part)
-            part, size = [], 0
+            part = []
+            size = 0
         part.append(line)
         size += len(line) + 1
     if part:
@@ -345,7 +350,7 @@ async def _summarise_each_result(
     async def one(each: ResultSummaryRequest) -> tuple[SummaryResult, float]:
         async with free:
             since = perf_counter()
-            made = await make_result_summary(summariser, each, counter=counter)
-            return made, perf_counter() - since
+            summary = await make_result_summary(summariser, each, counter=counter)
+            return summary, perf_counter() - since
 
     return await asyncio.gather(*(one(each) for each in requests))

@@ -86,18 +86,19 @@ class SessionRecorder:
         It is called before the window has the reply, and again if another process has stored events
         first. Return whether the turn was ended.
         """
-        session, ended = self.session, False
+        session = self.session
+        is_end = False
 
         def follow(drafted: Sequence[Event]) -> Sequence[EventBody]:
-            nonlocal ended
-            added = [e.body for e in drafted if isinstance(e.body, MessageAdded)]
-            ended = bool(added) and ends_turn(added[-1])
-            return [session._build_turn_end()] if ended else []
+            nonlocal is_end
+            additions = [e.body for e in drafted if isinstance(e.body, MessageAdded)]
+            is_end = bool(additions) and ends_turn(additions[-1])
+            return [session._build_turn_end()] if is_end else []
 
         await session._add_item(reply, follow=follow)
-        if ended:
+        if is_end:
             session._epoch = None
-        return ended
+        return is_end
 
     async def record_usage(self, usage: Usage) -> bool:
         """Record what the reply to the waiting call was billed, before its message is known.
@@ -174,20 +175,21 @@ class SessionRecorder:
         try:
             await session._draft_and_store(record, text_bytes=session.window.bytes)
         except StaleOwner:
-            unused = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
-            await session._record_late(unused)
+            late_attempt = replace(attempt, outcome="rejected", why=TAKEN_OVER, tokens=0, patched=0)
+            await session._record_late(late_attempt)
             raise
 
     async def compact(self) -> tuple[Compaction, list[HiddenTotals]]:
         """Compact like `Session.compact`, and also return what was hidden, by kind of edit."""
         session = self.session
-        position, summary = session.window.seq, session.window.summary
+        position = session.window.seq
+        summary = session.window.summary
         compaction = await session.compact()
-        hidden = await total_hidden_since_by_edit_kind(
+        totals = await total_hidden_since_by_edit_kind(
             *(session.store, session.id, session.window, position),
             already_summarised_until=0 if summary is None else summary.last,
         )
-        return compaction, hidden
+        return compaction, totals
 
     def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine for which `Session.wait_for_background` and `Session.close` wait."""

@@ -196,8 +196,8 @@ class Session(Generic[DialectT_co]):
         context = StepwiseContext(**options)
         try:
             await store.append(session_id, context.events)
-        except PositionTaken as taken:
-            raise SessionExists(session_id, taken.position) from None
+        except PositionTaken as refusal:
+            raise SessionExists(session_id, refusal.position) from None
         return cast("Session[DialectT]", cls(store, session_id, context))
 
     @classmethod
@@ -225,21 +225,21 @@ class Session(Generic[DialectT_co]):
             try:
                 return await cls.create(store, session_id, **options)
             except SessionExists:
-                break  # somebody else was faster
+                break  # another process was faster
             except SessionLockedByOtherProcess:
                 # Another process is creating it, and has its files.
                 tries_left -= 1
                 if not tries_left:
                     raise
                 await asyncio.sleep(_CREATION_PAUSE_S)
-        given = cast("dict[str, Any]", options)
-        own = {name: given[name] for name in _REOPEN_OPTIONS if name in given}
-        found = await cls._load(store, session_id, **own)
-        require_logged_functions(found.window.settings, given)  # None replaces it on purpose
-        await found.configure(
-            **{name: given[name] for name in given if name not in ("on_edit", "clock")}
+        settings = cast("dict[str, Any]", options)
+        functions = {name: settings[name] for name in _REOPEN_OPTIONS if name in settings}
+        session = await cls._load(store, session_id, **functions)
+        require_logged_functions(session.window.settings, settings)  # None replaces it on purpose
+        await session.configure(
+            **{name: settings[name] for name in settings if name not in ("on_edit", "clock")}
         )
-        return cast("Session[DialectT]", found)
+        return cast("Session[DialectT]", session)
 
     @classmethod
     async def open(
@@ -272,19 +272,19 @@ class Session(Generic[DialectT_co]):
             ValueError: If a function that the session had is missing.
         """
         _check_place(store, session_id)
-        own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        found = await cls._load(store, session_id, on_edit=on_edit, clock=clock, **own)
-        given = [name for name, function in own.items() if function is not None]
-        require_logged_functions(found.window.settings, given)
-        return found
+        functions: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
+        session = await cls._load(store, session_id, on_edit=on_edit, clock=clock, **functions)
+        names = [name for name, function in functions.items() if function is not None]
+        require_logged_functions(session.window.settings, names)
+        return session
 
     @classmethod
     async def _load(cls, store: Store, session_id: str, **load_kwargs: Any) -> Session:
         """Open a session. Its caller may lack a function that its log was written with."""
-        found = cls(store, session_id, await load_context(store, session_id, **load_kwargs))
-        if found._last is None:
-            await found.refresh()
-        return found
+        session = cls(store, session_id, await load_context(store, session_id, **load_kwargs))
+        if session._last is None:
+            await session.refresh()
+        return session
 
     async def close(self) -> None:
         """Release the session for other processes, after waiting for a summary that is being
@@ -359,8 +359,9 @@ class Session(Generic[DialectT_co]):
         is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
             handle = await self._add_item(item, key=key, usage=usage)
-        except DuplicateIdempotencyKey as known:
-            handle, is_known = f"m{known.position}", True
+        except DuplicateIdempotencyKey as duplicate:
+            handle = f"m{duplicate.position}"
+            is_known = True
         if is_known:
             # Somebody else may have added it, or answered it.
             async with self._lock:
@@ -397,7 +398,8 @@ class Session(Generic[DialectT_co]):
     async def _record_late_usage(self, item: Any, usage: Usage | None) -> None:
         """Record what a reply cost although its turn was taken over. It was billed, but its message
         is not part of the conversation."""
-        call, reply = self._awaited_calls.newest, self._context.read_new_reply(item, usage)
+        call = self._awaited_calls.newest
+        reply = self._context.read_new_reply(item, usage)
         if call is None or reply is None:
             return
         await self._record_late(build_reply_outcome(call, reply))
@@ -457,9 +459,10 @@ class Session(Generic[DialectT_co]):
         a short list, so a short one is folded at once. If it cannot be stored, the session is
         loaded again.
         """
-        context, before = self._context, self.window.seq
-        known = context.known_history.copy()
-        text_bytes = estimate_list_bytes(messages, first=known.item_count)
+        context = self._context
+        before = self.window.seq
+        history = context.known_history.copy()
+        text_bytes = estimate_list_bytes(messages, first=history.item_count)
         if is_long_work(text_bytes):
             context = context.copy_to_change()
         sync = partial(context.sync, messages, ids=ids, check=check)
@@ -472,11 +475,14 @@ class Session(Generic[DialectT_co]):
                 await self.store.append(self.id, events, epoch=self._epoch)
         except BaseException:
             if self.window.seq > before:
-                self._unsure, self._known_if_stored = True, known
+                self._unsure = True
+                self._known_if_stored = history
             raise
-        self._context, self._unsure = context, False
+        self._context = context
+        self._unsure = False
         if events:
-            self._last, self._unexplained_refusals = events[-1], 0
+            self._last = events[-1]
+            self._unexplained_refusals = 0
             self._awaited_calls.remove_ended(events)
             self._context.tell_edits(events)
             if is_checkpoint_due(self.window):
@@ -534,7 +540,7 @@ class Session(Generic[DialectT_co]):
                 except PositionTaken:
                     await self._catch_up_after_refusal()
                 else:
-                    # The last call stands for this one only where nobody has written since.
+                    # The last call may be used for this one only if nothing was written since.
                     if new or await self.store.position(self.id) == self.window.seq:
                         request = await self._read_window(self._context.render_request)
                         self._read_seq = self.window.seq
@@ -578,12 +584,12 @@ class Session(Generic[DialectT_co]):
             CannotFit: If nothing can be made smaller after an `overflow`.
             ValueError: If the kind is unknown, or no call is waiting for its outcome.
         """
-        named = self._context.find_rejected_texts(message)
+        texts = self._context.find_rejected_texts(message)
         numbers = {"limit": limit, "input": input}
         await self._record_failure(kind, message=message, requested=requested, **numbers)
         knobs = parse_policy_config(self.options.limits)
         return (
-            bool(await self._apply_policy(choose_policy_after_error(kind, knobs, named)))
+            bool(await self._apply_policy(choose_policy_after_error(kind, knobs, texts)))
             or kind == "overflow"
         )
 
@@ -676,8 +682,8 @@ class Session(Generic[DialectT_co]):
         def get_window() -> Window:
             return self.window
 
-        async for logged in read_messages(self.store, self.id, get_window, after_seq):
-            yield logged
+        async for message in read_messages(self.store, self.id, get_window, after_seq):
+            yield message
 
     async def recall(self, handle: str) -> str:
         """Return the text that a handle names, exactly as it was added, however long ago.
@@ -734,17 +740,17 @@ class Session(Generic[DialectT_co]):
         Raises:
             ValueError: If the call is not one of a recall tool.
         """
-        asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
+        tool_call = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
         place = (self.store, self.id, self.window)
-        text = await store_recall.answer_recall_from_store(*place, asked)
-        recalled = await store_recall.find_recalled_parts_in_store(*place, asked)
+        text = await store_recall.answer_recall_from_store(*place, tool_call)
+        parts = await store_recall.find_recalled_parts_in_store(*place, tool_call)
         result, reveals = build_recall_result(
-            asked, text, recalled, self.window.settings, text_only=not add
+            tool_call, text, parts, self.window.settings, text_only=not add
         )
         if add:
             await self.add(result)
         if reveals:
-            await self.reveal(parse_recall_arguments(asked)["handle"])
+            await self.reveal(parse_recall_arguments(tool_call)["handle"])
         return result.results[0].text
 
     async def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
@@ -922,8 +928,8 @@ class Session(Generic[DialectT_co]):
         earlier = rebuild_options_from_changed_settings(
             settings, self._context.options, past_counters=self.window.counters_by_name
         )
-        own = self._context.load_kwargs(earlier)
-        context = await load_context(self.store, new_session_id, **own)
+        arguments = self._context.load_kwargs(earlier)
+        context = await load_context(self.store, new_session_id, **arguments)
         return cast("Session[DialectT_co]", Session(self.store, new_session_id, context))
 
     async def erase(self, handle: str | Sequence[str], *, reason: str = "") -> None:
@@ -950,11 +956,11 @@ class Session(Generic[DialectT_co]):
         before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
         fence_open_turn: bool = False,
     ) -> None:
-        named = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
+        targets = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure()
-                erasing = ErasurePlanner(named, reason)
+                erasing = ErasurePlanner(targets, reason)
                 async for event in self.store.events(self.id):
                     erasing.add_event(event)
                 erases = erasing.list_pending_erasures()
@@ -1008,7 +1014,7 @@ class Session(Generic[DialectT_co]):
                 if self._epoch is not None:
                     await self._end_turn()
             finally:
-                # Where this failed, whoever else uses the session is not taken for the turn.
+                # After a failure, another user of this session must not write as the turn.
                 self._epoch = None
 
     @asynccontextmanager
@@ -1043,11 +1049,11 @@ class Session(Generic[DialectT_co]):
             position = await self._draft_and_store(
                 draft, check_epoch=False, text_bytes=estimate_item_bytes(message)
             )
-        except DuplicateIdempotencyKey as known:
-            if known.position > self.window.seq:
-                await self.refresh()  # somebody else added it: the next request must hold it
+        except DuplicateIdempotencyKey as duplicate:
+            if duplicate.position > self.window.seq:
+                await self.refresh()  # another process added it: the next request must contain it
             await self._claim()
-            return known.position
+            return duplicate.position
         self._epoch = self.window.accounting.epoch
         return position
 
@@ -1122,7 +1128,7 @@ class Session(Generic[DialectT_co]):
     async def _store_and_fold(self, events: list[Event], *, check_epoch: bool = True) -> None:
         if not events:
             return
-        # Until it is folded nobody knows: it may land although we are cancelled or cut off.
+        # It may be stored although we are cancelled or lose the connection. A fold shows it.
         self._unsure = True
         try:
             await self.store.append(self.id, events, epoch=self._epoch if check_epoch else None)
@@ -1155,14 +1161,20 @@ class Session(Generic[DialectT_co]):
     ) -> None:
         """Load the context from the store, perhaps from further back, and go on with the caller's
         list."""
-        before, own = self._context, self._context.load_kwargs()
-        if own["policy"] == self.window.settings.policy:
-            own["policy"] = None  # the log names it, and what follows may name another
+        before = self._context
+        arguments = self._context.load_kwargs()
+        if arguments["policy"] == self.window.settings.policy:
+            arguments["policy"] = None  # the log names it, and what follows may name another
         context = await load_context(
-            self.store, self.id, max_snapshot_seq=max_snapshot_seq, keep_hidden=keep_hidden, **own
+            self.store,
+            self.id,
+            max_snapshot_seq=max_snapshot_seq,
+            keep_hidden=keep_hidden,
+            **arguments,
         )
         context.take_known_history(before, self._known_if_stored)
-        self._context, self._known_if_stored = context, None
+        self._context = context
+        self._known_if_stored = None
         self._last = _last_folded_event(context)
 
     async def _catch_up_if_unsure(self, *, check_epoch: bool = True) -> None:
@@ -1178,12 +1190,12 @@ class Session(Generic[DialectT_co]):
         if self._known_if_stored is not None:
             await self._load_again()
         span = (self.window.seq, None)
-        found = [event async for event in self.store.events(self.id, [span])]
-        if not found or (self._last is not None and found[0].at != self._last.at):
+        events = [event async for event in self.store.events(self.id, [span])]
+        if not events or (self._last is not None and events[0].at != self._last.at):
             raise SessionNotFound(self.id)
-        self._last = found[0]
-        await self._fold_stored(found[1:])
-        self._awaited_calls.remove_ended(found[1:])
+        self._last = events[0]
+        await self._fold_stored(events[1:])
+        self._awaited_calls.remove_ended(events[1:])
         self._unsure = False
         if check_epoch and self._epoch is not None and self.window.accounting.epoch > self._epoch:
             raise StaleOwner(self.id, self._epoch, self.window.accounting.epoch)
@@ -1229,8 +1241,8 @@ async def fork_stored_session(
     Returns the new log. Raises `SessionExists` if the store already has the new id.
     """
     _check_place(store, new_session_id)
-    if taken := await store.position(new_session_id):
-        raise SessionExists(new_session_id, taken)
+    if position := await store.position(new_session_id):
+        raise SessionExists(new_session_id, position)
     events = [event async for event in store.events(session_id)]
     at = resolve_fork_position(at, 0, len(events))
     past = events[:at]

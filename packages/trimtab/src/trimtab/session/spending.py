@@ -119,8 +119,8 @@ class CallCharge:
         )
         try:
             self._reservation = await account.ledger.reserve(call, account.ceilings)
-        except CostCeilingReached as reached:
-            _log_refusal(account, reached)
+        except CostCeilingReached as refusal:
+            _log_refusal(account, refusal)
             raise
         return self
 
@@ -150,13 +150,13 @@ class CallCharge:
             return  # cancelled: the reservation stands for what it may have cost
         try:
             await self._account.ledger.settle(self._reservation, self._cost_micros(error))
-        except StoreError as failed:
+        except StoreError as failure:
             # The reply is worth more than the exact sum: the reservation goes on to count.
             log.warning(
                 "session %s: the cost of a call was not recorded, so its reserved price counts "
                 "today: %s",
                 self._account.session.id,
-                failed,
+                failure,
             )
 
     def _cost_micros(self, error: Exception | None) -> int:
@@ -171,19 +171,20 @@ class CallCharge:
     def _price_micros(self, *, max_output: int | None = None) -> int:
         """Return the maximum cost of the call: all input fresh, or all written to the cache, if
         that costs more."""
-        made = self._window.last_call
-        assert made is not None  # noqa: S101 - the call was recorded
-        bound, output = made.body.bound, made.body.max_output
+        call = self._window.last_call
+        assert call is not None  # noqa: S101 - the call was recorded
+        input_bound = call.body.bound
+        output = call.body.max_output
         output = output if max_output is None else min(output, max_output)
         hour = self._window.settings.entry.get("cache_marks") == "1h"
         return max(
-            self._micros(Usage(input=bound, output=output)),
+            self._micros(Usage(input=input_bound, output=output)),
             self._micros(
                 Usage(
-                    input=bound,
+                    input=input_bound,
                     output=output,
-                    cache_write=bound,
-                    cache_write_long=bound if hour else 0,
+                    cache_write=input_bound,
+                    cache_write_long=input_bound if hour else 0,
                 )
             ),
         )
@@ -210,8 +211,8 @@ def count_session_log_micros(window: Window) -> int:
     Calls without a known price count as nothing.
     """
     accounting = window.accounting
-    known = accounting.total_cost_usd + (accounting.summary_stats.cost or 0.0)
-    return _count_micros(known)
+    cost_usd = accounting.total_cost_usd + (accounting.summary_stats.cost or 0.0)
+    return _count_micros(cost_usd)
 
 
 def _count_micros(usd: float) -> int:

@@ -56,7 +56,8 @@ class StepwiseContext(Context[DialectT_co]):
 
     def forget_known_history(self) -> None:
         """Forget the caller's list. The next one is read completely."""
-        self._known_history, self._marked_messages = KnownHistory(), None
+        self._known_history = KnownHistory()
+        self._marked_messages = None
 
     def take_known_history(self, other: StepwiseContext[Any], known: KnownHistory | None) -> None:
         """Go on with the list of another context of the same log; `known` replaces what that one
@@ -68,7 +69,8 @@ class StepwiseContext(Context[DialectT_co]):
     def copy_to_change(self) -> Self:
         """Return a copy that can change independently."""
         twin = copy(self)
-        twin.window, twin.events = self.window.copy(), [*self.events]
+        twin.window = self.window.copy()
+        twin.events = [*self.events]
         twin.take_known_history(self, self.known_history.copy())
         return twin
 

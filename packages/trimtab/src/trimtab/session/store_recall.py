@@ -40,14 +40,15 @@ async def recall_from_store(
     store: Store, session_id: str, window: Window, handle: str, *, for_model: bool = False
 ) -> str:
     """Return the text that a handle names, exactly as it was added, however long ago."""
-    named = parse_handle(handle)
-    if named.first_seq > window.base.last_evicted_seq:
+    target = parse_handle(handle)
+    if target.first_seq > window.base.last_evicted_seq:
         return recall_in(window, handle, for_model=for_model)
-    last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
-    said = await _read_messages(store, session_id, window, [(named.first_seq, last)])
-    text = recall_text_from_messages(window, handle, said, for_model=for_model)
-    if last < named.last_seq:
-        rest, end = named.last_seq - last, named.last_seq
+    last = min(target.last_seq, target.first_seq + MAX_RECALL_POSITIONS - 1)
+    messages = await _read_messages(store, session_id, window, [(target.first_seq, last)])
+    text = recall_text_from_messages(window, handle, messages, for_model=for_model)
+    if last < target.last_seq:
+        rest = target.last_seq - last
+        end = target.last_seq
         return f"{text}\n[{rest} more positions; ask for m{last + 1}-m{end}]"
     return text
 
@@ -59,8 +60,8 @@ async def recall_part_from_store(
     at = parse_handle(handle).first_seq
     if at > window.base.last_evicted_seq:
         return recall_part(window, handle)
-    said = await _read_messages(store, session_id, window, [(at, at)])
-    return recall_part_from_messages(window, handle, said)
+    messages = await _read_messages(store, session_id, window, [(at, at)])
+    return recall_part_from_messages(window, handle, messages)
 
 
 async def find_recalled_parts_in_store(
@@ -79,20 +80,21 @@ async def find_recalled_parts_in_store(
 async def search_session(store: Store, session_id: str, window: Window, query: str) -> str:
     """Return the passages that contain most of the words, starting with those the model does not
     see."""
-    wanted, seen = split_query_words(query), find_fully_visible_messages(window)
-    limit = len(seen) + 4 * MAX_SEARCHED_MESSAGES
+    query_words = split_query_words(query)
+    visible = find_fully_visible_messages(window)
+    limit = len(visible) + 4 * MAX_SEARCHED_MESSAGES
     while True:
-        found = await store.search(session_id, query, limit=limit)
+        hits = await store.search(session_id, query, limit=limit)
         # Some may have been undone: they are passed over.
-        held = [seq for seq in found if is_event_in_force(seq, window.base.rewinds)]
-        hidden = [seq for seq in held if seq not in seen]
-        if len(hidden) >= MAX_SEARCHED_MESSAGES or len(found) < limit:
+        hits_in_force = [seq for seq in hits if is_event_in_force(seq, window.base.rewinds)]
+        hidden_hits = [seq for seq in hits_in_force if seq not in visible]
+        if len(hidden_hits) >= MAX_SEARCHED_MESSAGES or len(hits) < limit:
             break
         limit *= 4
-    chosen = [*hidden, *(seq for seq in held if seq in seen)][:MAX_SEARCHED_MESSAGES]
-    said = await _read_messages(store, session_id, window, [(seq, seq) for seq in sorted(chosen)])
-    find = partial(passages, said, wanted, window.counter, seen)
-    size = sum(map(estimate_item_bytes, said.values()))
+    seqs = [*hidden_hits, *(seq for seq in hits_in_force if seq in visible)][:MAX_SEARCHED_MESSAGES]
+    messages = await _read_messages(store, session_id, window, [(seq, seq) for seq in sorted(seqs)])
+    find = partial(passages, messages, query_words, window.counter, visible)
+    size = sum(map(estimate_item_bytes, messages.values()))
     return await run_in_thread_if_long(find, size) or NOTHING_FOUND_TEXT
 
 
@@ -102,16 +104,18 @@ async def answer_recall_from_store(
     """Answer a call of a recall tool. The answer also says if something was not found."""
     require_recall_call(call)
     try:
-        wanted = parse_recall_arguments(call)
+        arguments = parse_recall_arguments(call)
         if call.name == SEARCH_TOOL:
-            return await search_session(store, session_id, window, wanted["query"])
-        whole = not wanted["lines"] and not wanted["grep"]
+            return await search_session(store, session_id, window, arguments["query"])
+        whole = not arguments["lines"] and not arguments["grep"]
         if whole and (
-            level := await _expand_summary_level(store, session_id, window, wanted["handle"])
+            level := await _expand_summary_level(store, session_id, window, arguments["handle"])
         ):
             return level
-        text = await recall_from_store(store, session_id, window, wanted["handle"], for_model=True)
-        extract = partial(extract_lines, text, wanted["lines"], wanted["grep"])
+        text = await recall_from_store(
+            store, session_id, window, arguments["handle"], for_model=True
+        )
+        extract = partial(extract_lines, text, arguments["lines"], arguments["grep"])
         return await run_in_thread_if_long(extract, len(text))
     except (LookupError, ValueError) as error:
         return f"[{error}]"
@@ -121,22 +125,22 @@ async def _expand_summary_level(
     store: Store, session_id: str, window: Window, handle: str
 ) -> str | None:
     """Open a summary by one level; return None if the handle does not name a summary."""
-    named = parse_handle(handle)
+    target = parse_handle(handle)
     chain: list[Edit] = []
-    edit = window.summary if named.first_seq < named.last_seq else None
+    edit = window.summary if target.first_seq < target.last_seq else None
     # One further than it is named by: the summary inside it is shown with it.
     while edit is not None and len(chain) < MAX_SUMMARY_DEPTH:
         chain.append(edit)
         span = (edit.prior, edit.prior)
         bodies = [e.body async for e in store.events(session_id, [span])] if edit.prior else []
-        inside = edit.last < named.last_seq
+        inside = edit.last < target.last_seq
         edit = next((body for body in bodies if isinstance(body, Edit) and not inside), None)
-    if not any(is_summary_handle(named, edit) for edit in chain):
+    if not any(is_summary_handle(target, edit) for edit in chain):
         return None
-    last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
-    said = await _read_messages(store, session_id, window, [(named.first_seq, last)])
+    last = min(target.last_seq, target.first_seq + MAX_RECALL_POSITIONS - 1)
+    messages = await _read_messages(store, session_id, window, [(target.first_seq, last)])
     hint = get_answer_hint(window)
-    return expand_summary(named, chain, said, max_chars=MAX_ANSWER_CHARS, recall_hint=hint)
+    return expand_summary(target, chain, messages, max_chars=MAX_ANSWER_CHARS, recall_hint=hint)
 
 
 async def _read_messages(

@@ -134,12 +134,12 @@ class _SummaryJob:
 def build_summary_prompt(replacement_instructions: str | None = None) -> str:
     """Build the prompt for the summary of a history, with your own instructions instead of the
     built-in ones."""
-    told = (
+    instructions = (
         read_prompt_file("summary_words.txt")
         if replacement_instructions is None
         else replacement_instructions.strip()
     )
-    return read_prompt_file("summary.txt").replace("WORDS", told, 1)
+    return read_prompt_file("summary.txt").replace("WORDS", instructions, 1)
 
 
 @cache
@@ -187,15 +187,15 @@ async def make_summary(
     if not isinstance(summariser, Summariser):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         right = "a Summariser(provider=…, model=…)"
         raise TypeError(describe_wrong_value("summariser", summariser, right))
-    own = counter or build_summariser_counter(summariser)
-    said = _read_messages(messages, summariser)
+    own_counter = counter or build_summariser_counter(summariser)
+    history = _read_messages(messages, summariser)
 
     def judge(raw: str) -> ValidatedSummary:
         return validate_summary(
             raw,
             prior_summary,
-            said,
-            own,
+            history,
+            own_counter,
             max_tokens=max_tokens,
             list_tokens=list_tokens,
             replaced_tokens=replaced_tokens,
@@ -204,7 +204,7 @@ async def make_summary(
 
     return await summarise_texts(
         summariser,
-        transcribe_messages(said, max_message_chars=max_message_chars),
+        transcribe_messages(history, max_message_chars=max_message_chars),
         judge,
         prior_summary=prior_summary,
         max_tokens=max_tokens,
@@ -214,10 +214,10 @@ async def make_summary(
 
 def _read_messages(messages: Sequence[Any], summariser: Summariser) -> list[Message]:
     """Return the messages as `Message` objects, whatever form they have."""
-    listed = require_message_list(messages)
-    if all(isinstance(message, Message) for message in listed):
-        return listed
-    read = read_history(listed, dialect=summariser.provider.dialect, model=summariser.model)
+    message_list = require_message_list(messages)
+    if all(isinstance(message, Message) for message in message_list):
+        return message_list
+    read = read_history(message_list, dialect=summariser.provider.dialect, model=summariser.model)
     return [*read.system, *read.messages]
 
 
@@ -231,7 +231,8 @@ async def summarise_texts(
     system: str,
 ) -> SummaryResult:
     """Let a model summarise texts, and check the result. A bad reply never raises."""
-    asking, raw = _SummaryJob(summariser=summariser, system=system, max_tokens=max_tokens), ""
+    asking = _SummaryJob(summariser=summariser, system=system, max_tokens=max_tokens)
+    raw = ""
     try:
         async with asyncio.timeout(summariser.timeout):
             raw = await _write_summary_text(asking, texts, prior_summary)
@@ -239,8 +240,8 @@ async def summarise_texts(
     except TimeoutError:
         return _build_failed_result(asking, f"no reply within {summariser.timeout:g} seconds")
     except InvalidSummaryError as error:
-        made = SummaryResult(outcome="rejected", reason=str(error), raw=raw)
-        return replace(made, calls=asking.calls, usage=asking.usage)
+        rejection = SummaryResult(outcome="rejected", reason=str(error), raw=raw)
+        return replace(rejection, calls=asking.calls, usage=asking.usage)
     except ProviderError as error:
         return _build_failed_result(asking, f"{error.failure.kind}: {error.failure.message}"[:200])
     except Exception as error:  # noqa: BLE001 - no summary is worth the turn that it is made for
@@ -290,7 +291,7 @@ def _build_failed_result(job: _SummaryJob, reason: str) -> SummaryResult:
 
 
 def _describe_fixes(verdict: ValidatedSummary) -> str:
-    told = [
+    fixes = [
         f"{verdict.patched} missing items were added to the summary's list"
         if verdict.patched
         else "",
@@ -298,7 +299,7 @@ def _describe_fixes(verdict: ValidatedSummary) -> str:
         f"{verdict.removed} lines taken out" if verdict.removed else "",
         "cut to its cap" if verdict.cut else "",
     ]
-    return ", ".join(each for each in told if each)
+    return ", ".join(each for each in fixes if each)
 
 
 async def _write_summary_text(job: _SummaryJob, texts: list[str], prior: str) -> str:
@@ -312,10 +313,10 @@ async def _write_summary_text(job: _SummaryJob, texts: list[str], prior: str) ->
         except ProviderError as error:
             if error.failure.kind != "overflow" or attempt == MAX_OVERFLOW_RESTARTS:
                 raise
-            believed = (
+            known_window = (
                 window or resolve_model_info(summariser.model, summariser.model_info).context_window
             )
-            window = min(error.failure.limit or believed, believed * 2 // 3)
+            window = min(error.failure.limit or known_window, known_window * 2 // 3)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -326,8 +327,8 @@ async def _summarise_pieces(job: _SummaryJob, texts: list[str], prior: str) -> s
         context = _create_job_context(job)
         count = context.window.counter
         room = context.budget().room - count.count(_frame_history("", "")) - MIN_PIECE_TOKENS // 4
-        known = _shorten_prior_summary(prior, count, room)
-        each = room - count.count(known)
+        prior_text = _shorten_prior_summary(prior, count, room)
+        each = room - count.count(prior_text)
         if each < MIN_PIECE_TOKENS:
             limit = context.budget().limit
             raise ValueError(
@@ -335,16 +336,17 @@ async def _summarise_pieces(job: _SummaryJob, texts: list[str], prior: str) -> s
             )
         pieces = join_into_chunks(texts, count, each)
         if len(pieces) <= 1:
-            return await _ask_model(job, _frame_history(known, "".join(pieces)))
+            return await _ask_model(job, _frame_history(prior_text, "".join(pieces)))
         # Half a piece at most, so that two become one and this comes to an end.
         most = min(job.max_tokens, each // 2 - 16)
         parts: list[str] = []
         for number, piece in enumerate(pieces, 1):
-            told = await _ask_model(job, _frame_history("", piece))
-            if not told.strip():
+            piece_summary = await _ask_model(job, _frame_history("", piece))
+            if not piece_summary.strip():
                 raise InvalidSummaryError(f"part {number} of {len(pieces)} is empty")
             parts.append(
-                f"summary of part {number} of {len(pieces)}:\n{cut_sections(told, count, most)}"
+                f"summary of part {number} of {len(pieces)}:\n"
+                f"{cut_sections(piece_summary, count, most)}"
             )
         texts = parts
 
@@ -358,9 +360,9 @@ def _shorten_prior_summary(prior: str, counter: TokenCounter, room: int) -> str:
 
 
 def _frame_history(prior: str, history: str) -> str:
-    said, since = (_TAGS.sub(r"‹\1\2", text) for text in (prior, history))
+    safe_prior, since = (_TAGS.sub(r"‹\1\2", text) for text in (prior, history))
     return (
-        f"<prior>\n{said or '(none)'}\n</prior>\n\n<history>\n{since}\n</history>\n\n"
+        f"<prior>\n{safe_prior or '(none)'}\n</prior>\n\n<history>\n{since}\n</history>\n\n"
         f"Write the summary now, in at most {REQUESTED_SUMMARY_TOKENS} tokens."
     )
 
@@ -387,7 +389,8 @@ def _create_job_context(job: _SummaryJob) -> Context:
 async def _ask_model(job: _SummaryJob, text: str) -> str:
     if job.calls >= MAX_CALLS_PER_SUMMARY:
         raise ValueError(f"it would take more than {MAX_CALLS_PER_SUMMARY} calls")
-    context, provider = _create_job_context(job), job.summariser.provider
+    context = _create_job_context(job)
+    provider = job.summariser.provider
     context.add(make_text_message("user", text))
     request = _remove_cache_marks(context.request())
     async with (
@@ -399,8 +402,10 @@ async def _ask_model(job: _SummaryJob, text: str) -> str:
             reply = get_dialect(provider.dialect).parse_reply(body)
             charge.record_usage(reply.usage)
             if reply.usage is not None:
-                known = job.usage
-                job.usage = reply.usage if known is None else add_usage(known, reply.usage)
+                usage_before = job.usage
+                job.usage = (
+                    reply.usage if usage_before is None else add_usage(usage_before, reply.usage)
+                )
             return reply.message.text
     return ""
 
@@ -409,10 +414,10 @@ def _remove_cache_marks(value: Any) -> Any:
     """Return a request without cache marks: it is sent once, and writing to a cache costs more."""
     match value:
         case dict():
-            given = cast("dict[str, Any]", value)
+            mapping = cast("dict[str, Any]", value)
             return {
                 key: _remove_cache_marks(each)
-                for key, each in given.items()
+                for key, each in mapping.items()
                 if key != "cache_control"
             }
         case list():

@@ -62,7 +62,7 @@ async def run_in_thread_if_long(work: Callable[[], T], text_bytes: int) -> T:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([waiting])
         if not waiting.cancelled():
-            waiting.exception()  # it was asked for, so nobody warns of it
+            waiting.exception()  # reading the exception avoids asyncio's warning
         raise
 
 

@@ -82,8 +82,8 @@ class Tool:
 
     @property
     def name(self) -> str:
-        named: Mapping[str, Any] = self.definition.get("function") or self.definition
-        return str(named["name"])
+        function: Mapping[str, Any] = self.definition.get("function") or self.definition
+        return str(function["name"])
 
 
 _TOOL_CALL_KEY = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
@@ -123,31 +123,32 @@ async def run_open_tool_calls(
     """
     by_id: dict[str, list[tuple[ToolCall, str, bool]]] = {}
     for call, handle in list_open_calls(session):
-        own = f"/{handle}/{call.id}"
+        key_end = f"/{handle}/{call.id}"
         key = next(
-            (key for key in session.window.accounting.started_tool_keys if key.endswith(own)), None
+            (key for key in session.window.accounting.started_tool_keys if key.endswith(key_end)),
+            None,
         )
-        fresh = f"{session.id}/{SessionRecorder(session).epoch}{own}"
+        fresh = f"{session.id}/{SessionRecorder(session).epoch}{key_end}"
         by_id.setdefault(call.id, []).append((call, key or fresh, key is not None))
 
     async def in_turn(calls: list[tuple[ToolCall, str, bool]]) -> None:
-        for call, key, interrupted in calls:
-            await _run_tool_call(session, tools, call, key, interrupted, on_event, confirm_rerun)
+        for call, key, was_started in calls:
+            await _run_tool_call(session, tools, call, key, was_started, on_event, confirm_rerun)
 
     try:
         async with asyncio.TaskGroup() as group:
             for calls in by_id.values():
                 group.create_task(in_turn(calls))
-    except BaseExceptionGroup as failed:
-        # Whoever lost the turn, or the store, is told so, however many tools ran at that time.
-        raise failed.exceptions[0] from None
+    except BaseExceptionGroup as failures:
+        # One error is enough for the caller, however many tools failed at the same time.
+        raise failures.exceptions[0] from None
 
 
 def parse_call_position_from_key(tool_idempotency_key: str) -> tuple[int, int, str] | None:
     """Return the call for which a tool was started, by its key: the message, the part and the
     call's id."""
-    found = _TOOL_CALL_KEY.search(tool_idempotency_key)
-    return None if found is None else (int(found[1]), int(found[2]), found[3])
+    match = _TOOL_CALL_KEY.search(tool_idempotency_key)
+    return None if match is None else (int(match[1]), int(match[2]), match[3])
 
 
 async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
@@ -155,7 +156,7 @@ async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     tools: Mapping[str, Tool],
     call: ToolCall,
     key: str,
-    interrupted: bool,
+    was_started: bool,
     on_event: OnEvent,
     confirm_rerun: ConfirmRerun | None,
 ) -> None:
@@ -166,28 +167,30 @@ async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     tool = tools.get(call.name)
     outcome: _ToolOutcome
     if tool is None:
-        known = ", ".join(sorted(tools)) or "none"
-        outcome = f"unknown tool; there is {known}", True
-    elif interrupted and not await _may_rerun(tool, call, confirm_rerun):
+        tool_names = ", ".join(sorted(tools)) or "none"
+        outcome = f"unknown tool; there is {tool_names}", True
+    elif was_started and not await _may_rerun(tool, call, confirm_rerun):
         outcome = UNKNOWN_OUTCOME_TEXT, True
-    elif isinstance(asked := _build_invocation(call, key, session.id), str):
-        outcome = asked, True
+    elif isinstance(invocation := _build_invocation(call, key, session.id), str):
+        outcome = invocation, True
     elif (
         tool.check_permission is not None
-        and (why_not := await tool.check_permission(asked)) is not None
+        and (why_not := await tool.check_permission(invocation)) is not None
     ):
         outcome = why_not, True
     else:
         await SessionRecorder(session).record_tool_start(key)
         on_event(ToolStarted(call=call))
-        outcome = await _invoke_tool(tool, asked)
-    given, is_error = outcome
-    content = (Text(text=given),) if isinstance(given, str) else given
+        outcome = await _invoke_tool(tool, invocation)
+    output_content, is_error = outcome
+    content = (Text(text=output_content),) if isinstance(output_content, str) else output_content
     result = ToolResult(call_id=call.id, content=content, is_error=is_error)
     # What the provider would refuse is told in words: the call needs its result.
-    told = replace_unsupported_media(Message(role="tool", parts=(result,)), session.media_support)
-    await session.add(told)
-    on_event(ToolFinished(call=call, text=told.results[0].text, is_error=is_error))
+    message = replace_unsupported_media(
+        Message(role="tool", parts=(result,)), session.media_support
+    )
+    await session.add(message)
+    on_event(ToolFinished(call=call, text=message.results[0].text, is_error=is_error))
 
 
 async def _may_rerun(tool: Tool, call: ToolCall, confirm_rerun: ConfirmRerun | None) -> bool:
@@ -203,12 +206,12 @@ async def _may_rerun(tool: Tool, call: ToolCall, confirm_rerun: ConfirmRerun | N
 def _build_invocation(call: ToolCall, key: str, session_id: str) -> ToolInvocation | str:
     """Return the call as the tool sees it, or what is wrong with it."""
     try:
-        given: Any = json.loads(call.arguments or "{}")
+        json_arguments: Any = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError) as error:
         return f"the arguments are not JSON: {error}"
-    if not isinstance(given, dict):
+    if not isinstance(json_arguments, dict):
         return "the arguments must be a JSON object"
-    arguments = cast("dict[str, Any]", given)
+    arguments = cast("dict[str, Any]", json_arguments)
     return ToolInvocation(name=call.name, arguments=arguments, key=key, session=session_id)
 
 
@@ -217,8 +220,8 @@ async def _invoke_tool(tool: Tool, invocation: ToolInvocation) -> _ToolOutcome:
     try:
         async with limit:
             return _normalise_content(await tool.run(invocation)), False
-    except ToolError as failed:
-        return _normalise_content(failed.content), True
+    except ToolError as failure:
+        return _normalise_content(failure.content), True
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
         # A tool may have time limits of its own: only ours is known to us.
         if limit.expired():
@@ -240,11 +243,11 @@ def list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
     if not session.window.conversation.open_calls():
         return []
     last = session.window.conversation.rounds[-1]
-    asked = [
+    calls = [
         (call, f"m{entry.seq}.{part}")
         for entry in last.entries
         if entry.message.role == "assistant"
         for part, call in enumerate(entry.message.parts)
         if isinstance(call, ToolCall)
     ]
-    return [each for each, pairing in zip(asked, last.calls, strict=True) if not pairing.result]
+    return [each for each, pairing in zip(calls, last.calls, strict=True) if not pairing.result]

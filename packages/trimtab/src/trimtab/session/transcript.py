@@ -36,6 +36,6 @@ async def read_messages(
             continue
         at = None if body.undated else event.at
         # The window of this moment: a message may have been undone or erased since the last one.
-        logged = build_logged_message(get_window(), event.seq, body.message, at, hiding_edits)
-        if logged is not None:
-            yield logged
+        message = build_logged_message(get_window(), event.seq, body.message, at, hiding_edits)
+        if message is not None:
+            yield message

@@ -154,8 +154,8 @@ async def run_turn(
             print(finished.text)
     """
     _check_provider(session, provider)
-    named = None if tools is None else {each.name: each for each in map(to_tool, tools)}
-    chosen = {each.name: each for each in map(to_tool, turn_tools)}
+    session_tools = None if tools is None else {each.name: each for each in map(to_tool, tools)}
+    tools_of_turn = {each.name: each for each in map(to_tool, turn_tools)}
     recorder = SessionRecorder(session)
     meter = TurnMeter(on_event)
     async with (
@@ -164,11 +164,11 @@ async def run_turn(
         emit_turn_start_and_failure(session, on_event),
         _hold_claimed_turn(recorder, message, key) as answer,
     ):
-        await set_session_tools(session, named, chosen)
+        await set_session_tools(session, session_tools, tools_of_turn)
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
         calls = rounds = cut_off_tools = 0
-        stopped = cut_off = ended_with_reply = False
+        was_stopped = cut_off = ended_with_reply = False
         ceiling: str | None = None
         ends_turn = before_request is None if end_with_reply is None else end_with_reply
         interruption = TurnInterruption(stop)
@@ -181,13 +181,15 @@ async def run_turn(
             )
             try:
                 await interruption.run(
-                    run_open_tool_calls(session, {**chosen, **(named or {})}, meter, confirm_rerun)
+                    run_open_tool_calls(
+                        session, {**tools_of_turn, **(session_tools or {})}, meter, confirm_rerun
+                    )
                 )
             except TurnStopped:
                 cut_off = True
                 cut_off_tools = await close_stopped_tool_calls(session, meter)
                 break
-            if before_request is not None and (stopped := not await before_request()):
+            if before_request is not None and (was_stopped := not await before_request()):
                 break
             if not session.window.is_reply_due or rounds >= max_tool_iterations:
                 break
@@ -200,14 +202,14 @@ async def run_turn(
                 )
             except TurnStopped:
                 cut_off = True
-            except CostCeilingReached as reached:
-                ceiling = reached.ceiling
+            except CostCeilingReached as refusal:
+                ceiling = refusal.ceiling
                 break
             calls += 1
-    ended = TurnFinished(
+    finish_event = TurnFinished(
         reason="cost_ceiling"
         if ceiling is not None
-        else _find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
+        else _find_end_reason(session.window, stopped=was_stopped, cut_off=cut_off),
         calls=calls,
         message=meter.message or answer,
         usage=meter.usage,
@@ -215,12 +217,12 @@ async def run_turn(
         cost_ceiling=ceiling,
         cut_off_tools=cut_off_tools,
     )
-    on_event(ended)
+    on_event(finish_event)
     if summariser is not None:
         await _summarise_after_turn(
             session, summariser, on_event, schedule_summary, releases=wait is not None
         )
-    return ended
+    return finish_event
 
 
 def _check_provider(session: Session, provider: Provider) -> None:
@@ -238,8 +240,8 @@ def _check_provider(session: Session, provider: Provider) -> None:
 async def _find_answer(session: Session, position: int) -> Message | None:
     """Return the finished reply to a message in the log; None if it has none."""
     answer: Message | None = None
-    async for logged in session.messages(after=f"m{position}"):
-        message = logged.message
+    async for entry in session.messages(after=f"m{position}"):
+        message = entry.message
         if message.role == "assistant":
             answer = message
         elif answer is not None and any(not isinstance(p, ToolResult) for p in message.parts):
@@ -270,12 +272,12 @@ async def _hold_claimed_turn(
 
     Yield the reply to the message if it has one already.
     """
-    known = await recorder.claim_for(message, key)
+    position = await recorder.claim_for(message, key)
     try:
         try:
-            yield None if known is None else await _find_answer(recorder.session, known)
+            yield None if position is None else await _find_answer(recorder.session, position)
         except ProviderError as error:
-            # Whoever goes on with turns that were left open would only send the same again.
+            # If the turn stayed open, it would be resumed and send the same request again.
             if error.failure.kind != "rejected":
                 raise
             await recorder.end_turn()
@@ -283,7 +285,7 @@ async def _hold_claimed_turn(
         if recorder.epoch is not None:
             await recorder.end_turn()
     finally:
-        # What is said after a turn that failed is no part of it: no successor need be feared.
+        # Later appends do not belong to this turn, so a newer turn must not make them fail.
         recorder.disown()
 
 
@@ -328,11 +330,11 @@ def is_last_reply_paused(window: Window) -> bool:
 
 def user_wrote_during_reply(window: Window) -> bool:
     """Whether the newest user message was added while the model was writing its last reply."""
-    replied = (
+    ends_with_reply = (
         bool(window.conversation.rounds)
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
     )
-    return replied and window.user_wrote_since_call
+    return ends_with_reply and window.user_wrote_since_call
 
 
 async def _request_reply(
@@ -347,7 +349,8 @@ async def _request_reply(
     Returns whether the turn was ended with it. Raises `TurnStopped` if the turn was stopped; the
     text so far is then recorded.
     """
-    recovery, tell = ModelCallRecovery(unstreamed=not call_options.stream), call_options.on_event
+    recovery = ModelCallRecovery(unstreamed=not call_options.stream)
+    tell = call_options.on_event
     if is_last_reply_paused(session.window):
         volatile = None  # what goes on with its own last word must end with it
     elif user_wrote_during_reply(session.window):
@@ -373,10 +376,11 @@ async def _request_reply(
                 )
             failure = recovery.find_failure(session, reply)
         except ProviderError as error:
-            reply, failure = None, error.failure
-        except CostCeilingReached as reached:
+            reply = None
+            failure = error.failure
+        except CostCeilingReached as refusal:
             clock.stop()
-            await SessionRecorder(session).record_call_over_ceiling(reached.ceiling)
+            await SessionRecorder(session).record_call_over_ceiling(refusal.ceiling)
             tell(clock.build_finished_event("cost_ceiling"))
             raise
         except TurnStopped:
@@ -386,18 +390,18 @@ async def _request_reply(
             raise
         clock.stop()
         if reply is not None and failure is None:
-            ended = await SessionRecorder(session).add_reply(reply, ends_turn=ends_turn)
+            is_end = await SessionRecorder(session).add_reply(reply, ends_turn=ends_turn)
             tell(clock.build_finished_event())
             entry = session.window.conversation.rounds[-1].entries[0]
             tell(
                 AssistantReplied(message=entry.message, usage=session.window.accounting.last_usage)
             )
-            return ended
+            return is_end
         assert failure is not None  # noqa: S101 - there is one or the other
         tell(clock.build_finished_event(failure.kind))
         await recovery.recover_from(session, failure)
-        for told in recovery.pending_events:
-            tell(told)
+        for pending_event in recovery.pending_events:
+            tell(pending_event)
         recovery.pending_events.clear()
 
 

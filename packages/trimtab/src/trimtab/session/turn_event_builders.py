@@ -61,17 +61,18 @@ def classify_turn_error(error: BaseException) -> str:
 
 def build_call_started(session: Session, *, near_limit: bool) -> ModelCallStarted:
     """Build the event of the last recorded call, from figures that the window has."""
-    window, budget = session.window, session.budget()
-    made = window.last_call
+    window = session.window
+    budget = session.budget()
+    call = window.last_call
     return ModelCallStarted(
         model=window.settings.model,
         dialect=window.settings.dialect,
         messages=window.visible_messages,
-        tokens=made.body.tokens if made is not None else 0,
+        tokens=call.body.tokens if call is not None else 0,
         head=window.settings.head.tokens,
         front=window.conversation.front_size.tokens,
         room=budget.max_input_bound,
-        max_output=made.body.max_output if made is not None else 0,
+        max_output=call.body.max_output if call is not None else 0,
         near=near_limit,
     )
 
@@ -93,7 +94,8 @@ class ModelCallMeter:
 
     def build_finished_event(self, outcome: str = "ok") -> ModelCallFinished:
         """Build the event, after the reply is in the store."""
-        window, usage = self._session.window, None
+        window = self._session.window
+        usage = None
         # A provider that reports nothing leaves the usage of the call before in its place.
         if outcome == "ok" and window.accounting.last_usage is not self._before:
             usage = window.accounting.last_usage
@@ -123,9 +125,14 @@ class TurnMeter:
             case AssistantReplied():
                 self.message = event.message
             case ModelCallFinished() if event.outcome not in UNBILLED_KINDS:
-                used, cost = event.usage, event.cost
-                known = self.usage
-                self.usage = None if known is None or used is None else add_usage(known, used)
+                usage = event.usage
+                cost = event.cost
+                usage_before = self.usage
+                self.usage = (
+                    None
+                    if usage_before is None or usage is None
+                    else add_usage(usage_before, usage)
+                )
                 self.cost = None if self.cost is None or cost is None else self.cost + cost
             case _:
                 pass
@@ -141,20 +148,22 @@ async def total_edits_by_kind_since(
     """
     window = session.window
     if window.base.snapshot.seq > position:
-        hidden = await total_hidden_since_by_edit_kind(session.store, session.id, window, position)
+        hidden_totals = await total_hidden_since_by_edit_kind(
+            session.store, session.id, window, position
+        )
         ops = {REJECTED_OP: "mask"}
         return [
             ContextEdited(op=ops.get(h.op, h.op), count=h.count, tokens=h.tokens, cause=cause)
-            for h in hidden
+            for h in hidden_totals
         ]
-    found: dict[str, tuple[int, int]] = {}
+    totals: dict[str, tuple[int, int]] = {}
     for seq, edit in _iter_edits_since(window, position):
         count, tokens = _count_hidden_by(window, seq, edit)
-        before = found.get(edit.op, (0, 0))
-        found[edit.op] = (before[0] + count, before[1] + tokens)
+        before = totals.get(edit.op, (0, 0))
+        totals[edit.op] = (before[0] + count, before[1] + tokens)
     return [
         ContextEdited(op=op, count=count, tokens=tokens, cause=cause)
-        for op, (count, tokens) in found.items()
+        for op, (count, tokens) in totals.items()
         if count
     ]
 

@@ -60,16 +60,17 @@ async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
     yield _to_json_line(
         {"trimtab": HEADER_KIND, "version": EXPORT_VERSION, "id": session_id, "events": count}
     )
-    summed, seen = sha256(), 0
+    checksum = sha256()
+    event_count = 0
     async for event in store.events(session_id, [(1, count)]):
         line = dump_event_line(event)
-        summed.update(line.encode() + b"\n")
-        seen += 1
+        checksum.update(line.encode() + b"\n")
+        event_count += 1
         yield line
-    if seen != count:
-        # Without an end: whoever has taken the lines so far has a file that is refused.
+    if event_count != count:
+        # Without a last line, so that `import` refuses the lines written so far.
         raise SessionNotFound(session_id)
-    yield _to_json_line({"trimtab": FOOTER_KIND, "events": count, "sha256": summed.hexdigest()})
+    yield _to_json_line({"trimtab": FOOTER_KIND, "events": count, "sha256": checksum.hexdigest()})
 
 
 async def import_session(
@@ -86,18 +87,18 @@ async def import_session(
         SessionImportError: The lines are not a valid export, or the session exists. Nothing was
             written.
     """
-    found = [line.rstrip("\r\n") async for line in _iter_lines(lines)]
-    while found and not found[-1]:
-        found.pop()
-    header = _parse_header(found[0] if found else "")
+    export_lines = [line.rstrip("\r\n") async for line in _iter_lines(lines)]
+    while export_lines and not export_lines[-1]:
+        export_lines.pop()
+    header = _parse_header(export_lines[0] if export_lines else "")
     name = session_id if session_id is not None else header["id"]
     if position := await store.position(name):
         raise _target_exists_error(name, position)
-    events = _verify_events(found, header["events"])
+    events = _verify_events(export_lines, header["events"])
     try:
         await store.append(name, events)
-    except PositionTaken as taken:
-        raise _target_exists_error(name, taken.position) from taken
+    except PositionTaken as refusal:
+        raise _target_exists_error(name, refusal.position) from refusal
     return ImportResult(session_id=name, exported_id=header["id"], events=len(events))
 
 
@@ -108,7 +109,9 @@ def _parse_header(line: str) -> dict[str, Any]:
             "this is not an exported session: its first line is not the one that `trimtab "
             "session export` writes"
         )
-    version, count, name = header.get("version"), header.get("events"), header.get("id")
+    version = header.get("version")
+    count = header.get("events")
+    name = header.get("id")
     if isinstance(version, int) and version > EXPORT_VERSION:
         raise NewerExportError(
             f"this export has format version {version} and this release reads up to "
@@ -120,8 +123,8 @@ def _parse_header(line: str) -> dict[str, Any]:
             "this export was written before the first release of trimtab; this release cannot read "
             "it: import it with the trimtab that wrote it"
         )
-    counted = isinstance(count, int) and count > 0
-    if version != EXPORT_VERSION or not counted or not isinstance(name, str):
+    has_count = isinstance(count, int) and count > 0
+    if version != EXPORT_VERSION or not has_count or not isinstance(name, str):
         raise NotAnExportError(
             "the first line of this export has no version, no id or no number of events"
         )
@@ -130,7 +133,8 @@ def _parse_header(line: str) -> dict[str, Any]:
 
 def _verify_events(lines: list[str], count: int) -> list[Event]:
     """Return the events between the first and the last line if they are unchanged."""
-    end, body = _parse_object(lines[-1]), lines[1:-1]
+    end = _parse_object(lines[-1])
+    body = lines[1:-1]
     if end.get("trimtab") != FOOTER_KIND:
         raise TruncatedExportError(
             f"this export is truncated: it should have {count:,} events and a last line, "
@@ -140,13 +144,13 @@ def _verify_events(lines: list[str], count: int) -> list[Event]:
         raise TruncatedExportError(
             f"this export has {len(body):,} of its {count:,} events; export the session again"
         )
-    summed = sha256()
+    checksum = sha256()
     for line in body:
-        summed.update(line.encode("utf-8", "surrogatepass") + b"\n")
-    if summed.hexdigest() != end.get("sha256"):
+        checksum.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    if checksum.hexdigest() != end.get("sha256"):
         raise ExportChecksumError(
             f"the {count:,} events of this export have the SHA-256 "
-            f"{summed.hexdigest()[:12]}…, but {str(end.get('sha256'))[:12]}… was exported: "
+            f"{checksum.hexdigest()[:12]}…, but {str(end.get('sha256'))[:12]}… was exported: "
             "the file was changed; export the session again"
         )
     return _parse_events(body)

@@ -117,8 +117,8 @@ def _with_texts_below(value: Any, texts: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return _with_texts_at(cast("dict[str, Any]", value), texts)
     items = cast("list[Any]", value)
-    numbered = {str(index): item for index, item in enumerate(items)}
-    return list(_with_texts_at(numbered, texts).values())
+    items_by_index = {str(index): item for index, item in enumerate(items)}
+    return list(_with_texts_at(items_by_index, texts).values())
 
 
 def _escape_pointer_key(key: str) -> str:

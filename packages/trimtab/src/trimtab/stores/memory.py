@@ -104,9 +104,9 @@ class MemoryStore:
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
         """Return the newest snapshot; see `Store.snapshot`."""
-        kept = self._logs.get(session, _Log()).snapshots
-        seq = max((seq for seq in kept if upto is None or seq <= upto), default=None)
-        return kept[seq] if seq is not None else None
+        snapshots = self._logs.get(session, _Log()).snapshots
+        seq = max((seq for seq in snapshots if upto is None or seq <= upto), default=None)
+        return snapshots[seq] if seq is not None else None
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
         """Keep a snapshot; see `Store.checkpoint`."""
@@ -118,10 +118,10 @@ class MemoryStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        wanted = split_query_words(query)
+        query_words = split_query_words(query)
         events = map(load_event_line, self._logs.get(session, _Log()).lines)
         return rank_scored_positions(
-            ((score_text(wanted, get_searchable_text(e)), e.seq) for e in events),
+            ((score_text(query_words, get_searchable_text(e)), e.seq) for e in events),
             limit,
         )
 

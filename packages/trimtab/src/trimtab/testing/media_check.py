@@ -55,21 +55,21 @@ class MediaRefusal:
 def find_media_error(request: JsonObject, dialect: str) -> MediaRefusal | None:
     """Return the first error in an image or a document. None if there is none."""
     if dialect == "anthropic":
-        told = next(_anthropic(request), None)
-        return None if told is None else MediaRefusal(message=told)
+        fault = next(_anthropic(request), None)
+        return None if fault is None else MediaRefusal(message=fault)
     key = "messages" if dialect == "openai_chat" else "input"
     return next(_openai(request, key), None)
 
 
 def _anthropic(request: JsonObject) -> Iterator[str]:
-    found = [*_blocks(request)]
-    pictures = sum(block.get("type") == "image" for _, block in found)
-    known = find_model_info(str(request.get("model")))
-    small = known is None or known.context_window <= SMALL_WINDOW_TOKENS
+    blocks = [*_blocks(request)]
+    pictures = sum(block.get("type") == "image" for _, block in blocks)
+    entry = find_model_info(str(request.get("model")))
+    small = entry is None or entry.context_window <= SMALL_WINDOW_TOKENS
     most = MAX_IMAGES_OF_SMALL_WINDOWS if small else MAX_IMAGES
     if pictures > most:
         yield f"messages: Too much media: 0 document pages + {pictures} images > {most}"
-    for place, block in found:
+    for place, block in blocks:
         source = dict_or_none(block.get("source")) or {}
         if source.get("type") != "base64":
             continue
@@ -100,8 +100,8 @@ def _document(place: str, source: JsonObject) -> Iterator[str]:
 
 
 def _picture(place: str, source: JsonObject, *, many: bool) -> Iterator[str]:
-    told = source.get("media_type")
-    if told not in IMAGE_MEDIA_TYPES:
+    declared_type = source.get("media_type")
+    if declared_type not in IMAGE_MEDIA_TYPES:
         *first, last = (f"'{each}'" for each in IMAGE_MEDIA_TYPES)
         yield f"{place}.media_type: Input should be {', '.join(first)} or {last}"
         return
@@ -112,14 +112,14 @@ def _picture(place: str, source: JsonObject, *, many: bool) -> Iterator[str]:
     if len(data) > MAX_IMAGE_BYTES:
         yield f"{place}: image exceeds 5 MB maximum: {len(data)} bytes > {MAX_IMAGE_BYTES} bytes"
         return
-    found = _detect_image_type(data)
-    if found is not None and found != told:
+    detected_type = _detect_image_type(data)
+    if detected_type is not None and detected_type != declared_type:
         yield (
-            f"{place}: The image was specified using the {told} media type, but the image "
-            f"appears to be a {found} image"
+            f"{place}: The image was specified using the {declared_type} media type, but the image "
+            f"appears to be a {detected_type} image"
         )
         return
-    sides = _decode_image_size(data, found)
+    sides = _decode_image_size(data, detected_type)
     if sides is None:
         yield "Could not process image"
     elif max(sides) > (most := MAX_SIDE_OF_MANY_PX if many else MAX_IMAGE_SIDE_PX):
@@ -153,8 +153,8 @@ def _openai_picture_urls(request: JsonObject, key: str) -> Iterator[str]:
     for holder in list_array_objects(request.get(key)):
         for part in list_array_objects(holder.get("output", holder.get("content"))):
             if part.get("type") in ("image_url", "input_image"):
-                told = part.get("image_url")
-                url = (dict_or_none(told) or {}).get("url", told)
+                image_url = part.get("image_url")
+                url = (dict_or_none(image_url) or {}).get("url", image_url)
                 yield url if isinstance(url, str) and url.startswith("data:") else ""
 
 
@@ -181,10 +181,10 @@ def _openai_picture(url: str, place: str) -> Iterator[MediaRefusal]:
     if data is None:
         words = f"Invalid '{place}'. Expected a base64-encoded data URL with an image MIME type."
         yield MediaRefusal(message=words, param=place, code="invalid_value")
-    elif (found := _detect_image_type(data)) is None:
+    elif (detected_type := _detect_image_type(data)) is None:
         words = f"{_UNSUPPORTED}has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
         yield MediaRefusal(message=words, code="invalid_image_format")
-    elif _decode_image_size(data, found) is None:
+    elif _decode_image_size(data, detected_type) is None:
         yield MediaRefusal(message=f"{_UNSUPPORTED}is valid.", code="image_parse_error")
 
 
@@ -227,7 +227,9 @@ def _decode_image_size(data: bytes, kind: str | None) -> tuple[int, int] | None:
 
 def _decode_png_size(data: bytes) -> tuple[int, int] | None:
     """Return the size of a PNG. None if its chunks or pixels are incomplete."""
-    at, pixels, header = 8, b"", b""
+    at = 8
+    pixels = b""
+    header = b""
     while data[at + 4 : at + 8] != b"IEND":
         length = int.from_bytes(data[at : at + 4], "big")
         body = data[at + 8 : at + 8 + length]
@@ -243,7 +245,8 @@ def _decode_png_size(data: bytes) -> tuple[int, int] | None:
         at += 12 + length
     if len(header) != 13:
         return None
-    width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")
+    width = int.from_bytes(header[:4], "big")
+    height = int.from_bytes(header[4:8], "big")
     samples = _BYTES_A_PIXEL.get(header[9], 1)
     row = (width * samples * header[8] + 7) // 8 + 1
     try:

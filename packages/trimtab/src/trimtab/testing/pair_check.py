@@ -41,11 +41,13 @@ def find_pairing_error(request: JsonObject, dialect: str) -> str | None:
 
 def _anthropic_pairs(request: JsonObject) -> Iterator[PairEvent]:
     """Return the pairs. The API reads adjacent messages of one role as one message."""
-    role, run = None, list[Any]()
+    role = None
+    run = list[Any]()
     for message in [*list_array_objects(request["messages"]), {"role": None, "content": ()}]:
         if message.get("role") != role:
             yield from _block_pairs(run)
-            role, run = message.get("role"), []
+            role = message.get("role")
+            run = []
         content = message.get("content")
         run += list_array_objects(content) if isinstance(content, list) else [{"type": "text"}]
 
@@ -72,7 +74,8 @@ def _chat_pairs(request: JsonObject) -> Iterator[PairEvent]:
 
 def _responses_pairs(request: JsonObject) -> Iterator[PairEvent]:
     for item in list_array_objects(request.get("input")):
-        kind, call_id = str(item.get("type")), str(item.get("call_id"))
+        kind = str(item.get("type"))
+        call_id = str(item.get("call_id"))
         if kind.startswith("tool_search_") and item.get("execution") != "client":
             continue
         if kind.endswith("_call_output") or kind == "tool_search_output":

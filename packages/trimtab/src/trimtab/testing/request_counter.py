@@ -65,14 +65,14 @@ class RequestCounter:
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text by the tokenizer alone."""
-        known = self._known.get(text)
-        if known is None:
+        tokens = self._known.get(text)
+        if tokens is None:
             if self._held > _MAX_CACHED_CHARS:
                 self._known.clear()
                 self._held = 0
-            known = self._known[text] = self._count(text)
+            tokens = self._known[text] = self._count(text)
             self._held += len(text)
-        return known
+        return tokens
 
     def scale_tokens(self, tokens: int) -> int:
         """Multiply a sum of tokens by the factor and round it up."""
@@ -84,51 +84,59 @@ class RequestCounter:
 
     def split_blocks(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
         """Return the blocks of the request in the order in which a cache reads them."""
-        found = self._tools(request, dialect)
-        deferred = _deferred_definitions(request)
+        blocks = self._tools(request, dialect)
+        definitions = _deferred_definitions(request)
         messages = list_array_objects(request.get("messages"))
         match dialect:
             case "anthropic":
-                found += self._system(request.get("system"))
+                blocks += self._system(request.get("system"))
                 for message in messages:
-                    made = [*self._anthropic_message(message)]
-                    found += self._with_loaded_definitions(made, message, deferred)
-                return _mark_last_block(found, request.get("cache_control"))
+                    message_blocks = [*self._anthropic_message(message)]
+                    blocks += self._with_loaded_definitions(message_blocks, message, definitions)
+                return _mark_last_block(blocks, request.get("cache_control"))
             case "openai_chat":
                 for message in messages:
-                    found += self._with_loaded_definitions([self._chat(message)], message, deferred)
-                return found
+                    blocks += self._with_loaded_definitions(
+                        [self._chat(message)], message, definitions
+                    )
+                return blocks
             case _:
                 if instructions := request.get("instructions"):
-                    found += self._system(instructions)
-                given = request.get("input")
-                items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-                return found + [self._item(item) for item in list_array_objects(items)]
+                    blocks += self._system(instructions)
+                input_items = request.get("input")
+                items = (
+                    [{"role": "user", "content": input_items}]
+                    if isinstance(input_items, str)
+                    else input_items
+                )
+                return blocks + [self._item(item) for item in list_array_objects(items)]
 
     def _tools(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
-        found: list[RequestBlock] = []
+        blocks: list[RequestBlock] = []
         for index, tool in enumerate(list_array_objects(request.get("tools"))):
-            shown = _definition_in_prompt(tool, dialect)
+            definition = _definition_in_prompt(tool, dialect)
             text = dump_compact_json(
-                {key: value for key, value in shown.items() if key not in _CACHE_MARK_KEYS}
+                {key: value for key, value in definition.items() if key not in _CACHE_MARK_KEYS}
             )
             frame = TOOLS_TOKENS[dialect] if index == 0 else 0
-            tokens = frame + (self.count_text(text) if shown else 0)
-            found.append(
+            tokens = frame + (self.count_text(text) if definition else 0)
+            blocks.append(
                 RequestBlock(
                     section="tools", text=text, tokens=tokens, cache_ttl=read_cache_ttl(tool)
                 )
             )
-        return found
+        return blocks
 
     def _with_loaded_definitions(
-        self, blocks: list[RequestBlock], message: JsonObject, deferred: JsonObject
+        self, blocks: list[RequestBlock], message: JsonObject, definitions: JsonObject
     ) -> list[RequestBlock]:
         """Add the definitions that the message loads by name to its last block."""
-        loaded = [deferred[name] for name in iterate_loaded_tool_names(message) if name in deferred]
-        if not loaded or not blocks:
+        loaded_tools = [
+            definitions[name] for name in iterate_loaded_tool_names(message) if name in definitions
+        ]
+        if not loaded_tools or not blocks:
             return blocks
-        tokens = sum(self.count_text(dump_compact_json(each)) for each in loaded)
+        tokens = sum(self.count_text(dump_compact_json(each)) for each in loaded_tools)
         return [*blocks[:-1], replace(blocks[-1], tokens=blocks[-1].tokens + tokens)]
 
     def _system(self, system: Any) -> list[RequestBlock]:
@@ -161,70 +169,75 @@ class RequestCounter:
     def _block(self, block: JsonObject) -> tuple[str, int]:
         match block.get("type"):
             case "tool_use":
-                made = dump_compact_json(block.get("input"))
-                said = (str(block.get("name")), str(block.get("id")), made)
-                return "\0".join(("call", *said)), CALL_TOKENS + sum(map(self.count_text, said))
+                arguments = dump_compact_json(block.get("input"))
+                texts = (str(block.get("name")), str(block.get("id")), arguments)
+                return "\0".join(("call", *texts)), CALL_TOKENS + sum(map(self.count_text, texts))
             case "tool_result":
                 call_id = str(block.get("tool_use_id"))
                 text, tokens = self._content(block.get("content"))
-                failed = "failed" if block.get("is_error") else ""
-                told = f"result\0{call_id}\0{failed}\0{text}"
-                return told, RESULT_TOKENS + self.count_text(call_id) + tokens
+                failure_mark = "failed" if block.get("is_error") else ""
+                result_text = f"result\0{call_id}\0{failure_mark}\0{text}"
+                return result_text, RESULT_TOKENS + self.count_text(call_id) + tokens
             case _:
                 return self._part(block)
 
     def _chat(self, message: JsonObject) -> RequestBlock:
         text, tokens = self._content(message.get("content"))
         tokens += MESSAGE_TOKENS
-        told = [str(message.get("role")), text]
+        texts = [str(message.get("role")), text]
         if "name" in message:
-            told.append(str(message["name"]))
-            tokens += NAME_TOKENS + self.count_text(told[-1])
+            texts.append(str(message["name"]))
+            tokens += NAME_TOKENS + self.count_text(texts[-1])
         if message.get("role") == "tool":
-            told.append(str(message.get("tool_call_id")))
-            tokens += RESULT_TOKENS + self.count_text(told[-1])
+            texts.append(str(message.get("tool_call_id")))
+            tokens += RESULT_TOKENS + self.count_text(texts[-1])
         if reasoning := message.get("reasoning_content"):
-            told.append(str(reasoning))
-            tokens += self.count_text(told[-1])
+            texts.append(str(reasoning))
+            tokens += self.count_text(texts[-1])
         for call in list_array_objects(message.get("tool_calls")):
             body: JsonObject = call.get("function") or call.get("custom") or {}
-            made = str(body.get("arguments", body.get("input", "")))
-            said = (str(call.get("id")), str(body.get("name")), made)
-            told += said
-            tokens += CALL_TOKENS + sum(map(self.count_text, said))
+            arguments = str(body.get("arguments", body.get("input", "")))
+            call_texts = (str(call.get("id")), str(body.get("name")), arguments)
+            texts += call_texts
+            tokens += CALL_TOKENS + sum(map(self.count_text, call_texts))
         parts = list_array_objects(message.get("content"))
         mark = next((mark for part in parts if (mark := read_cache_ttl(part))), None)
-        return RequestBlock(section="messages", text="\0".join(told), tokens=tokens, cache_ttl=mark)
+        return RequestBlock(
+            section="messages", text="\0".join(texts), tokens=tokens, cache_ttl=mark
+        )
 
     def _item(self, item: JsonObject) -> RequestBlock:
         kind = str(item.get("type", "message"))
-        told, tokens = [kind, str(item.get("role"))], MESSAGE_TOKENS
+        texts = [kind, str(item.get("role"))]
+        tokens = MESSAGE_TOKENS
         mark = None
         if kind in ("function_call", "custom_tool_call"):
-            made = item.get("arguments", item.get("input"))
-            said = (str(item.get("call_id")), str(item.get("name")), str(made))
-            told += said
-            tokens += CALL_TOKENS + sum(map(self.count_text, said))
+            arguments = item.get("arguments", item.get("input"))
+            call_texts = (str(item.get("call_id")), str(item.get("name")), str(arguments))
+            texts += call_texts
+            tokens += CALL_TOKENS + sum(map(self.count_text, call_texts))
         elif kind == "message" or (kind.endswith("_output") and "tools" not in item):
             key = "content" if kind == "message" else "output"
             text, size = self._content(item.get(key))
-            told.append(text)
+            texts.append(text)
             tokens += size
             if kind != "message":
-                told.append(str(item.get("call_id")))
-                tokens += RESULT_TOKENS + self.count_text(told[-1])
+                texts.append(str(item.get("call_id")))
+                tokens += RESULT_TOKENS + self.count_text(texts[-1])
             mark = next(
                 (m for part in list_array_objects(item.get(key)) if (m := read_cache_ttl(part))),
                 None,
             )
         elif kind == "reasoning":
             # What was thought is not here: its encrypted form is longer than it is in tokens.
-            told.append(dump_compact_json(item))
+            texts.append(dump_compact_json(item))
             tokens += len(str(item.get("encrypted_content") or "")) // 8
         else:
-            told.append(dump_compact_json(item))
-            tokens += self.count_text(told[-1])
-        return RequestBlock(section="messages", text="\0".join(told), tokens=tokens, cache_ttl=mark)
+            texts.append(dump_compact_json(item))
+            tokens += self.count_text(texts[-1])
+        return RequestBlock(
+            section="messages", text="\0".join(texts), tokens=tokens, cache_ttl=mark
+        )
 
     def _content(self, content: Any) -> tuple[str, int]:
         if content is None or isinstance(content, str):
@@ -237,14 +250,14 @@ class RequestCounter:
         text = part.get("text", part.get("thinking", part.get("refusal")))
         if isinstance(text, str):
             return text if kind.endswith("text") else f"{kind}\0{text}", self.count_text(text)
-        told = dump_compact_json(
+        part_json = dump_compact_json(
             {key: value for key, value in part.items() if key not in _CACHE_MARK_KEYS}
         )
         if "image" in kind:
-            return told, IMAGE_TOKENS
+            return part_json, IMAGE_TOKENS
         if kind in ("document", "file", "input_file", "input_audio"):
-            return told, DOCUMENT_TOKENS
-        return told, self.count_text(told)
+            return part_json, DOCUMENT_TOKENS
+        return part_json, self.count_text(part_json)
 
 
 def _definition_in_prompt(tool: JsonObject, dialect: str) -> JsonObject:
@@ -252,43 +265,46 @@ def _definition_in_prompt(tool: JsonObject, dialect: str) -> JsonObject:
     inner = list_array_objects(tool.get("tools"))
     if inner:
         usual: JsonObject = tool.get("default_config") or {}
-        own: JsonObject = tool.get("configs") or {}
+        own_configs: JsonObject = tool.get("configs") or {}
         configs: list[JsonObject] = [
-            {**usual, **(own.get(str(each.get("name"))) or {}), **each} for each in inner
+            {**usual, **(own_configs.get(str(each.get("name"))) or {}), **each} for each in inner
         ]
-        shown = zip(inner, configs, strict=True)
-        return {**tool, "tools": [each for each, got in shown if not got.get("defer_loading")]}
+        pairs = zip(inner, configs, strict=True)
+        return {
+            **tool,
+            "tools": [each for each, config in pairs if not config.get("defer_loading")],
+        }
     body: JsonObject = tool.get("function") or tool
     if not tool.get("defer_loading") and not body.get("defer_loading"):
         return tool
     if dialect != "openai_responses":
         return {}
-    named = ("type", "name", "description", "server_label", "server_description")
-    return {key: tool[key] for key in named if key in tool}
+    header_keys = ("type", "name", "description", "server_label", "server_description")
+    return {key: tool[key] for key in header_keys if key in tool}
 
 
 def _deferred_definitions(request: JsonObject) -> dict[str, JsonObject]:
     """Return all definitions by name that are not shown as they are."""
-    found: dict[str, JsonObject] = {}
+    definitions: dict[str, JsonObject] = {}
     for tool in list_array_objects(request.get("tools")):
         for each in (tool, *list_array_objects(tool.get("tools"))):
             body: JsonObject = each.get("function") or each
             if each is not tool or each.get("defer_loading") or body.get("defer_loading"):
-                found[str(body.get("name"))] = each
-    return found
+                definitions[str(body.get("name"))] = each
+    return definitions
 
 
 def iterate_loaded_tool_names(value: Any) -> Iterator[str]:
     """Yield the names of deferred tools that a message, or a list of messages, loads."""
     if isinstance(value, dict):
-        held = cast("dict[str, Any]", value)
-        if held.get("type") == "tool_reference":
-            yield str(held.get("tool_name") or held.get("name"))
-        if held.get("type") == "tool_search_output":
-            for tool in list_array_objects(held.get("tools")):
+        mapping = cast("dict[str, Any]", value)
+        if mapping.get("type") == "tool_reference":
+            yield str(mapping.get("tool_name") or mapping.get("name"))
+        if mapping.get("type") == "tool_search_output":
+            for tool in list_array_objects(mapping.get("tools")):
                 for each in (tool, *list_array_objects(tool.get("tools"))):
                     yield str(each.get("name"))
-        for each in held.values():
+        for each in mapping.values():
             yield from iterate_loaded_tool_names(each)
     elif isinstance(value, list):
         for each in cast("list[Any]", value):

@@ -127,8 +127,8 @@ class ScriptedProvider:
         self._check(request, number + 1)
         if number >= len(self._replies):
             raise ScriptExhausted(len(self._replies))
-        scripted = self._replies[number]
-        reply = _to_scripted_reply(scripted(request) if callable(scripted) else scripted)
+        next_reply = self._replies[number]
+        reply = _to_scripted_reply(next_reply(request) if callable(next_reply) else next_reply)
         limit = reply.events_before_failure if isinstance(reply, BrokenReply) else None
         answer = reply.reply if isinstance(reply, BrokenReply) else reply
         body = self._wire.build_reply_body(answer, self._frame(answer, request))
@@ -169,10 +169,10 @@ class ScriptedProvider:
                 make_piecewise_counter(resolve_model_info(model).tokenizer).count
             )
         counter = self._counters[model]
-        called = (f"{call.name} {dump_tool_arguments(call.arguments)}" for call in answer.calls)
-        said = " ".join([answer.thinking or "", answer.text, *called])
+        call_texts = (f"{call.name} {dump_tool_arguments(call.arguments)}" for call in answer.calls)
+        reply_text = " ".join([answer.thinking or "", answer.text, *call_texts])
         total = counter.total_tokens(counter.split_blocks(request, self.dialect))
-        return Usage(input=total, output=counter.count_text(said))
+        return Usage(input=total, output=counter.count_text(reply_text))
 
 
 def _to_scripted_reply(reply: ReplyLike) -> ScriptedReply | BrokenReply:

@@ -24,7 +24,8 @@ def find_signature_fault(text: str, signature: str, previous_signature: str) -> 
         raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
         return "forged"
-    before, proof = raw[:8], raw[8:]
+    before = raw[:8]
+    proof = raw[8:]
     if not hmac.compare_digest(proof, _proof(text, before)):
         return "forged"
     # A loop's first thought goes on from none, wherever it now stands.
@@ -32,8 +33,8 @@ def find_signature_fault(text: str, signature: str, previous_signature: str) -> 
 
 
 def _proof(text: str, before: bytes) -> bytes:
-    said = before + text.encode("utf-8", "surrogatepass")
-    return hmac.new(_SECRET, said, hashlib.sha256).digest()[:16]
+    message = before + text.encode("utf-8", "surrogatepass")
+    return hmac.new(_SECRET, message, hashlib.sha256).digest()[:16]
 
 
 def _digest(previous: str) -> bytes:

@@ -49,14 +49,14 @@ def build_tool_call(
     tools: Sequence[OfferedTool], seed: int, name: str | None = None
 ) -> ScriptedCall:
     """Return a call of one of the tools, taken in turn, or of the named tool."""
-    named = [tool for tool in tools if name is None or tool.name == name]
-    if not named:
+    candidates = [tool for tool in tools if name is None or tool.name == name]
+    if not candidates:
         raise ValueError(f"no tool {name!r} among {', '.join(tool.name for tool in tools)}")
-    tool = named[seed % len(named)]
-    made = generate_schema_value(tool.schema, seed)
+    tool = candidates[seed % len(candidates)]
+    arguments = generate_schema_value(tool.schema, seed)
     return ScriptedCall(
         name=tool.name,
-        arguments=cast("dict[str, Any]", made) if isinstance(made, dict) else {},
+        arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {},
         namespace=tool.namespace,
     )
 
@@ -93,9 +93,9 @@ def generate_schema_value(schema: Mapping[str, Any], seed: int, depth: int = 0) 
 
 def _object(schema: Mapping[str, Any], seed: int, depth: int) -> dict[str, Any]:
     properties: Mapping[str, Any] = schema.get("properties") or {}
-    required = schema.get("required") or ()
-    wanted = [key for key in properties if key in required or depth < 1]
-    return {key: generate_schema_value(properties[key], seed, depth + 1) for key in wanted}
+    required_keys = schema.get("required") or ()
+    keys = [key for key in properties if key in required_keys or depth < 1]
+    return {key: generate_schema_value(properties[key], seed, depth + 1) for key in keys}
 
 
 def _number(schema: Mapping[str, Any], seed: int) -> Any:

@@ -62,8 +62,8 @@ def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[Pat
                 "with `openssl rand -hex 32` and write `secret: ${TELEGRAM_SECRET}`"
             ),
         )
-    for key, listed in (("allow", block.allow), ("deny", block.deny)):
-        for at, who in enumerate(listed):
+    for key, ids in (("allow", block.allow), ("deny", block.deny)):
+        for at, who in enumerate(ids):
             if why := _explain_invalid_telegram_id(
                 who, _quote_as_written(("telegram", key, at), document)
             ):
@@ -76,8 +76,8 @@ def _check_telegram(block: TelegramSpec, document: YamlDocument) -> Iterator[Pat
 
 
 def _check_discord(block: DiscordSpec, document: YamlDocument) -> Iterator[PathProblem]:
-    for key, listed in (("allow", block.allow), ("deny", block.deny)):
-        for at, who in enumerate(listed):
+    for key, ids in (("allow", block.allow), ("deny", block.deny)):
+        for at, who in enumerate(ids):
             path = ("discord", key, at)
             if str(who) != ANYBODY_WILDCARD and not str(who).isdecimal():
                 yield (
@@ -128,8 +128,8 @@ def _check_schedule(schedule: ScheduleSpec, spec: AgentSpec) -> Iterator[tuple[S
 def _suggest_time_zone(name: str) -> str:
     """Suggest a time zone: for `Zurich`, Europe/Zurich."""
     city = name.rpartition("/")[2].replace(" ", "_").casefold()
-    known = sorted(available_timezones())
-    same = [zone for zone in known if city and zone.rpartition("/")[2].casefold() == city]
+    zones = sorted(available_timezones())
+    same = [zone for zone in zones if city and zone.rpartition("/")[2].casefold() == city]
     return f"did you mean {same[0]}?" if same else "use a name such as Europe/Zurich or UTC"
 
 

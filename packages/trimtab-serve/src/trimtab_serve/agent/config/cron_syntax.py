@@ -21,9 +21,9 @@ MAX_CRON_CHARS = 120
 def normalise_cron(expression: str) -> str:
     """Return the expression in its five fields. Raises `ValueError` if it is invalid or never due,
     and `ModuleNotFoundError` if the package that reads cron expressions is not installed."""
-    written = CRON_ALIASES.get(expression.strip().lower(), " ".join(expression.split()))
-    count = len(written.split())
-    if written.startswith("@") or len(written) > MAX_CRON_CHARS:
+    cron = CRON_ALIASES.get(expression.strip().lower(), " ".join(expression.split()))
+    count = len(cron.split())
+    if cron.startswith("@") or len(cron) > MAX_CRON_CHARS:
         raise ValueError(
             _cron_error_text(expression, f"use {', '.join(CRON_ALIASES)}, or five fields")
         )
@@ -32,14 +32,14 @@ def normalise_cron(expression: str) -> str:
     from cronsim import CronSim, CronSimError
 
     try:
-        next(CronSim(written, datetime(2000, 1, 1)))  # noqa: DTZ001 - only its form is looked at
+        next(CronSim(cron, datetime(2000, 1, 1)))  # noqa: DTZ001 - only its form is looked at
     except (CronSimError, AssertionError, ValueError, TypeError) as error:
         raise ValueError(
             _cron_error_text(expression, str(error) or "a field cannot be read")
         ) from None
     except StopIteration:
         raise ValueError(f"{expression[:60]!r} is never due; check its day and month") from None
-    return written
+    return cron
 
 
 def _cron_error_text(text: str, why: str) -> str:

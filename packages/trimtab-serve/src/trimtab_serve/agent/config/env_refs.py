@@ -30,7 +30,7 @@ class _UnresolvedReference(Exception):
 
 def has_env_reference(text: str) -> bool:
     """Return whether a text refers to the environment."""
-    return any(found.group(1) for found in _ENV_REFERENCE.finditer(text))
+    return any(match.group(1) for match in _ENV_REFERENCE.finditer(text))
 
 
 def resolve_env_references(document: YamlDocument, environ: Mapping[str, str]) -> Any:
@@ -64,9 +64,10 @@ def _resolve_value(
             for name, one in cast("dict[str, Any]", value).items()
         }
     if isinstance(value, list):
-        listed = cast("list[Any]", value)
+        config_list = cast("list[Any]", value)
         return [
-            _resolve_value(one, (*path, at), document, environ) for at, one in enumerate(listed)
+            _resolve_value(one, (*path, at), document, environ)
+            for at, one in enumerate(config_list)
         ]
     if not isinstance(value, str) or "$" not in value:
         return value

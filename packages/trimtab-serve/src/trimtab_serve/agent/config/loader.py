@@ -75,19 +75,19 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
     Raises:
         AgentFileError: The file cannot be read or is invalid. The error lists every problem.
     """
-    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
-    if found.problems or not isinstance(found.data, dict):
-        raise AgentFileError(agent_file, found.problems or [_explain_not_a_block(found.data)])
-    if wrapped := _explain_envelope(found):
-        raise AgentFileError(agent_file, [wrapped])
-    data = resolve_env_references(found, environ)
+    document = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
+    if document.problems or not isinstance(document.data, dict):
+        raise AgentFileError(agent_file, document.problems or [_explain_not_a_block(document.data)])
+    if envelope_problem := _explain_envelope(document):
+        raise AgentFileError(agent_file, [envelope_problem])
+    data = resolve_env_references(document, environ)
     if _has_empty_setting(data):
         data = _without_empty_settings(data, build_spec_schema())
-    spec, wrong = _validate_spec(data, found)
-    problems = [*found.problems, *wrong]
+    spec, wrong = _validate_spec(data, document)
+    problems = [*document.problems, *wrong]
     if spec is not None:
-        problems += _check_related_settings(spec, found)
-        problems += _check_system_prompt(spec, agent_file.parent, found)
+        problems += _check_related_settings(spec, document)
+        problems += _check_system_prompt(spec, agent_file.parent, document)
     if spec is None or problems:
         raise AgentFileError(agent_file, problems)
     return spec
@@ -100,8 +100,8 @@ def load_system_prompt(spec: AgentSpec, folder: Path) -> str:
     place = folder / Path(spec.system).expanduser()
     try:
         refuse_pipe(place)
-        with place.open("rb") as opened:
-            raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
+        with place.open("rb") as file:
+            raw = file.read(MAX_AGENT_FILE_BYTES + 1)
         prompt = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         why = f"the system prompt {spec.system} is not UTF-8, at byte {error.start + 1}"
@@ -133,24 +133,24 @@ def locate_agent_store(spec: AgentSpec, folder: Path) -> str:
 def list_config_warnings(agent_file: Path) -> list[str]:
     """Return warnings about settings that work but are probably not intended: a key in the file
     itself, settings without an effect."""
-    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
-    if found.problems or not isinstance(found.data, dict):
+    document = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
+    if document.problems or not isinstance(document.data, dict):
         return []
-    return [*_warn_about_secrets(found), *_warn_about_unused_settings(found)]
+    return [*_warn_about_secrets(document), *_warn_about_unused_settings(document)]
 
 
 def describe_keep_results_without_policy(spec: AgentSpec) -> str:
     """Warn about a file that was written for masking at every call but runs under `auto`. Return
     None if there is nothing to warn about."""
     context = spec.session.context
-    kept = ("tool_result_keep_first", "tool_result_keep_last")
-    given = [name for name in kept if name in context.model_fields_set]
-    chosen = "policy" in spec.session.model_fields_set
-    if chosen or not any(getattr(context, name) for name in given):
+    settings = ("tool_result_keep_first", "tool_result_keep_last")
+    names = [name for name in settings if name in context.model_fields_set]
+    has_policy = "policy" in spec.session.model_fields_set
+    if has_policy or not any(getattr(context, name) for name in names):
         return ""
-    verb = "are" if len(given) > 1 else "is"
+    verb = "are" if len(names) > 1 else "is"
     return (
-        f"{' and '.join(given)} {verb} set without a policy, so `auto` decides when results are "
+        f"{' and '.join(names)} {verb} set without a policy, so `auto` decides when results are "
         "masked. If this is intended, set `policy: auto` in `session`. To mask all results except "
         "the first and last ones before every call, set `policy: layered`"
     )
@@ -201,15 +201,15 @@ def _without_empty_settings(data: Any, shape: SchemaNode) -> Any:
     shape = resolve_schema(shape, data)
     if not isinstance(data, dict):
         return data
-    kept: dict[str, Any] = {}
+    filled_settings: dict[str, Any] = {}
     for name, value in cast("dict[str, Any]", data).items():
-        known = shape.get("properties", {})
+        properties = shape.get("properties", {})
         inner = find_child_schema(shape, name) or {}
-        if value is None and is_settings_block(inner) and name not in known:
-            kept[name] = {}
-        elif value is not None or name not in known:
-            kept[name] = _without_empty_settings(value, inner)
-    return kept
+        if value is None and is_settings_block(inner) and name not in properties:
+            filled_settings[name] = {}
+        elif value is not None or name not in properties:
+            filled_settings[name] = _without_empty_settings(value, inner)
+    return filled_settings
 
 
 def _validate_spec(
@@ -276,8 +276,8 @@ def _check_model_info_and_prices(
         info = resolve_model_info(spec.model.name, parse_model_info(spec.model.model_info))
     except (TypeError, ValueError) as error:
         why = str(error)
-        told = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
-        yield _problem_at(told, ("model", "model_info"), document)
+        text = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
+        yield _problem_at(text, ("model", "model_info"), document)
     else:
         if spec.cost.ceilings and (info.input_price is None or info.output_price is None):
             why = explain_unknown_price(spec.model.name)
@@ -343,10 +343,10 @@ def _warn_about_unused_settings(document: YamlDocument) -> Iterator[str]:
         ),
         ("thresholds", "thresholds", ("display",)),
     ):
-        given = session.get(block)
-        if policy == owner or not isinstance(given, dict):
+        preset_block = session.get(block)
+        if policy == owner or not isinstance(preset_block, dict):
             continue
-        for name in cast("dict[str, Any]", given):
+        for name in cast("dict[str, Any]", preset_block):
             if name not in everywhere:
                 line = document.marks["session", block, name].key_position.line
                 yield (

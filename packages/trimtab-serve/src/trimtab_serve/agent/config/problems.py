@@ -52,11 +52,11 @@ class AgentFileError(TrimtabError, ValueError):
         """At least one."""
         if len(self.problems) == 1:
             only = self.problems[0]
-            told = f"{file}{', ' if only.position else ' '}{only}"
+            text = f"{file}{', ' if only.position else ' '}{only}"
         else:
             lines = "\n".join(f"  {problem}" for problem in self.problems)
-            told = f"{file} has {len(self.problems)} problems:\n{lines}"
-        super().__init__(told)
+            text = f"{file} has {len(self.problems)} problems:\n{lines}"
+        super().__init__(text)
 
 
 def _position_key(problem: ConfigProblem) -> tuple[int, int]:
@@ -77,8 +77,8 @@ def read_agent_file_text(path: Path) -> str:
                 path, f"is a folder; give the file in it: {path / DEFAULT_AGENT_FILE_NAME}"
             )
         refuse_pipe(path)
-        with path.open("rb") as opened:
-            raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
+        with path.open("rb") as file:
+            raw = file.read(MAX_AGENT_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _file_error(path, "does not exist; `trimtab init` writes one that works") from None
     except (OSError, ValueError) as error:

@@ -58,8 +58,8 @@ def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
             fitting = _fitting_alternatives(schema, value)
             if len(fitting) != 1:
                 return schema
-            told = {k: v for k, v in schema.items() if k in ("default", "description")}
-            schema = {**fitting[0], **told}
+            annotations = {k: v for k, v in schema.items() if k in ("default", "description")}
+            schema = {**fitting[0], **annotations}
         else:
             return schema
 
@@ -78,12 +78,12 @@ def list_settings_of_block(block_schema: SchemaNode) -> list[str]:
 def index_blocks_by_setting() -> Mapping[str, tuple[str, ...]]:
     """Return the paths of the blocks that have a setting, by the setting's name. The path of the
     file itself is empty."""
-    found: dict[str, list[str]] = {}
+    blocks: dict[str, list[str]] = {}
     for block, shape in iterate_config_blocks():
         for name in list_settings_of_block(shape):
-            if block not in (at := found.setdefault(name, [])):
+            if block not in (at := blocks.setdefault(name, [])):
                 at.append(block)
-    return {name: tuple(at) for name, at in found.items()}
+    return {name: tuple(at) for name, at in blocks.items()}
 
 
 def iterate_config_blocks() -> Iterator[tuple[str, SchemaNode]]:
@@ -167,8 +167,8 @@ def _describe_range(shape: SchemaNode, *, whole: bool) -> str:
 def _fitting_alternatives(shape: SchemaNode, data: Any) -> list[SchemaNode]:
     choices = [one for one in cast("list[SchemaNode]", shape["anyOf"]) if one.get("type") != "null"]
     kinds = {list: "array", dict: "object"}
-    wanted = kinds.get(cast("type[Any]", type(data)))
-    same = [one for one in choices if one.get("type") == wanted]
+    json_type = kinds.get(cast("type[Any]", type(data)))
+    same = [one for one in choices if one.get("type") == json_type]
     return same or choices
 
 
@@ -206,8 +206,8 @@ def _child_value(data: Any, step: str | int) -> Any:
     if isinstance(data, dict) and isinstance(step, str):
         return cast("dict[str, Any]", data).get(step)
     if isinstance(data, list) and isinstance(step, int):
-        listed = cast("list[Any]", data)
-        return listed[step] if step < len(listed) else None
+        json_list = cast("list[Any]", data)
+        return json_list[step] if step < len(json_list) else None
     return None
 
 
@@ -231,17 +231,17 @@ def build_editor_schema() -> dict[str, Any]:
     It does not cover everything that reading checks: whether a variable is set, whether the file of
     the prompt exists, and whether two numbers go together.
     """
-    made = _editor_block(build_spec_schema())
-    made["$defs"] = {
+    schema = _editor_block(build_spec_schema())
+    schema["$defs"] = {
         name: _editor_block(shape) for name, shape in build_spec_schema()["$defs"].items()
     }
-    made["$defs"]["McpToolSpec"]["oneOf"] = _MCP_COMMAND_OR_URL
+    schema["$defs"]["McpToolSpec"]["oneOf"] = _MCP_COMMAND_OR_URL
     head = {
         "$schema": JSON_SCHEMA_DRAFT_URL,
         "$id": "urn:trimtab:agent",
         "title": "A Trimtab agent",
     }
-    return {**head, **made}
+    return {**head, **schema}
 
 
 def format_editor_schema() -> str:
@@ -250,22 +250,24 @@ def format_editor_schema() -> str:
 
 
 def _editor_block(shape: Mapping[str, Any]) -> dict[str, Any]:
-    required: list[str] = shape.get("required", [])
+    required_names: list[str] = shape.get("required", [])
     properties = {
-        name: _editor_setting(inner, required=name in required)
+        name: _editor_setting(inner, required=name in required_names)
         for name, inner in shape.get("properties", {}).items()
     }
-    kept = {name: value for name, value in shape.items() if name not in ("title", "$defs")}
-    if "description" in kept:
-        kept["description"] = _on_one_line(kept["description"])
-    return {**kept, "properties": properties}
+    block_keys = {name: value for name, value in shape.items() if name not in ("title", "$defs")}
+    if "description" in block_keys:
+        block_keys["description"] = _on_one_line(block_keys["description"])
+    return {**block_keys, "properties": properties}
 
 
 def _editor_setting(shape: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
     """Return the schema of one setting. A setting without a value in the file is not set."""
-    told = {"description": _on_one_line(shape["description"])} if "description" in shape else {}
+    annotations = (
+        {"description": _on_one_line(shape["description"])} if "description" in shape else {}
+    )
     if shape.get("default") is not None and "$ref" not in shape:
-        told["default"] = shape["default"]
+        annotations["default"] = shape["default"]
     bare = {
         name: value
         for name, value in shape.items()
@@ -281,7 +283,7 @@ def _editor_setting(shape: Mapping[str, Any], *, required: bool) -> dict[str, An
         choices = [*choices, dict(ENV_REFERENCE_SCHEMA)]
     if not required and {"type": "null"} not in choices:
         choices = [*choices, {"type": "null"}]
-    return {**told, **(choices[0] if len(choices) == 1 else {"anyOf": choices})}
+    return {**annotations, **(choices[0] if len(choices) == 1 else {"anyOf": choices})}
 
 
 def _may_be_env_reference(shape: Mapping[str, Any]) -> bool:

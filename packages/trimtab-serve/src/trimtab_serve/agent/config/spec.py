@@ -215,14 +215,14 @@ class ScheduleSpec(ConfigBlock):
 
 def parse_chat_address(address: str) -> tuple[str, int, int | None]:
     """Return the platform, the chat and the topic that `to` names. Raises `ValueError`."""
-    found = _CHAT_ADDRESS.fullmatch(address.strip())
-    if found is None or (found[1] == "discord" and found[3]):
+    match = _CHAT_ADDRESS.fullmatch(address.strip())
+    if match is None or (match[1] == "discord" and match[3]):
         raise ValueError(
             f"{address[:60]!r} is not a valid chat; write telegram:123456, "
             "telegram:-1001234:7 for a "
             "topic of a group, or discord:987654 for a channel"
         )
-    return found[1], int(found[2]), int(found[3]) if found[3] else None
+    return match[1], int(match[2]), int(match[3]) if match[3] else None
 
 
 Permission = Literal["allow", "ask", "deny"]

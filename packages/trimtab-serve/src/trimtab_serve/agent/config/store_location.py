@@ -32,10 +32,10 @@ def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) 
     as a variable that is not set, are ignored. Raises `AgentFileError` if the store itself is
     invalid.
     """
-    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
-    data = resolve_env_references(found, environ)
+    document = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
+    data = resolve_env_references(document, environ)
     # A document that is no YAML has no marks, and may say anything.
-    wrong = [one for one in found.problems if one.path == _STORE_PATH or not found.marks]
+    wrong = [one for one in document.problems if one.path == _STORE_PATH or not document.marks]
     if wrong:
         raise AgentFileError(agent_file, wrong)
     store = _get_key(_get_key(data, "session"), "store")
@@ -48,7 +48,8 @@ def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) 
     )
     if text is not None:
         raise AgentFileError(
-            agent_file, [ConfigProblem(text=text, position=found.marks[_STORE_PATH].value_position)]
+            agent_file,
+            [ConfigProblem(text=text, position=document.marks[_STORE_PATH].value_position)],
         )
     return resolve_store_location(store, agent_file.parent, environ)
 
@@ -71,12 +72,12 @@ def _with_password(database: str, environ: Mapping[str, str]) -> str:
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
     except ModuleNotFoundError:
-        return database  # whoever opens it says what is missing
+        return database  # the error of opening it says what is missing
     try:
-        known = conninfo_to_dict(database).get("password")
+        own_password = conninfo_to_dict(database).get("password")
     except ProgrammingError:
-        return database  # whoever opens it says what is wrong
-    return database if known else make_conninfo(database, password=password)
+        return database  # the error of opening it says what is wrong
+    return database if own_password else make_conninfo(database, password=password)
 
 
 def _get_key(data: Any, name: str) -> Any:

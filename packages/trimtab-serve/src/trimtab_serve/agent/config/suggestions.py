@@ -54,28 +54,29 @@ _NUMBER_SUFFIXES = {"k": 1_000, "m": 1_000_000}
 
 def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
     """Return what to do with a name that the block does not know."""
-    own, name = list_settings_of_block(block_schema), str(path[-1])
+    names = list_settings_of_block(block_schema)
+    name = str(path[-1])
     same = _normalise_setting_name(name)
-    if same in own:
+    if same in names:
         return f"did you mean {same}?"
-    if name == "max_tokens" and "max_output_tokens" in own:
+    if name == "max_tokens" and "max_output_tokens" in names:
         return "did you mean max_output_tokens?"
     if same in FOREIGN_SETTING_HINTS:
         return FOREIGN_SETTING_HINTS[same]
-    if close := get_close_matches(same, own, n=1, cutoff=0.85):
+    if close := get_close_matches(same, names, n=1, cutoff=0.85):
         return f"did you mean {close[0]}?"
     if len(path) == 3 and path[0] == "tools" and (kinds := find_tool_kinds_with(same)):
         return f"use it in a tool with {' or '.join(f'`kind: {kind}`' for kind in kinds)}"
     if same in index_blocks_by_setting():
         return f"it belongs {_describe_where_setting_belongs(same)}"
-    if close := get_close_matches(same, own, n=1):
+    if close := get_close_matches(same, names, n=1):
         return f"did you mean {close[0]}?"
     if close := get_close_matches(same, index_blocks_by_setting(), n=1, cutoff=0.75):
         return (
             f"did you mean {close[0]}, which belongs {_describe_where_setting_belongs(close[0])}?"
         )
     where = format_config_path(path[:-1]) if path[:-1] else "the top"
-    return f"{where} accepts {', '.join(own)}"
+    return f"{where} accepts {', '.join(names)}"
 
 
 def suggest_choice(path: ConfigPath, written: str, choices: list[str]) -> str | None:
@@ -95,12 +96,12 @@ def suggest_number_spelling(written: Any, schema: SchemaNode) -> str | None:
     """Return the valid form of a number, such as 8000 for `8k`."""
     text = str(written).strip()
     if schema.get("maximum") == 1:
-        found = re.fullmatch(r"([0-9.]+) ?%?", text)
-        share = float(found[1]) / 100 if found and found[1].count(".") < 2 else 0
+        match = re.fullmatch(r"([0-9.]+) ?%?", text)
+        share = float(match[1]) / 100 if match and match[1].count(".") < 2 else 0
         return f"{share:g}" if 0 < share <= 1 else None
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kKmM])", text)
-    if found:
-        number = float(found[1]) * _NUMBER_SUFFIXES[found[2].lower()]
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kKmM])", text)
+    if match:
+        number = float(match[1]) * _NUMBER_SUFFIXES[match[2].lower()]
         return f"{number:.0f}" if number.is_integer() else None
     if re.fullmatch(r"0*[0-9]{1,3}(?:[,_ ' .]?[0-9]{3})*", text):
         return str(int(re.sub(r"[^0-9]", "", text)))
@@ -110,8 +111,8 @@ def suggest_number_spelling(written: Any, schema: SchemaNode) -> str | None:
 
 def _normalise_setting_name(name: str) -> str:
     """Convert `maxInputTokens`, `Max-Input-Tokens` and `max input tokens` to the same name."""
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[-\s]+", "_", parted).lower()
+    snake_name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    return re.sub(r"[-\s]+", "_", snake_name).lower()
 
 
 def _describe_where_setting_belongs(name: str) -> str:

@@ -39,7 +39,7 @@ def explain_validation_errors(
     errors: list[ErrorDetails], data: Any, document: YamlDocument
 ) -> list[ConfigProblem]:
     """Return one problem for each position. A value that is wrong in two ways is reported once."""
-    told = {problem.path for problem in document.problems}
+    problem_paths = {problem.path for problem in document.problems}
     paths = [_document_path(error, data) for error in errors]
     fresh: list[ConfigProblem] = []
     for error, path in zip(errors, paths, strict=True):
@@ -47,8 +47,8 @@ def explain_validation_errors(
         deeper = any(
             len(other) > len(path) == _shared_prefix_length(path, other) for other in paths
         )
-        if path not in told and not (deeper and error["type"].endswith("_type")):
-            told.add(path)
+        if path not in problem_paths and not (deeper and error["type"].endswith("_type")):
+            problem_paths.add(path)
             fresh.append(_explain_error(error, path, data, document))
     return fresh
 
@@ -83,10 +83,8 @@ def _explain_error(
     value = find_value_at(data, path)
     shape = find_schema_at(path[:-1], data) or {}
     if error["type"] == "extra_forbidden":
-        text, place = (
-            f"is not a known setting here; {suggest_setting(path, shape)}",
-            mark and mark.key_position,
-        )
+        text = f"is not a known setting here; {suggest_setting(path, shape)}"
+        place = mark and mark.key_position
     elif error["loc"][-1] == "[key]":
         text = (
             "is not a valid name for a tool; begin with a letter, and use letters, digits, _ and "
@@ -94,9 +92,11 @@ def _explain_error(
         )
         place = mark and mark.key_position
     elif error["type"] == "missing":
-        text, place = _explain_missing_setting(path, shape, document), None
+        text = _explain_missing_setting(path, shape, document)
+        place = None
     elif error["type"] == "union_tag_not_found":
-        text, place = _explain_missing_kind(path, data), None
+        text = _explain_missing_kind(path, data)
+        place = None
     elif error["type"] == "union_tag_invalid":
         text = _explain_wrong_value(
             path, value, {"enum": list(map_tool_kinds_to_refs(shape))}, document
@@ -124,11 +124,11 @@ def _explain_missing_setting(path: ConfigPath, block: SchemaNode, document: Yaml
 
 def _explain_missing_kind(path: ConfigPath, data: Any) -> str:
     shape = find_schema_at(path[:-1], data) or {}
-    given: dict[str, Any] = find_value_at(data, path[:-1])
-    if "type" in given:
+    tool_block: dict[str, Any] = find_value_at(data, path[:-1])
+    if "type" in tool_block:
         return "is missing; the setting for the type of a tool is called `kind`, not `type`"
     looks = {"function": "python", "url": "mcp", "only": "mcp", "parameters": "command"}
-    guess = next((kind for name, kind in looks.items() if name in given), None)
+    guess = next((kind for name, kind in looks.items() if name in tool_block), None)
     if guess is None and path[-2] in map_tool_kinds_to_refs(shape):
         guess = str(path[-2])
     fix = f"; it looks like `kind: {guess}`" if guess else ""
@@ -142,10 +142,10 @@ def _explain_wrong_value(
     text = f"is {_describe_found_value(path, value, document)}; "
     choices = [str(choice) for choice in shape.get("enum", ())]
     if choices:
-        meant = suggest_choice(path, str(value), choices) if isinstance(value, str) else None
-        guess = f"did you mean {meant}? Choose " if meant else "choose "
-        own = "; your own patterns belong into redact_patterns" if "redact" in path else ""
-        return f"{text}{guess}{describe_expected_value(shape)}{own}"
+        suggestion = suggest_choice(path, str(value), choices) if isinstance(value, str) else None
+        guess = f"did you mean {suggestion}? Choose " if suggestion else "choose "
+        pattern_hint = "; your own patterns belong into redact_patterns" if "redact" in path else ""
+        return f"{text}{guess}{describe_expected_value(shape)}{pattern_hint}"
     fix = _suggest_fix(path, value, shape, document)
     return f"{text}it must be {describe_expected_value(shape)}{f'; {fix}' if fix else ''}"
 
@@ -158,32 +158,36 @@ def _describe_found_value(path: ConfigPath, value: Any, document: YamlDocument) 
         return "a list" if value else "an empty list"
     if isinstance(value, dict):
         return "a block"
-    written = mark.written if mark and mark.written is not None else str(value)
+    source_text = mark.written if mark and mark.written is not None else str(value)
     if isinstance(value, TextFromEnvironment):
-        return f"{written}, and its value in the environment is not valid here"
+        return f"{source_text}, and its value in the environment is not valid here"
     if any(step in SECRET_SETTINGS for step in path):
         if isinstance(value, str):
             return "a text"
         return "a value that YAML reads as a number, or as true or false"
-    shown = written if len(written) <= _MAX_QUOTED_CHARS else f"{written[:_MAX_QUOTED_CHARS]}…"
-    if isinstance(value, bool) and written.lower() not in ("true", "false"):
-        return f"{shown}, which YAML reads as {str(value).lower()}"
-    return f'"{shown}"' if isinstance(value, str) else shown
+    excerpt = (
+        source_text
+        if len(source_text) <= _MAX_QUOTED_CHARS
+        else f"{source_text[:_MAX_QUOTED_CHARS]}…"
+    )
+    if isinstance(value, bool) and source_text.lower() not in ("true", "false"):
+        return f"{excerpt}, which YAML reads as {str(value).lower()}"
+    return f'"{excerpt}"' if isinstance(value, str) else excerpt
 
 
 def _suggest_fix(
     path: ConfigPath, value: Any, shape: SchemaNode, document: YamlDocument
 ) -> str | None:
     mark = document.marks.get(path)
-    written = mark.written if mark and mark.written is not None else ""
+    source_text = mark.written if mark and mark.written is not None else ""
     kind = shape.get("type")
     if isinstance(value, TextFromEnvironment):
         return None
     if kind == "string" and isinstance(value, bool | int | float):
-        return "put it in quotes" + ("" if path[-1] in SECRET_SETTINGS else f': "{written}"')
+        return "put it in quotes" + ("" if path[-1] in SECRET_SETTINGS else f': "{source_text}"')
     if kind in ("integer", "number") and isinstance(value, int | float | str):
-        meant = suggest_number_spelling(value, shape)
-        return f"write {meant}" if meant and meant != repr(value) else None
+        number = suggest_number_spelling(value, shape)
+        return f"write {number}" if number and number != repr(value) else None
     if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
         return "write it without quotes"
     if (
@@ -191,20 +195,20 @@ def _suggest_fix(
         and isinstance(value, str)
         and not any(step in SECRET_SETTINGS for step in path)
     ):
-        parts = _split_command(written) if path[-1] == "command" else [written]
+        parts = _split_command(source_text) if path[-1] == "command" else [source_text]
         return (
             f"write {json.dumps(parts, ensure_ascii=False)}"
-            if len(written) <= _MAX_QUOTED_CHARS
+            if len(source_text) <= _MAX_QUOTED_CHARS
             else None
         )
     if (
         list_settings_of_block(shape)
         and isinstance(value, str)
-        and (glued := _SETTING_WITHOUT_SPACE.fullmatch(written))
+        and (match := _SETTING_WITHOUT_SPACE.fullmatch(source_text))
     ):
-        return f"write `{glued[1]}: {glued[2]}`, with a space after the `:`"
+        return f"write `{match[1]}: {match[2]}`, with a space after the `:`"
     if list_settings_of_block(shape) and isinstance(value, str) and path == ("model",):
-        return f"write `name: {written}` on a separate line, indented below `model:`"
+        return f"write `name: {source_text}` on a separate line, indented below `model:`"
     if (
         path[0] == "tools"
         and len(path) == 2
@@ -213,7 +217,7 @@ def _suggest_fix(
     ):
         return f"write `kind: {value}` on a separate line, indented below `{path[1]}:`"
     if "parameters" in path and isinstance(value, str):
-        return f"write {{type: {written}}}" if written.isalpha() else None
+        return f"write {{type: {source_text}}}" if source_text.isalpha() else None
     if path == ("tools",) and isinstance(value, list):
         return "write each tool's name with a `:` and its settings indented below, without dashes"
     return None

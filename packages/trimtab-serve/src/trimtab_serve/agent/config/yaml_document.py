@@ -48,11 +48,11 @@ def _explain_yaml_error(error: yaml.MarkedYAMLError, text: str) -> ConfigProblem
     place = TextPosition(
         line=at + 1, column=mark.column + 1 if mark is not None and at == mark.line else 1
     )
-    told = _explain_in_words(error.problem or "", error.context or "", line)
-    opened: Any = cast("Any", error.context_mark)
-    if "not closed" in told and opened is not None and opened.line < len(lines) - 1:
-        told += f"; it was opened on line {opened.line + 1}"
-    return ConfigProblem(text=told, position=place)
+    explanation = _explain_in_words(error.problem or "", error.context or "", line)
+    bracket: Any = cast("Any", error.context_mark)
+    if "not closed" in explanation and bracket is not None and bracket.line < len(lines) - 1:
+        explanation += f"; it was opened on line {bracket.line + 1}"
+    return ConfigProblem(text=explanation, position=place)
 
 
 def _explain_in_words(problem: str, context: str, line: str) -> str:
@@ -60,10 +60,10 @@ def _explain_in_words(problem: str, context: str, line: str) -> str:
         problem = "'\\t'"
     elif "flow" in context and "${" in line:
         return 'inside [ ] and { } a reference must be in quotes: ["${NAME}"]'
-    said = f"{context} | {problem}"
+    whole_problem = f"{context} | {problem}"
     for pattern, text in _YAML_EXPLANATIONS:
-        if found := re.search(pattern, said):
-            return text.format(*found.groups())
+        if match := re.search(pattern, whole_problem):
+            return text.format(*match.groups())
     return "YAML cannot read this line; put texts with special characters in quotes"
 
 
@@ -141,7 +141,7 @@ _KNOWN_TAG_NAMES = (
 )
 _KNOWN_TAGS = frozenset(_YAML_TAG_PREFIX + kind for kind in _KNOWN_TAG_NAMES)
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-# Without YAML 1.1's octal 010 and base-60 12:30, which nobody means.
+# Without YAML 1.1's octal 010 and base-60 12:30: users mean the digits.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:(?:0|[1-9][0-9_]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 MAX_NUMBER_CHARS = 30
@@ -179,10 +179,10 @@ def parse_yaml_collecting_problems(text: str) -> YamlDocument:
     node = parse_yaml_nodes(text)
     if isinstance(node, ConfigProblem):
         return YamlDocument(problems=[node])
-    found = YamlDocument()
+    document = YamlDocument()
     if node is not None:
-        found.data = _NodeReader(found).value(node, (), _node_position(node))
-    return found
+        document.data = _NodeReader(document).value(node, (), _node_position(node))
+    return document
 
 
 def parse_yaml_scalar(text: str) -> bool | int | float | str | None:
@@ -208,11 +208,11 @@ class _NodeReader:
 
     def value(self, node: Node, path: ConfigPath, key: TextPosition) -> Any:
         place = _node_position(node)
-        written = node.value if isinstance(node, ScalarNode) else None
+        source_text = node.value if isinstance(node, ScalarNode) else None
         style = getattr(node, "style", None)
-        quoted = written is not None and style is not None
+        has_quotes = source_text is not None and style is not None
         self._found.marks[path] = SourceMark(
-            key_position=key, value_position=place, written=written, quoted=quoted
+            key_position=key, value_position=place, written=source_text, quoted=has_quotes
         )
         if (
             len(self._found.marks) > MAX_DOCUMENT_VALUES
@@ -227,7 +227,7 @@ class _NodeReader:
                 f"begins with `{node.tag}`, which YAML reads as a type; put the text in quotes",
             )
         if isinstance(node, ScalarNode):
-            return node.value if quoted else parse_yaml_scalar(node.value)
+            return node.value if has_quotes else parse_yaml_scalar(node.value)
         self._open.add(id(node))
         try:
             if isinstance(node, SequenceNode):
@@ -245,32 +245,32 @@ class _NodeReader:
     def _pairs(self, node: MappingNode, path: ConfigPath) -> dict[str, tuple[TextPosition, Node]]:
         """Return names and values. Merged ones (`<<: *name`) come first, so that explicit ones
         win."""
-        own: dict[str, tuple[TextPosition, Node]] = {}
-        merged: dict[str, tuple[TextPosition, Node]] = {}
+        own_pairs: dict[str, tuple[TextPosition, Node]] = {}
+        merge_pairs: dict[str, tuple[TextPosition, Node]] = {}
         pairs = cast("list[tuple[Node, Node]]", node.value)
         for key, value in pairs:
             place = _node_position(key)
             if not isinstance(key, ScalarNode):
                 self._refuse(path, place, "has a list or a block instead of a name")
             elif key.tag == f"{_YAML_TAG_PREFIX}merge":
-                merged = self._merged(value, path, place)
-            elif key.value in own:
-                first = own[key.value][0]
+                merge_pairs = self._merged(value, path, place)
+            elif key.value in own_pairs:
+                first = own_pairs[key.value][0]
                 self._refuse(
                     (*path, key.value),
                     place,
                     f"is set twice, first on line {first.line}; keep one",
                 )
             else:
-                own[key.value] = (place, value)
-        return {**merged, **own}
+                own_pairs[key.value] = (place, value)
+        return {**merge_pairs, **own_pairs}
 
     def _merged(
         self, value: Node, path: ConfigPath, place: TextPosition
     ) -> dict[str, tuple[TextPosition, Node]]:
         """Return what `<<` takes from other blocks. The first of them wins."""
         values = cast("list[Node]", value.value) if isinstance(value, SequenceNode) else [value]
-        merged: dict[str, tuple[TextPosition, Node]] = {}
+        pairs: dict[str, tuple[TextPosition, Node]] = {}
         for one in values:
             self._merges += 1
             if not isinstance(one, MappingNode):
@@ -279,9 +279,9 @@ class _NodeReader:
                 self._endless(path, place)
             else:
                 self._merging.add(id(one))
-                merged = {**self._pairs(one, path), **merged}
+                pairs = {**self._pairs(one, path), **pairs}
                 self._merging.discard(id(one))
-        return merged
+        return pairs
 
     def _refuse(self, path: ConfigPath, place: TextPosition, why: str) -> None:
         text = f"{format_config_path(path)} {why}"

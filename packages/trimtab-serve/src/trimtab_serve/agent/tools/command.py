@@ -22,8 +22,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
 from trimtab_serve.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab_serve.agent.tools.sandbox import choose_sandbox
 from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 CHECKED_SCHEMA_KEYWORDS = frozenset(
     {"type", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "items"}
@@ -52,8 +51,8 @@ def explain_invalid_value(value: Any, schema: Mapping[str, Any]) -> str | None:
         return f"must be one of {', '.join(map(str, schema['enum']))}, not {_shortened_repr(value)}"
     if isinstance(value, list):
         items = cast("Mapping[str, Any]", schema.get("items", {}))
-        found = (explain_invalid_value(each, items) for each in cast("list[Any]", value))
-        return next((f"has an item that {wrong}" for wrong in found if wrong), None)
+        faults = (explain_invalid_value(each, items) for each in cast("list[Any]", value))
+        return next((f"has an item that {wrong}" for wrong in faults if wrong), None)
     return (
         _explain_invalid_text(value, schema)
         if isinstance(value, str)
@@ -132,21 +131,23 @@ def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) ->
 def build_command_argv(spec: CommandToolSpec, arguments: Mapping[str, Any]) -> list[str]:
     """Return the command with its values. Raises `ToolError` with what the model should write
     instead."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if unknown := sorted(set(given) - set(spec.parameters)):
-        known = ", ".join(spec.parameters) or "none"
-        raise ToolError(f"unknown parameter {', '.join(unknown)}; the parameters are {known}")
-    if missing := [each for each in spec.parameters if each not in (*given, *spec.optional)]:
+    arguments_by_name = {name: value for name, value in arguments.items() if value is not None}
+    if unknown := sorted(set(arguments_by_name) - set(spec.parameters)):
+        names = ", ".join(spec.parameters) or "none"
+        raise ToolError(f"unknown parameter {', '.join(unknown)}; the parameters are {names}")
+    if missing := [
+        each for each in spec.parameters if each not in (*arguments_by_name, *spec.optional)
+    ]:
         raise ToolError(f"missing: {', '.join(missing)}")
-    for name, value in given.items():
+    for name, value in arguments_by_name.items():
         if wrong := explain_invalid_value(value, spec.parameters[name]):
             raise ToolError(f"{name} {wrong}")
     out: list[str] = []
     for argument in spec.command:
-        filled = _fill_argument(argument, given)
+        words = _fill_argument(argument, arguments_by_name)
         if "--" not in out:
-            _refuse_options(argument, filled, given)
-        out += filled
+            _refuse_options(argument, words, arguments_by_name)
+        out += words
     return out
 
 
@@ -187,21 +188,24 @@ def _argument_text(value: Any) -> str:
 
 def _check_command_spec(name: str, spec: CommandToolSpec) -> None:
     """Raise `UnusableToolError` if the block itself is wrong."""
-    used = [set(_PLACEHOLDER.findall(argument)) for argument in spec.command]
-    if used[0]:
+    placeholders = [set(_PLACEHOLDER.findall(argument)) for argument in spec.command]
+    if placeholders[0]:
         raise UnusableToolError(name, "the program itself cannot be a parameter; write its name")
-    known = ", ".join(spec.parameters) or "none"
-    if strange := sorted(set[str]().union(*used) - set(spec.parameters)):
+    parameter_names = ", ".join(spec.parameters) or "none"
+    if strange := sorted(set[str]().union(*placeholders) - set(spec.parameters)):
         raise UnusableToolError(
-            name, f"command uses {{{strange[0]}}}, but parameters has {known}; add it there"
+            name,
+            f"command uses {{{strange[0]}}}, but parameters has {parameter_names}; add it there",
         )
-    if unused := sorted(set(spec.parameters) - set[str]().union(*used)):
+    if idle_parameters := sorted(set(spec.parameters) - set[str]().union(*placeholders)):
         raise UnusableToolError(
-            name, f"command does not use {{{unused[0]}}}; add it, or remove the parameter"
+            name, f"command does not use {{{idle_parameters[0]}}}; add it, or remove the parameter"
         )
     if strange := sorted(set(spec.optional) - set(spec.parameters)):
-        raise UnusableToolError(name, f"optional lists {strange[0]!r}, but parameters has {known}")
-    for argument, names in zip(spec.command, used, strict=True):
+        raise UnusableToolError(
+            name, f"optional lists {strange[0]!r}, but parameters has {parameter_names}"
+        )
+    for argument, names in zip(spec.command, placeholders, strict=True):
         lists = sorted(n for n in names if spec.parameters[n].get("type") == "array")
         if len(lists) > 1:
             raise UnusableToolError(
@@ -227,11 +231,11 @@ def find_program(tool_name: str, program: str, cwd: Path, env: Mapping[str, str]
     """Return the path of the program. Raises `UnusableToolError` if it does not exist."""
     if "/" in program:
         where = cwd / Path(program).expanduser()
-        found = shutil.which(where)
+        path = shutil.which(where)
         hint = f"{where} is not a program; correct the path, or make it executable (chmod +x)"
     else:
-        found = shutil.which(program, path=env.get("PATH"))
+        path = shutil.which(program, path=env.get("PATH"))
         hint = f"the program {program!r} is not on the PATH; install it, or give its whole path"
-    if found is None:
+    if path is None:
         raise UnusableToolError(tool_name, hint)
-    return found
+    return path

@@ -52,7 +52,7 @@ from trimtab_serve.agent.tools.permissions.rules import (
     format_arguments_for_patterns,
 )
 from trimtab_serve.agent.tools.shell import check_working_folder, resolve_working_folder
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 # The client logs what servers send, as much as they like. Errors say what matters of it.
 for _name in ("mcp", "client"):
@@ -142,7 +142,7 @@ class McpServer:
             link.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._spec.timeout)
         )
         try:
-            # A connection may break without a word to those who wait.
+            # A connection may break without an error for the calls that wait.
             await asyncio.wait((calling, link.owner), return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not calling.done():
@@ -155,8 +155,8 @@ class McpServer:
         except MCPError as error:
             # Servers use the codes of the client as well, for errors of their own.
             if error.code == REQUEST_TIMEOUT and loop.time() - began >= self._spec.timeout:
-                said = f"{self.name} did not answer within {self._spec.timeout:g} seconds"
-                raise ToolError(said) from None
+                text = f"{self.name} did not answer within {self._spec.timeout:g} seconds"
+                raise ToolError(text) from None
             if (
                 error.message in SESSION_EXPIRED_MESSAGES
                 or (self._spec.url and error.message.startswith(HTTP_ANSWER_LOST_PREFIX))
@@ -197,7 +197,8 @@ class McpServer:
             return self._link
 
     async def _connect(self) -> McpConnection:
-        life, stop = McpServerExitDetails(), asyncio.Event()
+        life = McpServerExitDetails()
+        stop = asyncio.Event()
         ready: asyncio.Future[tuple[Client, list[Offered]]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -228,8 +229,10 @@ class McpServer:
                 f"{self._where} did not {verb} as an MCP server: {why}; {self._fix}."
                 f"{life.describe_last_stderr()}",
             ) from life.error
-        client, offered = ready.result()
-        return McpConnection(client=client, offered=offered, owner=owner, stop=stop, state=life)
+        client, server_tools = ready.result()
+        return McpConnection(
+            client=client, offered=server_tools, owner=owner, stop=stop, state=life
+        )
 
     @property
     def _where(self) -> str:
@@ -255,9 +258,9 @@ class McpServer:
                 self._transport(life) as transport,
                 Client(transport, client_info=info, cache=None) as client,
             ):
-                offered = await _list_all_tools(client)
+                server_tools = await _list_all_tools(client)
                 if not ready.done():
-                    ready.set_result((client, offered))
+                    ready.set_result((client, server_tools))
                 await stop.wait()
         except Exception as error:  # noqa: BLE001 - it is told by whoever misses the connection
             life.error = error
@@ -300,8 +303,8 @@ async def _wait_until_ended(owner: asyncio.Task[None], wait_s: float) -> None:
     """Wait until the connection has ended, but not for ever: the server may never answer the
     goodbye."""
     for _ in range(3):
-        done, _ = await asyncio.wait((owner,), timeout=wait_s)
-        if done:
+        ended_tasks, _ = await asyncio.wait((owner,), timeout=wait_s)
+        if ended_tasks:
             return
         owner.cancel()
 
@@ -333,15 +336,15 @@ def make_mcp_tools(
 ) -> list[Tool]:
     """Return the tools of the server that the model gets."""
     there = {each.name: each for each in offered}
-    wanted = list(there) if spec.only is None else list(spec.only)
-    if missing := [name for name in wanted if name not in there]:
+    tool_names = list(there) if spec.only is None else list(spec.only)
+    if missing := [name for name in tool_names if name not in there]:
         raise UnusableToolError(
             server.name,
             f"`only` lists {missing[0]!r}, but the server has "
             + keep_head_and_tail(", ".join(there) or "no tools", MAX_ERROR_BYTES),
         )
-    names = assign_mcp_tool_names(server.name, wanted)
-    tools = [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in wanted]
+    names = assign_mcp_tool_names(server.name, tool_names)
+    tools = [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in tool_names]
     size = sum(len(_to_json_text(tool.definition)) for tool in tools)
     if size > MAX_TOOL_DEFINITIONS_BYTES:
         raise UnusableToolError(
@@ -355,14 +358,14 @@ def make_mcp_tools(
 def assign_mcp_tool_names(server_name: str, tool_names: Iterable[str]) -> dict[str, str]:
     """Return the name that the model uses for each tool: allowed by all providers, and unique."""
     out: dict[str, str] = {}
-    taken = set[str]()
+    names = set[str]()
     for tool in tool_names:
         name = re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server_name}__{tool}")
-        if len(name) > MAX_MCP_TOOL_NAME_CHARS or name in taken:
+        if len(name) > MAX_MCP_TOOL_NAME_CHARS or name in names:
             mark = sha256(tool.encode()).hexdigest()[:8]
             name = f"{name[: MAX_MCP_TOOL_NAME_CHARS - 9]}_{mark}"
         out[tool] = name
-        taken.add(name)
+        names.add(name)
     return out
 
 
@@ -420,11 +423,14 @@ def convert_mcp_result(result: CallToolResult, max_bytes: int) -> list[ToolConte
 
 def _find_picture(block: ContentBlock, max_chars: int) -> Media | None:
     """Return the picture of a block if it has one that can be shown."""
-    mime, data = None, ""
+    mime = None
+    data = ""
     if isinstance(block, ImageContent):
-        mime, data = block.mime_type, block.data
+        mime = block.mime_type
+        data = block.data
     elif isinstance(block, EmbeddedResource) and isinstance(block.resource, BlobResourceContents):
-        mime, data = block.resource.mime_type, block.resource.blob
+        mime = block.resource.mime_type
+        data = block.resource.blob
     is_shown = len(data) <= max_chars and _PICTURE_TYPE.fullmatch(mime or "")
     return Media(kind="image", mime=mime, data=data) if is_shown else None
 

@@ -141,7 +141,7 @@ async def _forward_stdout(
             try:
                 line = await process.stdout.readuntil(b"\n")
             except (asyncio.IncompleteReadError, ConnectionError):
-                # Its end; who waits for an answer is told when the stream is closed.
+                # Its end. Calls that wait fail when the stream is closed.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), TERMINATION_GRACE_S)
                 return
@@ -166,8 +166,8 @@ async def _forward_to_stdin(
 ) -> None:
     assert process.stdin is not None  # noqa: S101 - a pipe was asked for
     with from_client, state.note_end(), suppress(OSError):
-        async for said in from_client:
-            text = said.message.model_dump_json(by_alias=True, exclude_unset=True)
+        async for client_message in from_client:
+            text = client_message.message.model_dump_json(by_alias=True, exclude_unset=True)
             process.stdin.write(text.encode() + b"\n")
             await process.stdin.drain()
 
@@ -184,7 +184,7 @@ async def _end(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
-        # Not wait(): it waits for all who hold the pipes as well.
+        # Not wait(): it also waits for other processes that hold the pipes.
         if process.returncode is not None:
             break
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)
@@ -244,7 +244,7 @@ async def limit_messages(
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
     async def forward(messages: _Readable, requests: _RequestIdRecorder) -> None:
-        unrequested = 0
+        message_count = 0
         with (
             to_client,
             state.note_end(),
@@ -252,8 +252,8 @@ async def limit_messages(
         ):
             async for message in messages:
                 _remove_result_schemas(message)
-                unrequested = 0 if requests.take_answer(message) else unrequested + 1
-                if unrequested > MAX_UNREQUESTED_MESSAGES:
+                message_count = 0 if requests.take_answer(message) else message_count + 1
+                if message_count > MAX_UNREQUESTED_MESSAGES:
                     state.give_up_reason = (
                         f"more than {MAX_UNREQUESTED_MESSAGES:,} messages that nobody asked for"
                     )
@@ -320,10 +320,10 @@ async def open_mcp_http(
         stream = cast("httpx2.AsyncByteStream", response.stream)
         response.stream = _BoundedByteStream(stream, state)
 
-    sent = {"Accept-Encoding": "identity", **headers}
+    all_headers = {"Accept-Encoding": "identity", **headers}
     limits = httpx2.Timeout(30.0, read=read_timeout_s)
     hooks = {"response": [bound_response]}
-    async with httpx2.AsyncClient(headers=sent, timeout=limits, event_hooks=hooks) as client:
+    async with httpx2.AsyncClient(headers=all_headers, timeout=limits, event_hooks=hooks) as client:
         yield streamable_http_client(
             url, http_client=client, max_sse_event_size=MAX_MCP_MESSAGE_BYTES
         )

@@ -73,7 +73,8 @@ class HeadTailBuffer:
     def to_text(self) -> str:
         """Return the text as a terminal would show it. For binary data, return what it is."""
         if not self.omitted_bytes:
-            head, tail = (self.head + self.tail).decode("utf-8", "replace"), ""
+            head = (self.head + self.tail).decode("utf-8", "replace")
+            tail = ""
         else:
             # A character that was cut in two is none.
             head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)
@@ -112,9 +113,9 @@ def keep_head_and_tail(text: str, max_bytes: int) -> str:
     data = text.encode("utf-8", "replace")
     if len(data) <= max_bytes:
         return text
-    kept = HeadTailBuffer(max_bytes)
-    kept.add(data)
-    return kept.to_text()
+    buffer = HeadTailBuffer(max_bytes)
+    buffer.add(data)
+    return buffer.to_text()
 
 
 def _without_escapes(text: str) -> str:
@@ -124,5 +125,5 @@ def _without_escapes(text: str) -> str:
 
 
 def _last_drawn(line: str) -> str:
-    drawn = [each for each in line.split("\r") if each.strip()]
-    return drawn[-1] if drawn else ""
+    pieces = [each for each in line.split("\r") if each.strip()]
+    return pieces[-1] if pieces else ""

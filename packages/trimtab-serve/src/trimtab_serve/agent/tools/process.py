@@ -115,14 +115,14 @@ async def run_process(
 async def _watch_process(
     process: Process, output: _OutputPipe, timeout_s: float, *, is_sandboxed: bool
 ) -> ProcessResult:
-    ended = asyncio.ensure_future(process.wait())
+    exit_wait = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait(
-            (ended, output.flooded), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            (exit_wait, output.flooded), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
-        stopped = None
-        if not ended.done():
-            stopped = (
+        stop_reason = None
+        if not exit_wait.done():
+            stop_reason = (
                 f"stopped: it had printed {output.kept.total_bytes:,} bytes and continued; write "
                 "to a file and look at parts of it"
                 if output.flooded.done()
@@ -140,11 +140,11 @@ async def _watch_process(
         return ProcessResult(
             output=output.kept.to_text(),
             exit_status=0 if status is None else status,
-            stop_reason=stopped,
+            stop_reason=stop_reason,
             left_processes_running=left_behind,
         )
     finally:
-        ended.cancel()
+        exit_wait.cancel()
 
 
 class _OutputPipe:
@@ -175,7 +175,7 @@ class _OutputPipe:
             return False
         self.kept.add(chunk)
         if self.kept.total_bytes > self._most and not self.flooded.done():
-            # Whoever prints on has to wait from here: nobody reads.
+            # Nobody reads from here on, so a process that goes on printing blocks.
             self._loop.remove_reader(self._fd)
             self.flooded.set_result(None)
         return True
@@ -205,7 +205,7 @@ async def terminate_process_group(process: Process, grace_s: float = TERMINATION
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)
     kill_process_group(process)
     for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
-        # Not wait(): it waits for all who hold a pipe to it as well.
+        # Not wait(): it also waits for other processes that hold a pipe.
         if process.returncode is not None:
             return
         await asyncio.sleep(GROUP_POLL_INTERVAL_S)

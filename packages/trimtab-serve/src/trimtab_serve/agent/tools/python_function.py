@@ -36,37 +36,42 @@ from trimtab_serve.agent.tools.permissions.rules import (
     build_permission_rules,
     format_arguments_for_patterns,
 )
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import UnusableToolError
 
 
 async def run_in_daemon_thread(function: Callable[[], Any]) -> Any:
     """Run a function in a thread next to the event loop. A thread cannot be stopped. If it hangs,
     it does not keep the process from ending, as a thread of the loop's own pool would."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
+    outcome: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
     def settle(given: Any, error: BaseException | None) -> None:
-        if done.done():
+        if outcome.done():
             return
         if error is None:
-            done.set_result(given)
+            outcome.set_result(given)
         elif isinstance(error, StopIteration):
-            done.set_exception(RuntimeError("the function raised StopIteration"))
+            outcome.set_exception(RuntimeError("the function raised StopIteration"))
         else:
-            done.set_exception(error)
+            outcome.set_exception(error)
 
     def work() -> None:
-        given, error = None, None
+        answer = None
+        error = None
         try:
-            given = context.run(function)
-        except BaseException as raised:  # noqa: BLE001 - whoever waits is told
-            error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
+            answer = context.run(function)
+        except BaseException as error_of_function:  # noqa: BLE001 - whoever waits is told
+            error = (
+                error_of_function
+                if isinstance(error_of_function, Exception)
+                else RuntimeError(repr(error_of_function))
+            )
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, given, error)
+            loop.call_soon_threadsafe(settle, answer, error)
 
     threading.Thread(target=work, name="trimtab-tool", daemon=True).start()
-    return await done
+    return await outcome
 
 
 PythonFunction = Callable[..., Any]
@@ -74,8 +79,8 @@ PythonFunction = Callable[..., Any]
 
 def load_function(tool_name: str, reference: str, folder: Path) -> PythonFunction:
     """Load the function of `file.py:name` or `package.module:name`."""
-    source, colon, wanted = reference.rpartition(":")
-    if not (source and colon and wanted.isidentifier()):
+    source, colon, function_name = reference.rpartition(":")
+    if not (source and colon and function_name.isidentifier()):
         raise UnusableToolError(
             tool_name,
             f"invalid function {reference!r}: write `file.py:name` or `package.module:name`",
@@ -93,24 +98,24 @@ def load_function(tool_name: str, reference: str, folder: Path) -> PythonFunctio
             f"the file {folder / source} does not exist; create it, or correct `function`",
         ) from None
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__name__}: {error}"
         fix = explain_withheld_variable(error) or "correct it"
         if isinstance(error, ModuleNotFoundError):
             fix = "install the module in the Python environment of trimtab"
         raise UnusableToolError(
             tool_name,
-            f"{source} failed to load{_failing_line(error, source)}: {told}; {fix}",
+            f"{source} failed to load{_failing_line(error, source)}: {cause}; {fix}",
         ) from error
-    found = getattr(module, wanted, None)
-    if not callable(found):
-        own = [each for each in vars(module).values() if inspect.isfunction(each)]
-        there = [each.__name__ for each in own if each.__module__ == module.__name__]
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        functions = [each for each in vars(module).values() if inspect.isfunction(each)]
+        there = [each.__name__ for each in functions if each.__module__ == module.__name__]
         raise UnusableToolError(
             tool_name,
-            f"{source} has no function {wanted!r}; it has {', '.join(there) or 'none'}; correct "
-            "`function`",
+            f"{source} has no function {function_name!r}; it has {', '.join(there) or 'none'}; "
+            "correct `function`",
         )
-    return found
+    return function
 
 
 def _failing_line(error: BaseException, source: str) -> str:
@@ -138,20 +143,20 @@ class _SourceLoader(SourceFileLoader):
 def _import_file(path: Path) -> ModuleType:
     """Return a file's module. It is loaded once per process: two tools of one file share its
     state."""
-    named = f"trimtab_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
-    if named in sys.modules:
-        return sys.modules[named]
+    module_name = f"trimtab_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
-    loader = _SourceLoader(named, str(path))
-    made = importlib.util.spec_from_file_location(named, path, loader=loader)
-    assert made is not None and made.loader is not None  # noqa: S101, PT018 - a path ending in .py
-    module = importlib.util.module_from_spec(made)
-    sys.modules[named] = module
+    loader = _SourceLoader(module_name, str(path))
+    module_spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
+    assert module_spec is not None and module_spec.loader is not None  # noqa: S101, PT018 - a path ending in .py
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_name] = module
     try:
-        made.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[named]
+        del sys.modules[module_name]
         raise
     return module
 
@@ -197,16 +202,16 @@ def read_function_signature(tool_name: str, function: PythonFunction) -> Functio
         try:
             adapters[parameter.name] = TypeAdapter(hint)
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
-            said = str(error).splitlines()[0]
+            cause = str(error).splitlines()[0]
             raise UnusableToolError(
                 tool_name,
-                f"the type of {parameter.name} has no JSON form ({said}); use another type",
+                f"the type of {parameter.name} has no JSON form ({cause}); use another type",
             ) from error
-    required = tuple(n for n in adapters if parameters[n].default is inspect.Parameter.empty)
-    defaults = {n: parameters[n].default for n in adapters if n not in required}
-    schema = _build_arguments_schema(tool_name, adapters, required, defaults)
+    required_names = tuple(n for n in adapters if parameters[n].default is inspect.Parameter.empty)
+    defaults = {n: parameters[n].default for n in adapters if n not in required_names}
+    schema = _build_arguments_schema(tool_name, adapters, required_names, defaults)
     return FunctionSignature(
-        adapters=adapters, required=required, invocation_parameter=invocation, schema=schema
+        adapters=adapters, required=required_names, invocation_parameter=invocation, schema=schema
     )
 
 
@@ -217,20 +222,20 @@ def _build_arguments_schema(
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
     try:
-        made, shared = TypeAdapter.json_schemas(
+        schemas, definitions_schema = TypeAdapter.json_schemas(
             [(each, "validation", adapter) for each, adapter in adapters.items()]
         )
     except PydanticUserError as error:
-        said = str(error).splitlines()[0]
-        raise UnusableToolError(name, f"a parameter's type has no JSON Schema: {said}") from error
-    properties = {each: dict(schema) for (each, _), schema in made.items()}
+        cause = str(error).splitlines()[0]
+        raise UnusableToolError(name, f"a parameter's type has no JSON Schema: {cause}") from error
+    properties = {each: dict(schema) for (each, _), schema in schemas.items()}
     for each, value in defaults.items():
         try:
             properties[each]["default"] = adapters[each].dump_python(value, mode="json")
         except (PydanticSerializationError, ValueError, UserWarning):
             continue
     out: dict[str, Any] = {"type": "object", "properties": properties, "required": list(required)}
-    if definitions := shared.get("$defs"):
+    if definitions := definitions_schema.get("$defs"):
         out["$defs"] = definitions
     return out
 
@@ -244,8 +249,8 @@ def validate_function_arguments(
     for name, value in arguments.items():
         adapter = signature.adapters.get(name)
         if adapter is None:
-            known = ", ".join(signature.adapters) or "none"
-            wrong.append(f"unknown parameter {name}; the parameters are {known}")
+            names = ", ".join(signature.adapters) or "none"
+            wrong.append(f"unknown parameter {name}; the parameters are {names}")
             continue
         try:
             values[name] = adapter.validate_python(value)
@@ -271,7 +276,7 @@ def make_python_tool(name: str, spec: PythonToolSpec, folder: Path, gate: Permis
         limit = asyncio.timeout(spec.timeout)
         try:
             async with limit:
-                given = await _call_function(function, values)
+                answer = await _call_function(function, values)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -280,7 +285,7 @@ def make_python_tool(name: str, spec: PythonToolSpec, folder: Path, gate: Permis
             if (fix := explain_withheld_variable(error)) is None:
                 raise
             raise ToolError(f"{name} failed: {fix}") from error
-        return format_function_result(given, spec.max_output_bytes)
+        return format_function_result(answer, spec.max_output_bytes)
 
     def text_of(asked: ToolInvocation) -> str:
         validate_function_arguments(signature, asked.arguments)
@@ -302,8 +307,8 @@ def make_python_tool(name: str, spec: PythonToolSpec, folder: Path, gate: Permis
 async def _call_function(function: PythonFunction, values: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**values)
-    given = await run_in_daemon_thread(lambda: function(**values))
-    return await given if inspect.isawaitable(given) else given
+    answer = await run_in_daemon_thread(lambda: function(**values))
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def format_function_result(value: Any, max_bytes: int) -> str | list[ToolContent]:
@@ -311,9 +316,9 @@ def format_function_result(value: Any, max_bytes: int) -> str | list[ToolContent
     if value is None:
         return "[done, no value]"
     if isinstance(value, bytes | bytearray):
-        kept = HeadTailBuffer(max_bytes)
-        kept.add(bytes(value))
-        return kept.to_text() or "[no bytes]"
+        buffer = HeadTailBuffer(max_bytes)
+        buffer.add(bytes(value))
+        return buffer.to_text() or "[no bytes]"
     many = isinstance(value, list | tuple)
     parts: Sequence[Any] = cast("Sequence[Any]", value) if many else (value,)
     if parts and all(isinstance(part, Text | Media | OpaqueBlock) for part in parts):
@@ -335,7 +340,7 @@ def _as_json(value: Any) -> str:
 
 
 def _explain_timeout(name: str, function: PythonFunction, timeout_s: float) -> str:
-    said = f"{name} was given up after {timeout_s:g} seconds"
+    text = f"{name} was given up after {timeout_s:g} seconds"
     if inspect.iscoroutinefunction(function):
-        return said
-    return f"{said}; the function cannot be stopped and may still be running"
+        return text
+    return f"{text}; the function cannot be stopped and may still be running"

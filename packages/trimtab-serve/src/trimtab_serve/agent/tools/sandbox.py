@@ -44,8 +44,7 @@ from trimtab_serve.agent.config.spec import (
     PythonToolSpec,
 )
 from trimtab_serve.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 log = logging.getLogger("trimtab.tools")
 
@@ -101,15 +100,17 @@ class Sandbox:
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
         """Return the command line that runs a program in the sandbox, with its folder writable."""
-        held = {folder for path in self.working_folders for folder in (path, *path.parents)}
+        parent_folders = {
+            folder for path in self.working_folders for folder in (path, *path.parents)
+        }
         for path in (*self.read_only_paths, *self.hidden_paths):
-            held.update(path.parents)
-        folders = _list_folders_below(cwd, held)
-        pinned = [("--bind", str(path), str(path)) for path in folders]
-        kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
+            parent_folders.update(path.parents)
+        folders = _list_folders_below(cwd, parent_folders)
+        folder_binds = [("--bind", str(path), str(path)) for path in folders]
+        read_only_binds = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
         sockets = {*list_reachable_sockets(cwd), *find_sockets(cwd, self.hidden_paths)}
-        hidden = map(_hide_path, (*sorted(sockets), *self.hidden_paths))
-        changes = [("--bind", str(cwd), str(cwd)), *pinned, *kept, *hidden]
+        masks = map(_hide_path, (*sorted(sockets), *self.hidden_paths))
+        changes = [("--bind", str(cwd), str(cwd)), *folder_binds, *read_only_binds, *masks]
         return (
             self.bubblewrap.program,
             *build_sandbox_options(network=self.network),
@@ -125,13 +126,13 @@ class Sandbox:
 
 def build_sandbox_options(*, network: bool) -> tuple[str, ...]:
     """Return the options of bubblewrap for programs that may write to no folder of the machine."""
-    kept = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
+    run_paths = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
     return (
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"),
         *("--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp"),  # noqa: S108 - one of its own
         # Sockets can be used on a read-only mount: those of Docker, PostgreSQL, D-Bus.
         *("--tmpfs", "/run"),
-        *(part for path in kept for part in ("--ro-bind-try", path, path)),
+        *(part for path in run_paths for part in ("--ro-bind-try", path, path)),
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(() if network else ("--unshare-net",)),
         *("--cap-drop", "ALL", "--die-with-parent"),
@@ -160,13 +161,15 @@ def find_sockets(cwd: Path, hidden_paths: Iterable[Path]) -> list[Path]:
     tell where one is that was bound by a relative path, or moved. Raises `ToolError` if there are
     too many to hide."""
     sockets: list[Path] = []
-    searched, folders, hidden = 0, deque([str(cwd)]), set(map(str, hidden_paths))
-    while folders and searched < MAX_SEARCHED_ENTRIES:
+    entry_count = 0
+    folders = deque([str(cwd)])
+    hidden_names = set(map(str, hidden_paths))
+    while folders and entry_count < MAX_SEARCHED_ENTRIES:
         with suppress(OSError), os.scandir(folders.popleft()) as entries:
-            for entry in islice(entries, MAX_SEARCHED_ENTRIES - searched):
-                searched += 1
+            for entry in islice(entries, MAX_SEARCHED_ENTRIES - entry_count):
+                entry_count += 1
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.path not in hidden:
+                    if entry.path not in hidden_names:
                         folders.append(entry.path)
                 elif S_ISSOCK(_read_file_type(entry)):
                     sockets.append(Path(entry.path))
@@ -238,11 +241,11 @@ def list_private_paths(
 ) -> tuple[Path, ...]:
     """List what no tool needs to see: the store of sessions and API keys, the chat history."""
     state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    found = [Path(state) / "trimtab"]
+    paths = [Path(state) / "trimtab"]
     store = locate_agent_store(spec, folder)
     if not is_database_address(store):
-        found.append(Path(store))
-    return tuple(map(_make_absolute, found))
+        paths.append(Path(store))
+    return tuple(map(_make_absolute, paths))
 
 
 def _make_absolute(path: Path) -> Path:
@@ -254,22 +257,22 @@ def _make_absolute(path: Path) -> Path:
 def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
     """List the files that the agent is made of. A change in them changes what the agent may do, or
     what runs outside of a sandbox."""
-    named = [folder / "agent.yaml"]
+    paths = [folder / "agent.yaml"]
     for tool in spec.tools.values():
         if isinstance(tool, PythonToolSpec):
             source = tool.function.partition(":")[0]
             top = source.partition(".")[0]
-            written = [source] if source.endswith(".py") else [f"{top}.py", top]
-            named += [folder / Path(name).expanduser() for name in written]
+            file_names = [source] if source.endswith(".py") else [f"{top}.py", top]
+            paths += [folder / Path(name).expanduser() for name in file_names]
         elif (isinstance(tool, CommandToolSpec) and tool.sandbox == "off") or isinstance(
             tool, McpToolSpec
         ):
             cwd = folder / Path(tool.cwd).expanduser()
             # Whatever is on the command line and a file may be a program.
-            named += [cwd / Path(part).expanduser() for part in tool.command or ()]
+            paths += [cwd / Path(part).expanduser() for part in tool.command or ()]
     if spec.system is not None and names_prompt_file(spec.system):
-        named.append(folder / Path(spec.system).expanduser())
-    return tuple(dict.fromkeys(_make_absolute(path) for path in named if _is_kept(path, folder)))
+        paths.append(folder / Path(spec.system).expanduser())
+    return tuple(dict.fromkeys(_make_absolute(path) for path in paths if _is_kept(path, folder)))
 
 
 def list_working_folders(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
@@ -295,19 +298,19 @@ def choose_sandbox(
     a sandbox is required and not possible."""
     if spec.sandbox == "off":
         return None
-    found = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
-    if isinstance(found, Bubblewrap):
+    bubblewrap = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
+    if isinstance(bubblewrap, Bubblewrap):
         check_writable_folder(name, setting, cwd)
         return Sandbox(
-            bubblewrap=found,
+            bubblewrap=bubblewrap,
             network=spec.sandbox_network,
             hidden_paths=tuple(path.resolve() for path in setting.private_paths),
             read_only_paths=tuple(path.resolve() for path in setting.agent_files),
             working_folders=tuple(path.resolve() for path in setting.working_folders),
         )
     if spec.sandbox == "required":
-        raise UnusableToolError(name, f"it must run in a sandbox, but {found}")
-    log.warning("tools.%s runs without a sandbox: %s", name, found)
+        raise UnusableToolError(name, f"it must run in a sandbox, but {bubblewrap}")
+    log.warning("tools.%s runs without a sandbox: %s", name, bubblewrap)
     return None
 
 
@@ -330,13 +333,14 @@ def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
 def _find_replaceable_link(path: Path, cwd: Path) -> Path | None:
     """Return the first link on the way to a file that a program can replace if it may write to the
     folder."""
-    to_follow, seen = [path], set[Path]()
+    to_follow = [path]
+    past_links = set[Path]()
     while to_follow:
         current = to_follow.pop()
         for part in reversed((current, *current.parents)):
-            if part in seen or not part.is_symlink():
+            if part in past_links or not part.is_symlink():
                 continue
-            seen.add(part)
+            past_links.add(part)
             if part.parent.resolve().is_relative_to(cwd):
                 return part
             # What it leads to may be a link again.
@@ -355,25 +359,25 @@ def find_bubblewrap(search_path: str) -> Bubblewrap | str:
     probe = ("--", "/bin/sh", "-c", "exit 0")
     reason = ""
     try:
-        told = subprocess.run(  # noqa: S603 - a program of this machine, with fixed arguments
+        version_run = subprocess.run(  # noqa: S603 - a program of this machine, with fixed arguments
             (program, "--version"), capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-        version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))
+        version = re.search(r"\d[\d.]*", version_run.stdout.decode(errors="replace"))
         for user_namespace in _USER_NAMESPACES:
-            done = subprocess.run(  # noqa: S603 - the same
+            probe_run = subprocess.run(  # noqa: S603 - the same
                 (program, *build_sandbox_options(network=False), *user_namespace, *probe),
                 capture_output=True,
                 timeout=PROBE_TIMEOUT_S,
                 check=False,
                 env={},
             )
-            if done.returncode == 0:
+            if probe_run.returncode == 0:
                 return Bubblewrap(
                     program=program,
                     version=version[0] if version else "of an unknown version",
                     user_namespace=user_namespace,
                 )
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            lines = probe_run.stderr.decode(errors="replace").strip().splitlines()
             reason = lines[-1] if lines else "it gives no reason"
             if os.geteuid() == 0:
                 # In a further namespace root could mount its control group and end the server.

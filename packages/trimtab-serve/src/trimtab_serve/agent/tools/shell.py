@@ -14,8 +14,7 @@ from trimtab_serve.agent.environment import build_tool_environment
 from trimtab_serve.agent.tools.permissions.rules import build_permission_rules
 from trimtab_serve.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab_serve.agent.tools.sandbox import choose_sandbox
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 SHELL_TOOL_DESCRIPTION = (
     "Run a command with {shell} and get what it prints, stdout and stderr together. Each command "
@@ -38,11 +37,11 @@ def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Too
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
     cwd = resolve_working_folder(name, spec.cwd, setting.folder)
     sandbox = choose_sandbox(name, spec, setting, cwd)
-    described = spec.description or SHELL_TOOL_DESCRIPTION.format(
+    description = spec.description or SHELL_TOOL_DESCRIPTION.format(
         shell=Path(shell).name, timeout=spec.timeout
     )
     if sandbox is not None:
-        described += SANDBOX_DESCRIPTION + ("" if sandbox.network else NO_NETWORK_DESCRIPTION)
+        description += SANDBOX_DESCRIPTION + ("" if sandbox.network else NO_NETWORK_DESCRIPTION)
 
     async def run(asked: ToolInvocation) -> str:
         check_working_folder(cwd)
@@ -61,7 +60,7 @@ def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Too
     return Tool(
         definition={
             "name": name,
-            "description": described,
+            "description": description,
             "input_schema": {
                 "type": "object",
                 "properties": parameters,

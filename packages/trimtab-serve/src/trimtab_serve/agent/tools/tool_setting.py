@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimtab.errors import TrimtabError
 from trimtab_serve.agent.tools.permissions.rules import PermissionGate
+
+
+class UnusableToolError(TrimtabError, ValueError):
+    """A tool cannot be offered. The text names its block, the problem and what to do."""
+
+    def __init__(self, tool: str, problem: str) -> None:
+        super().__init__(f"tools.{tool}: {problem}")
+        self.tool = tool
+        """The block's name."""
+        self.problem = problem
+        """The problem, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,7 @@ from trimtab_serve.agent.environment import select_variables_named_by_setting
 from trimtab_serve.agent.tools.command import make_command_tool
 from trimtab_serve.agent.tools.python_function import make_python_tool
 from trimtab_serve.agent.tools.shell import make_shell_tool
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 
 
 @asynccontextmanager
@@ -34,16 +33,16 @@ async def open_tools(
     box = _ToolBuilder(setting)
     async with box.held:
         # Servers start side by side: each may take seconds.
-        made = await asyncio.gather(
+        tool_lists = await asyncio.gather(
             *(box.build(name, spec) for name, spec in tool_specs.items()), return_exceptions=True
         )
-        found: list[Tool] = []
-        for each in made:
+        tools: list[Tool] = []
+        for each in tool_lists:
             if isinstance(each, BaseException):
                 raise each
-            found += each
-        _refuse_duplicate_names(found)
-        yield found
+            tools += each
+        _refuse_duplicate_names(tools)
+        yield tools
 
 
 class _ToolBuilder:
@@ -67,7 +66,7 @@ class _ToolBuilder:
 
     async def _build_mcp_tools(self, name: str, spec: McpToolSpec) -> list[Tool]:
         try:
-            # Only for those who use it: it is an extra, and takes its time to load.
+            # Imported only if an agent uses it: it is an extra, and loads slowly.
             from trimtab_serve.agent.tools.mcp import McpServer, make_mcp_tools
         except ModuleNotFoundError as error:
             raise UnusableToolError(

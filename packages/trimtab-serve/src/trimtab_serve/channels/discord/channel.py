@@ -61,12 +61,13 @@ class DiscordChannel:
     async def run(self) -> None:
         """Receive messages until cancelled. Raises `DiscordLoginRefused`."""
         loop = asyncio.get_running_loop()
-        first_s, max_s = self._timing.first_reconnect_wait_s, self._timing.max_retry_wait_s
+        first_s = self._timing.first_reconnect_wait_s
+        max_s = self._timing.max_retry_wait_s
         failures = 0
         while True:
-            begun = loop.time()
+            start_time = loop.time()
             await self._run_connection()
-            failures = 1 if loop.time() - begun > max_s else failures + 1
+            failures = 1 if loop.time() - start_time > max_s else failures + 1
             await asyncio.sleep(compute_backoff_s(failures, first_s=first_s, max_s=max_s))
 
     async def deliver(self, reply: OutboundMessage) -> None:
@@ -97,13 +98,13 @@ class DiscordChannel:
                 "the bot may not read messages; enable Message Content Intent in the developer "
                 "portal, Bot, Privileged Gateway Intents"
             ) from None
-        except discord.ConnectionClosed as closed:
-            if closed.code in FATAL_CLOSE_CODES:
+        except discord.ConnectionClosed as closing:
+            if closing.code in FATAL_CLOSE_CODES:
                 raise DiscordLoginRefused(
-                    f"Discord closed the connection with code {closed.code}; check that the token "
+                    f"Discord closed the connection with code {closing.code}; check that the token "
                     "is the newest one"
                 ) from None
-            log.warning("Discord closed the connection: %s", closed)
+            log.warning("Discord closed the connection: %s", closing)
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             log.warning("Discord cannot be reached: %r", error)
         except Exception:
@@ -114,7 +115,8 @@ class DiscordChannel:
             await self._disconnect()
 
     async def _disconnect(self) -> None:
-        bot, self._bot = self._bot, None
+        bot = self._bot
+        self._bot = None
         if bot is not None:
             await bot.close()
 

@@ -48,9 +48,9 @@ async def _send_first_piece(
 ) -> None:
     if reply.png is not None:
         about = reply.text[:MAX_ALT_TEXT_CHARS]
-        drawn = discord.File(io.BytesIO(reply.png), "context.png", description=about)
+        picture = discord.File(io.BytesIO(reply.png), "context.png", description=about)
         try:
-            await interaction.edit_original_response(content=text, attachments=[drawn])
+            await interaction.edit_original_response(content=text, attachments=[picture])
         except discord.HTTPException as error:
             log.warning("sending the context image failed: %s", error)
         else:

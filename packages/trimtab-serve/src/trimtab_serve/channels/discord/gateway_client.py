@@ -54,10 +54,10 @@ class DiscordEventHandler(Protocol):
 
 def build_discord_intents() -> discord.Intents:
     """Return the events that the bot receives: servers, messages and their content."""
-    wanted = discord.Intents.none()
-    wanted.guilds = wanted.guild_messages = wanted.dm_messages = True
-    wanted.message_content = True
-    return wanted
+    intents = discord.Intents.none()
+    intents.guilds = intents.guild_messages = intents.dm_messages = True
+    intents.message_content = True
+    return intents
 
 
 class DiscordBot(discord.Client):

@@ -44,8 +44,8 @@ def is_addressed_to_discord_bot(message: discord.Message, bot_user_id: int) -> b
     """Whether a message mentions the bot or replies to it."""
     if any(user.id == bot_user_id for user in message.mentions):
         return True
-    replied = _find_replied_message(message)
-    return replied is not None and replied.author.id == bot_user_id
+    replied_message = _find_replied_message(message)
+    return replied_message is not None and replied_message.author.id == bot_user_id
 
 
 def format_discord_message_for_agent(
@@ -57,9 +57,9 @@ def format_discord_message_for_agent(
     if message.poll is not None:
         answers = (answer.text for answer in message.poll.answers)
         lines.append(format_poll(str(message.poll.question), answers))
-    forwarded = [shot.content for shot in message.message_snapshots if shot.content]
-    lines += forwarded
-    notices = [FORWARDED_NOTICE] if forwarded else []
+    forwarded_texts = [shot.content for shot in message.message_snapshots if shot.content]
+    lines += forwarded_texts
+    notices = [FORWARDED_NOTICE] if forwarded_texts else []
     if quote := _quote_replied_message(message, bot_user_id):
         notices.append(quote)
     if not lines and not message.attachments:
@@ -91,18 +91,18 @@ def _readable_text(message: discord.Message, bot_user_id: int) -> str:
 
 
 def _find_replied_message(message: discord.Message) -> discord.Message | None:
-    found = message.reference.resolved if message.reference is not None else None
-    return found if isinstance(found, discord.Message) else None
+    resolved_message = message.reference.resolved if message.reference is not None else None
+    return resolved_message if isinstance(resolved_message, discord.Message) else None
 
 
 def _quote_replied_message(message: discord.Message, bot_user_id: int) -> str:
     """Return the beginning of the message that is replied to."""
-    replied = _find_replied_message(message)
-    if replied is None:
+    replied_message = _find_replied_message(message)
+    if replied_message is None:
         return ""
-    author = replied.author
+    author = replied_message.author
     is_own = author.id == bot_user_id
     return format_reply_quote(
-        _readable_text(replied, bot_user_id),
+        _readable_text(replied_message, bot_user_id),
         None if is_own else format_sender(str(author.display_name), author.id),
     )

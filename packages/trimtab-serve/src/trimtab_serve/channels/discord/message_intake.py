@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -15,14 +16,13 @@ import discord
 from trimtab.engine.log.message import Message, Text
 from trimtab.errors import StoreError
 from trimtab_serve.agent.config.spec import DiscordSpec
+from trimtab_serve.channels.access_list import is_allowed
 from trimtab_serve.channels.chat_commands import CommandReply, run_chat_command
-from trimtab_serve.channels.chat_files import build_user_message
-from trimtab_serve.channels.discord.access import DiscordMessageOrigin, is_discord_origin_allowed
+from trimtab_serve.channels.chat_files import FetchableChatFile, FileFetchFailed, build_user_message
 from trimtab_serve.channels.discord.command_reply_sender import (
     send_channel_notice,
     send_slash_command_reply,
 )
-from trimtab_serve.channels.discord.downloadable_files import list_discord_files
 from trimtab_serve.channels.discord.gateway_client import DiscordBot
 from trimtab_serve.channels.discord.inbound_text import (
     build_thread_title,
@@ -46,6 +46,64 @@ from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
 from trimtab_serve.service.backoff import compute_backoff_s
 from trimtab_serve.service.sender import with_sender
 from trimtab_serve.service.service import AgentService
+
+MAX_FILES_PER_MESSAGE = 10
+"""Maximum number of files of one message. Discord sends no more."""
+FETCH_TIMEOUT_S = 30.0
+"""Seconds that fetching a file may take."""
+
+FETCH_ERRORS = (discord.DiscordException, aiohttp.ClientError, OSError, ValueError, RuntimeError)
+
+
+def list_discord_files(message: discord.Message) -> list[FetchableChatFile]:
+    """Return the files of a message."""
+    return [_build_chat_file(one) for one in message.attachments[:MAX_FILES_PER_MESSAGE]]
+
+
+def _build_chat_file(attachment: discord.Attachment) -> FetchableChatFile:
+    async def fetch() -> bytes:
+        try:
+            async with asyncio.timeout(FETCH_TIMEOUT_S):
+                return await attachment.read()
+        except FETCH_ERRORS as error:
+            log.warning("fetching a file failed: %s", type(error).__name__)
+            raise FileFetchFailed from error
+
+    return FetchableChatFile(
+        kind="file",
+        fetch=fetch,
+        mime=attachment.content_type,
+        name=attachment.filename,
+        size=attachment.size,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscordMessageOrigin:
+    """A user, and the channel in which they write."""
+
+    user_id: int
+    """Who."""
+    channel_id: int
+    """The channel, thread or direct channel."""
+    parent_channel_id: int | None = None
+    """The channel to which a thread belongs."""
+    guild_id: int | None = None
+    """The server. None in direct messages."""
+
+    def __str__(self) -> str:
+        place = f"channel {self.channel_id}"
+        if self.guild_id is not None:
+            place = f"{place} of server {self.guild_id}"
+        return f"user {self.user_id} in {place}"
+
+
+def is_discord_origin_allowed(config: DiscordSpec, origin: DiscordMessageOrigin) -> bool:
+    """Whether the user, channel or server is allowed, and none of them is denied."""
+    ids = (origin.user_id, origin.channel_id, origin.parent_channel_id, origin.guild_id)
+    names = {str(one) for one in ids if one is not None}
+    return is_allowed(config, names)
+
 
 MAX_INTAKE_ATTEMPTS = 10
 """Attempts to store a message."""
@@ -138,7 +196,8 @@ class DiscordMessageIntake:
         self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
     ) -> None:
         """Carry out a slash command. Only its user sees the answer."""
-        channel, user = interaction.channel, interaction.user
+        channel = interaction.channel
+        user = interaction.user
         place = await self._resolve_channel(interaction.client, channel)
         if channel is None or place is None:
             return
@@ -239,13 +298,14 @@ class DiscordMessageIntake:
             )
             return
         channel = await self._find_conversation_channel(bot, message, place)
-        session, key = self._session_id_for(channel), discord_message_key(message.id)
+        session = self._session_id_for(channel)
+        key = discord_message_key(message.id)
         before = await self._service.find_message_by_key(session, key)
         if before is not None:
             if not edited or _leading_text(before) == format_discord_message_for_agent(message, me):
                 return  # a duplicate, or a preview was added to it
             key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
-        said, refusal = await build_user_message(
+        user_message, refusal = await build_user_message(
             format_discord_message_for_agent(message, me, edited=before is not None),
             list_discord_files(message),
             accepted_media=self._service.agent_for(session).accepted_media,
@@ -259,7 +319,7 @@ class DiscordMessageIntake:
         inbound = InboundMessage(
             session=session,
             message=with_sender(
-                said, f"discord:{message.author.id}", is_private=is_direct_message(message)
+                user_message, f"discord:{message.author.id}", is_private=is_direct_message(message)
             ),
             key=key,
             at=time.time(),
@@ -272,16 +332,20 @@ class DiscordMessageIntake:
         """Return the channel with its parent. None if it is unknown."""
         if isinstance(channel, discord.DMChannel):
             # The library treats every message without a server as direct.
-            known = bot.get_channel(channel.id)
-            return channel if known is None or isinstance(known, discord.DMChannel) else None
+            own_channel = bot.get_channel(channel.id)
+            return (
+                channel
+                if own_channel is None or isinstance(own_channel, discord.DMChannel)
+                else None
+            )
         if not isinstance(channel, discord.PartialMessageable):
             return channel
         # Without its parent, it is unknown whether a thread is allowed.
         if channel.id not in self._threads:
-            found = await fetch_discord_channel(bot, channel.id)
-            if not isinstance(found, discord.Thread):
-                return found
-            self._threads[channel.id] = found
+            thread = await fetch_discord_channel(bot, channel.id)
+            if not isinstance(thread, discord.Thread):
+                return thread
+            self._threads[channel.id] = thread
         return self._threads[channel.id]
 
     def _is_for_bot(

@@ -34,7 +34,8 @@ def split_discord_message(text: str, max_units: int = MAX_MESSAGE_UTF16_UNITS) -
     A block of code that fits into one piece is not cut. A longer one is closed and opened again. An
     empty text gives no pieces.
     """
-    pieces, at = [""], 0
+    pieces = [""]
+    at = 0
     for block in _CODE_BLOCK.finditer(text):
         _append_prose(pieces, text[at : block.start()], max_units)
         _append_code_block(pieces, block, max_units)
@@ -44,7 +45,8 @@ def split_discord_message(text: str, max_units: int = MAX_MESSAGE_UTF16_UNITS) -
 
 
 def _append_code_block(pieces: list[str], block: re.Match[str], max_units: int) -> None:
-    code, head = block["code"], f"```{block['language'] or ''}\n"
+    code = block["code"]
+    head = f"```{block['language'] or ''}\n"
     if not code.strip():
         return
     # A block that was never closed, as in a truncated reply, would not be shown as code.
@@ -82,14 +84,14 @@ def _split_code(code: str, max_units: int) -> list[str]:
 def _append_prose(pieces: list[str], prose: str, max_units: int) -> None:
     rest = prose
     while rest.strip():
-        used = count_utf16_units(pieces[-1])
-        if used + count_utf16_units(rest) <= max_units:
+        used_units = count_utf16_units(pieces[-1])
+        if used_units + count_utf16_units(rest) <= max_units:
             pieces[-1] += rest
             return
         at = find_cut(
             rest,
             max_units=max_units,
-            used_units=used,
+            used_units=used_units,
             signs=_CUT_SIGNS,
             # Ignore what is further away than two messages.
             unsplittable=[

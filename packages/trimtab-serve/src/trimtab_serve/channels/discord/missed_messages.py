@@ -57,14 +57,14 @@ async def iter_missed_discord_messages(
 
 async def fetch_discord_channel(bot: DiscordBot, channel_id: int) -> object:
     """Return a channel by its id. None if the bot cannot see it."""
-    found = bot.get_channel(channel_id)
-    if found is not None:
-        return found
+    channel = bot.get_channel(channel_id)
+    if channel is not None:
+        return channel
     for _ in range(3):
         try:
             return await bot.fetch_channel(channel_id)
-        except discord.RateLimited as limited:
-            await asyncio.sleep(limited.retry_after)
+        except discord.RateLimited as rate_limit:
+            await asyncio.sleep(rate_limit.retry_after)
         except (discord.DiscordException, KeyError, TypeError, ValueError) as error:
             log.debug("channel %d is not visible: %r", channel_id, error)
             return None
@@ -75,30 +75,31 @@ async def _last_message_by_channel(
     service: AgentService, bot: DiscordBot, session_prefix: str
 ) -> dict[int, int]:
     """Return the last known message by channel. A thread counts for its parent channel."""
-    found: dict[int, int] = {}
+    last_messages: dict[int, int] = {}
     for session in await _recent_sessions(service, session_prefix):
         name = session.removeprefix(session_prefix)
         if not name.isdecimal():
             continue
-        number, last = int(name), await _find_last_message_id(service, session)
-        found[number] = max(last, found.get(number, 0))
+        number = int(name)
+        last = await _find_last_message_id(service, session)
+        last_messages[number] = max(last, last_messages.get(number, 0))
         channel = await fetch_discord_channel(bot, number)
         me = bot.user.id if bot.user is not None else 0
         if isinstance(channel, discord.Thread) and channel.owner_id == me:
             # A thread has the id of its first message.
-            found[channel.parent_id] = max(number, found.get(channel.parent_id, 0))
-    return {number: last for number, last in found.items() if last}
+            last_messages[channel.parent_id] = max(number, last_messages.get(channel.parent_id, 0))
+    return {number: last for number, last in last_messages.items() if last}
 
 
 async def _recent_sessions(service: AgentService, session_prefix: str) -> list[str]:
     """Return the most recently used sessions, and those that wait for their first turn."""
-    used: list[tuple[float, str]] = []
+    recent: list[tuple[float, str]] = []
     after = session_prefix
     for _ in range(MAX_LISTED_SESSIONS // _SESSIONS_PER_PAGE):
         page = await service.store.sessions(after=after, limit=_SESSIONS_PER_PAGE)
         mine = [one for one in page if one.session.startswith(session_prefix)]
-        used = heapq.nlargest(
-            MAX_BACKFILLED_SESSIONS, [*used, *((one.updated, one.session) for one in mine)]
+        recent = heapq.nlargest(
+            MAX_BACKFILLED_SESSIONS, [*recent, *((one.updated, one.session) for one in mine)]
         )
         if len(mine) < _SESSIONS_PER_PAGE:
             break
@@ -107,25 +108,28 @@ async def _recent_sessions(service: AgentService, session_prefix: str) -> list[s
         one for one in await service.queue.list_waiting_sessions() if one.startswith(session_prefix)
     ]
     return list(
-        dict.fromkeys([*(session for _, session in used), *waiting[:MAX_BACKFILLED_SESSIONS]])
+        dict.fromkeys([*(session for _, session in recent), *waiting[:MAX_BACKFILLED_SESSIONS]])
     )
 
 
 async def _find_last_message_id(service: AgentService, session_id: str) -> int:
     """Return the id of a session's newest Discord message, logged or waiting. 0 if there is
     none."""
-    newest, after = 0, 0
+    newest = 0
+    after = 0
     while waiting := await service.queue.pending(session_id, after=after, limit=100):
         newest = max(newest, *(_parse_message_key(inbound.key) for inbound in waiting))
         after = waiting[-1].number
-    high, step = await service.store.position(session_id), 64
+    high = await service.store.position(session_id)
+    step = 64
     low = max(1, high - MAX_EVENTS_SEARCHED)
     while not newest and high >= low:
         first = max(low, high - step + 1)
         async for event in service.store.events(session_id, [(first, high)]):
             if isinstance(event.body, MessageAdded) and event.body.key is not None:
                 newest = max(newest, _parse_message_key(event.body.key))
-        high, step = first - 1, step * 2
+        high = first - 1
+        step = step * 2
     return newest
 
 

@@ -82,8 +82,8 @@ class DiscordReplySender:
                     reference=reference,
                     mention_author=False,
                 )
-        except discord.RateLimited as limited:
-            raise RetryDelivery(limited.retry_after, "Discord asks to wait") from limited
+        except discord.RateLimited as rate_limit:
+            raise RetryDelivery(rate_limit.retry_after, "Discord asks to wait") from rate_limit
         except discord.HTTPException as error:
             raise _classify_http_error(error) from error
         except aiohttp.ClientConnectorError as error:
@@ -118,7 +118,8 @@ def _read_retry_after(error: discord.HTTPException) -> float:
 def _parse_channel_address(reply: OutboundMessage) -> tuple[int, int | None]:
     address = reply.route.address
     try:
-        channel, reply_to = int(address["channel"]), address.get("reply_to")
+        channel = int(address["channel"])
+        reply_to = address.get("reply_to")
         if is_discord_snowflake(channel):
             return channel, None if reply_to is None else int(reply_to)
     except (KeyError, TypeError, ValueError):

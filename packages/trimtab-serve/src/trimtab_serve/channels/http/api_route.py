@@ -94,11 +94,11 @@ class ApiRequest(Request):
 
     def require_agent(self, agent: str) -> Agent:
         """Return the agent, if this caller may use it."""
-        found = self.service.agents.get(agent) if self.caller.may_use(agent) else None
-        if found is None:
+        allowed_agent = self.service.agents.get(agent) if self.caller.may_use(agent) else None
+        if allowed_agent is None:
             has_keys = self.server_state.api_keys is not None
             raise build_agent_not_found_problem(agent, has_keys=has_keys)
-        return found
+        return allowed_agent
 
     def session_address(self, agent: str, session: str) -> SessionAddress:
         """Return the address of a session of this caller's tenant.
@@ -163,23 +163,25 @@ class ApiRoute(APIRoute):
         body_model = self.body_field.field_info.annotation if self.body_field else None
 
         async def handle_checked(request: Request) -> Response:
-            asked = ApiRequest(request.scope, request.receive)
-            _check_query_names(query_names, asked.scope["query_string"])
-            asked.raw_body = await _read_raw_body(asked.receive)
+            api_request = ApiRequest(request.scope, request.receive)
+            _check_query_names(query_names, api_request.scope["query_string"])
+            api_request.raw_body = await _read_raw_body(api_request.receive)
             if body_model is not None:
-                _check_content_type(asked)
-                asked.parsed_body = parse_request_body(
-                    cast("type[RequestBody]", body_model), asked.raw_body
+                _check_content_type(api_request)
+                api_request.parsed_body = parse_request_body(
+                    cast("type[RequestBody]", body_model), api_request.raw_body
                 )
-            elif asked.raw_body:
+            elif api_request.raw_body:
                 raise HttpProblem(
-                    "invalid-request", f"this operation takes no body with {asked.method}"
+                    "invalid-request", f"this operation takes no body with {api_request.method}"
                 )
-            _name_session_in_log(asked)
-            if asked.method != "GET" or not self.counts_for_tenant:
-                return await handle(asked)
-            async with asked.server_state.tenant_requests.hold_read(asked.caller.tenant):
-                return await handle(asked)
+            _name_session_in_log(api_request)
+            if api_request.method != "GET" or not self.counts_for_tenant:
+                return await handle(api_request)
+            async with api_request.server_state.tenant_requests.hold_read(
+                api_request.caller.tenant
+            ):
+                return await handle(api_request)
 
         return handle_checked
 
@@ -217,7 +219,8 @@ async def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRol
     scope["trimtab_caller"] = LOCAL_CALLER
     if role is None:
         return
-    headers, authentication = decode_request_headers(scope), server_state.authentication
+    headers = decode_request_headers(scope)
+    authentication = server_state.authentication
     caller = await authentication.authenticate(headers, get_client_host(scope))
     scope["trimtab_caller"] = caller
     scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
@@ -230,9 +233,9 @@ async def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRol
 
 def _method_not_allowed_problem(scope: Scope, path: str) -> HttpProblem:
     routes = [r for r in scope["app"].routes if isinstance(r, ApiRoute) and r.path == path]
-    allowed = ", ".join(method for route in routes for method in route.allowed_methods)
-    detail = f"{scope['method']} is not allowed for this path; use {allowed}"
-    return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
+    methods = ", ".join(method for route in routes for method in route.allowed_methods)
+    detail = f"{scope['method']} is not allowed for this path; use {methods}"
+    return HttpProblem("method-not-allowed", detail, headers={"Allow": methods})
 
 
 def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
@@ -240,7 +243,7 @@ def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
     if not raw_query:
         return
     try:
-        given = parse_qsl(
+        pairs = parse_qsl(
             raw_query.decode("ascii"),
             keep_blank_values=True,
             errors="strict",
@@ -248,19 +251,19 @@ def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
         )
     except ValueError:
         raise HttpProblem("invalid-request", "the query string is invalid") from None
-    seen: set[str] = set()
-    for name, _ in given:
+    names: set[str] = set()
+    for name, _ in pairs:
         if name not in known_names:
             there = f"; valid: {', '.join(known_names)}" if known_names else ""
             raise HttpProblem("invalid-request", f"unknown parameter {name!r}{there}")
-        if name in seen:
+        if name in names:
             raise HttpProblem("invalid-request", f"the parameter {name} occurs twice; send it once")
-        seen.add(name)
+        names.add(name)
 
 
 async def _read_raw_body(receive: Receive) -> bytes:
     """Return the whole body. `RequestSafetyMiddleware` enforces the size limit."""
-    found = bytearray()
+    raw_body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             while True:
@@ -269,13 +272,13 @@ async def _read_raw_body(receive: Receive) -> bytes:
                     raise HttpProblem(
                         "bad-request", "the connection was closed before the body was complete"
                     )
-                found += message.get("body", b"")
+                raw_body += message.get("body", b"")
                 if not message.get("more_body"):
-                    return bytes(found)
+                    return bytes(raw_body)
     except TimeoutError:
         raise HttpProblem(
             "request-timeout",
-            f"only {len(found):,} bytes of the body arrived in {BODY_TIMEOUT_S:g} s",
+            f"only {len(raw_body):,} bytes of the body arrived in {BODY_TIMEOUT_S:g} s",
         ) from None
 
 
@@ -287,7 +290,7 @@ def _check_content_type(request: ApiRequest) -> None:
 
 
 def _name_session_in_log(request: ApiRequest) -> None:
-    named = [request.path_params.get(part, "") for part in ("agent", "session")]
-    if all(map(is_valid_name, named)):  # an invalid name must not get into the log
-        told: dict[str, str] = request.scope.setdefault("trimtab", {})
-        told["session"] = "/".join([request.caller.tenant, *named])
+    names = [request.path_params.get(part, "") for part in ("agent", "session")]
+    if all(map(is_valid_name, names)):  # an invalid name must not get into the log
+        log_fields: dict[str, str] = request.scope.setdefault("trimtab", {})
+        log_fields["session"] = "/".join([request.caller.tenant, *names])

@@ -98,7 +98,8 @@ class CallerAuthentication:
     def check_pace(self, caller_name: str) -> None:
         """Count a request of a caller. Raises `HttpProblem` with 429 if there were too many."""
         if wait := self._rate_limiter.take_or_retry_after_s(caller_name):
-            seconds, limit = math.ceil(wait), self._requests_per_minute
+            seconds = math.ceil(wait)
+            limit = self._requests_per_minute
             burst = compute_request_burst(limit)
             raise HttpProblem(
                 "too-many-requests",

@@ -40,13 +40,13 @@ class PartialReply:
     def deltas_after(self, text_chars: int, thinking_chars: int) -> list[tuple[str, str]]:
         """Return what follows this number of characters of each kind."""
         skip = {"text": text_chars, "thinking": thinking_chars}
-        found: list[tuple[str, str]] = []
+        rest_deltas: list[tuple[str, str]] = []
         for kind, whole in self.deltas:
-            left = whole[skip.get(kind, 0) :]
+            rest = whole[skip.get(kind, 0) :]
             skip[kind] = max(0, skip.get(kind, 0) - len(whole))
-            if left:
-                found.append((kind, left))
-        return found
+            if rest:
+                rest_deltas.append((kind, rest))
+        return rest_deltas
 
 
 class SessionHub:
@@ -85,7 +85,8 @@ class SessionHub:
             try:
                 await self._handle_event(await queue.get())
             except StoreError:
-                self.partial_reply, self._ignores_deltas = None, True
+                self.partial_reply = None
+                self._ignores_deltas = True
                 self.log_version += 1  # the followers read the log and get the error
             self._bump_version()
 
@@ -113,7 +114,8 @@ class SessionHub:
                 if self.partial_reply is not None:
                     self.partial_reply.append_delta(event)
             case EventsMissed():
-                self.partial_reply, self._ignores_deltas = None, False
+                self.partial_reply = None
+                self._ignores_deltas = False
                 self.log_version += 1
                 # If a reply is being written, a part of it may be lost.
                 await self._read_log()
@@ -121,7 +123,8 @@ class SessionHub:
             case SummaryFinished():
                 self.log_version += 1  # it comes from outside the turn, perhaps during a reply
             case _:
-                self.partial_reply, self._ignores_deltas = None, False
+                self.partial_reply = None
+                self._ignores_deltas = False
                 self.log_version += 1
 
     async def _start_partial_reply(self) -> None:

@@ -84,7 +84,9 @@ class RequestSafetyMiddleware:
     async def _serve_request(
         self, scope: Scope, receive: Receive, send: Send, request_id: str
     ) -> None:
-        begun, status, unread = time.monotonic(), 0, _has_body(scope)
+        start_time = time.monotonic()
+        status = 0
+        unread = _has_body(scope)
         own_headers = [
             *_ENCODED_SECURITY_HEADERS,
             (REQUEST_ID_HEADER.lower().encode(), request_id.encode()),
@@ -100,10 +102,10 @@ class RequestSafetyMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                told = [*message["headers"]]
-                names = {name for name, _ in told}  # a page may have its own policy
-                told += [(name, value) for name, value in own_headers if name not in names]
-                message = {**message, "headers": told}
+                headers = [*message["headers"]]
+                names = {name for name, _ in headers}  # a page may have its own policy
+                headers += [(name, value) for name, value in own_headers if name not in names]
+                message = {**message, "headers": headers}
             await send(message)
 
         try:
@@ -119,21 +121,22 @@ class RequestSafetyMiddleware:
             if not status:
                 await send_problem_response(problem, sending)
         finally:
-            _log_request(scope, status, time.monotonic() - begun)
+            _log_request(scope, status, time.monotonic() - start_time)
 
     def _limit_body_size(self, scope: Scope, receive: Receive) -> Receive:
         """Return `receive` with a size limit. A body that is too large is not read."""
-        most, seen = self._server_state.serve_config.max_body_bytes, 0
-        told = decode_request_headers(scope).get("content-length", "")
-        if told.isascii() and told.isdigit() and int(told) > most:
-            raise _body_too_large_problem(int(told), most)
+        most = self._server_state.serve_config.max_body_bytes
+        size = 0
+        content_length = decode_request_headers(scope).get("content-length", "")
+        if content_length.isascii() and content_length.isdigit() and int(content_length) > most:
+            raise _body_too_large_problem(int(content_length), most)
 
         async def limited() -> Message:
-            nonlocal seen
+            nonlocal size
             message = await receive()
-            seen += len(message.get("body", b""))
-            if seen > most:
-                raise _body_too_large_problem(seen, most)
+            size += len(message.get("body", b""))
+            if size > most:
+                raise _body_too_large_problem(size, most)
             return message
 
         return limited
@@ -165,8 +168,8 @@ class RequestSafetyMiddleware:
 
 def decode_request_headers(scope: Scope) -> Mapping[str, str]:
     """Return the headers by lower-case name. If one occurs twice, the last value counts."""
-    found: Any = scope["headers"]
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
+    raw_headers: Any = scope["headers"]
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
 
 
 def get_client_host(scope: Scope) -> str:
@@ -183,12 +186,14 @@ def get_client_host(scope: Scope) -> str:
 async def send_problem_response(problem: HttpProblem, send: Send) -> None:
     """Send a problem as the response."""
     body = encode_json_bytes(problem.to_document())
-    named = {
+    headers_by_name = {
         "Content-Type": PROBLEM_MEDIA_TYPE,
         "Content-Length": str(len(body)),
         **problem.headers,
     }
-    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+    headers = [
+        (name.lower().encode(), value.encode("latin-1")) for name, value in headers_by_name.items()
+    ]
     await send({"type": "http.response.start", "status": problem.kind.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -279,7 +284,7 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
 def _request_log_level(path: str, status: int) -> int:
     """Return the log level. Probes come every few seconds, and the prober reports their
     failures."""
-    failed = status >= HTTP_SERVER_ERROR
+    is_failure = status >= HTTP_SERVER_ERROR
     if path in PROBE_PATHS:
-        return logging.INFO if failed else logging.DEBUG
-    return logging.WARNING if failed else logging.INFO
+        return logging.INFO if is_failure else logging.DEBUG
+    return logging.WARNING if is_failure else logging.INFO

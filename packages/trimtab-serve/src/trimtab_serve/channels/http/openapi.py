@@ -62,10 +62,10 @@ def _describe_problems() -> dict[str, Any]:
     schema = {"$ref": SCHEMA_REF_TEMPLATE.format(model="ProblemDetails")}
     return {
         status: {
-            "description": "; or: ".join(told),
+            "description": "; or: ".join(descriptions),
             "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}},
         }
-        for status, told in titles.items()
+        for status, descriptions in titles.items()
     }
 
 
@@ -79,7 +79,9 @@ def _complete_operation(operation: dict[str, Any], route: ApiRoute) -> None:
     responses[status]["description"] = operation["description"]
     if route.status_code in LOCATION_STATUSES and _takes_response(route):
         responses[status]["headers"] = {"Location": {"schema": {"type": "string"}}}
-    failures = {int(known) for known in responses if int(known) >= FIRST_ERROR_STATUS}
+    failures = {
+        int(status_text) for status_text in responses if int(status_text) >= FIRST_ERROR_STATUS
+    }
     failures.update(KEYED_ERROR_STATUSES if route.required_role else PUBLIC_ERROR_STATUSES)
     if route.body_field is not None:
         failures.add(415)
@@ -99,9 +101,11 @@ def _takes_response(route: ApiRoute) -> bool:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove null: an optional parameter is omitted, not sent as null."""
-    shown = {key: value for key, value in schema.items() if key not in ("title", "description")}
-    kinds = [kind for kind in shown.pop("anyOf", []) if kind != {"type": "null"}]
-    return {**(kinds[0] if kinds else {}), **shown}
+    own_schema = {
+        key: value for key, value in schema.items() if key not in ("title", "description")
+    }
+    kinds = [kind for kind in own_schema.pop("anyOf", []) if kind != {"type": "null"}]
+    return {**(kinds[0] if kinds else {}), **own_schema}
 
 
 def _describe_response_types(routes: Sequence[ApiRoute]) -> dict[str, Any]:
@@ -113,12 +117,12 @@ def _describe_response_types(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         if isinstance(each, type) and hasattr(each, "__dataclass_fields__"):
             each.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
     kinds = [route.response_model for route in routes]
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for kind in dict.fromkeys([*kinds, ProblemDetails]):
         if hasattr(kind, "__dataclass_fields__"):
             whole = TypeAdapter(kind).json_schema(
                 ref_template=SCHEMA_REF_TEMPLATE, mode="serialization"
             )
-            found.update(whole.pop("$defs", {}))
-            found[kind.__name__] = whole
-    return found
+            schemas.update(whole.pop("$defs", {}))
+            schemas[kind.__name__] = whole
+    return schemas

@@ -110,15 +110,18 @@ class LogToStreamProjector:
 
     async def replay_up_to(self, position: int) -> None:
         """Read the log up to a position, as far as later events refer to it."""
-        first, back, found = position + 1, FIRST_LOOKBACK_EVENTS, list[Event]()
+        first = position + 1
+        back = FIRST_LOOKBACK_EVENTS
+        events = list[Event]()
         while first > 1:
             start = max(1, first - back)
             span = (start, first - 1)
-            found[:0] = [event async for event in self._store.events(self._session_id, [span])]
-            first, back = start, back * 2
-            if _contains_body(found, ModelCall) and _contains_body(found, MessageAdded):
+            events[:0] = [event async for event in self._store.events(self._session_id, [span])]
+            first = start
+            back = back * 2
+            if _contains_body(events, ModelCall) and _contains_body(events, MessageAdded):
                 break
-        for event in found:
+        for event in events:
             await self.project_event(event)
 
     async def project_event(self, event: Event) -> ProjectedStreamEvent | None:
@@ -143,7 +146,8 @@ class LogToStreamProjector:
                 }
                 return ProjectedStreamEvent(kind=ContextEdited.type, data=data)
             case Rewind():
-                self.open_call_position, self._has_final_answer = 0, True
+                self.open_call_position = 0
+                self._has_final_answer = True
                 return ProjectedStreamEvent(kind="messages.undone", data={"to": body.to})
             case SummaryAttempt():
                 data = summary_attempt_to_json(body)
@@ -178,9 +182,9 @@ class LogToStreamProjector:
     def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
         self.open_call_position = event.seq
         self._rejection = self._cost_ceiling = None
-        compacted = self._had_overflow and self._was_edited_after_overflow
+        was_compacted = self._had_overflow and self._was_edited_after_overflow
         self._had_overflow = self._was_edited_after_overflow = False
-        return project_turn_event(UserNotice(text=COMPACTED_NOTICE)) if compacted else None
+        return project_turn_event(UserNotice(text=COMPACTED_NOTICE)) if was_compacted else None
 
     def _project_outcome(self, body: CallOutcome) -> ProjectedStreamEvent:
         error = body.error or {}
@@ -226,13 +230,13 @@ class LogToStreamProjector:
         if self._cost_ceiling is not None:
             detail = describe_reached_ceiling(self._cost_ceiling)
             return {"reason": "cost_ceiling", "detail": detail, "cost_ceiling": self._cost_ceiling}
-        done = self._has_final_answer and not self._was_stopped
-        return {"reason": "done" if done else "stopped"}
+        is_done = self._has_final_answer and not self._was_stopped
+        return {"reason": "done" if is_done else "stopped"}
 
     async def _find_tool_call(self, seq: int, part: int, call_id: str) -> ToolCall:
-        known = self._newest_tool_calls.get((seq, part))
-        if known is not None:
-            return known
+        recent_call = self._newest_tool_calls.get((seq, part))
+        if recent_call is not None:
+            return recent_call
         async for event in self._store.events(self._session_id, [(seq, seq)]):
             if isinstance(event.body, MessageAdded):
                 for call in event.body.message.parts[part : part + 1]:
@@ -253,7 +257,8 @@ def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
     Content above `MAX_PAGE_CHARS` is left out, and a note says how to read it.
     """
     assert isinstance(event.body, MessageAdded | ToolResultRepair)  # noqa: S101 - asked for messages only
-    message, seq = event.body.message, event.seq
+    message = event.body.message
+    seq = event.seq
     shorten = TextShortener(handle=f"m{seq}")
     return MessageInfo(
         position=seq,
@@ -294,12 +299,12 @@ class TextShortener:
 
     def __call__(self, text: str) -> str:
         """Return the text, or its beginning with a note."""
-        shown = text[: self.room]
-        self.room -= len(shown)
-        if len(shown) == len(text):
+        excerpt = text[: self.room]
+        self.room -= len(excerpt)
+        if len(excerpt) == len(text):
             return text
-        rest = len(text) - len(shown)
-        return f"{shown}\n[{rest:,} more characters; recall {self.handle} to read them]"
+        rest = len(text) - len(excerpt)
+        return f"{excerpt}\n[{rest:,} more characters; recall {self.handle} to read them]"
 
 
 def _contains_body(events: list[Event], kind: type[Any]) -> bool:

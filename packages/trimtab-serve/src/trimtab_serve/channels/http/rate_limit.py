@@ -42,18 +42,18 @@ class CallerRateLimiter:
 
     def take_or_retry_after_s(self, caller_name: str) -> float:
         """Take a token and return 0. If there is none, return the seconds until there is one."""
-        left, now = self._count_tokens(caller_name)
-        taken = 1 if left >= 1 else 0
-        self._buckets[caller_name] = (left - taken, now)
-        return 0.0 if taken else (1 - left) / self._tokens_per_s
+        tokens, now = self._count_tokens(caller_name)
+        tokens_taken = 1 if tokens >= 1 else 0
+        self._buckets[caller_name] = (tokens - tokens_taken, now)
+        return 0.0 if tokens_taken else (1 - tokens) / self._tokens_per_s
 
     def compute_retry_after_s(self, caller_name: str) -> float:
         """Return the seconds until there is a token. 0 if there is one."""
-        left, _ = self._count_tokens(caller_name)
-        return max(0.0, 1 - left) / self._tokens_per_s
+        tokens, _ = self._count_tokens(caller_name)
+        return max(0.0, 1 - tokens) / self._tokens_per_s
 
     def _count_tokens(self, caller_name: str) -> tuple[float, float]:
         """Return the tokens of a caller, and the time."""
         now = self._clock()
-        left, at = self._buckets.get(caller_name, (self._capacity, now))
-        return min(self._capacity, left + (now - at) * self._tokens_per_s), now
+        tokens, at = self._buckets.get(caller_name, (self._capacity, now))
+        return min(self._capacity, tokens + (now - at) * self._tokens_per_s), now

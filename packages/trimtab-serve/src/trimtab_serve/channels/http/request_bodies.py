@@ -111,11 +111,11 @@ class SendMessageBody(RequestBody):
     def to_message(self) -> Message:
         """Return the message for the log."""
         if self.text is not None:
-            said = make_text_message("user", self.text)
+            message = make_text_message("user", self.text)
         else:
             parts = tuple(_to_message_part(part) for part in self.parts or ())
-            said = Message(role="user", parts=parts, plain=False)
-        return said if self.user is None else with_sender(said, self.user)
+            message = Message(role="user", parts=parts, plain=False)
+        return message if self.user is None else with_sender(message, self.user)
 
 
 class UndoBody(RequestBody):
@@ -156,8 +156,8 @@ def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> Reques
     try:
         return body_model.model_validate_json(raw_body or b"{}")
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-    raise build_validation_problem([(each["loc"], each) for each in found], body_model)
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+    raise build_validation_problem([(each["loc"], each) for each in errors], body_model)
 
 
 def build_validation_problem(
@@ -195,10 +195,14 @@ def _explain_unknown_field(where: Sequence[int | str], body_model: type[RequestB
     if len(where) > 1:
         # The only fields inside others are those of a part: parts, its number, its type, the field.
         body_model = TextPartBody if where[-2] == "text" else MediaPartBody
-    known = list(body_model.model_fields) if body_model is not None else []
-    if meant := get_close_matches(str(where[-1])[:MAX_COMPARED_CHARS], known, n=1):
-        return f"unknown field (did you mean {meant[0]}?)"
-    return f"unknown field (the known fields are {', '.join(known)})" if known else "unknown field"
+    field_names = list(body_model.model_fields) if body_model is not None else []
+    if close_names := get_close_matches(str(where[-1])[:MAX_COMPARED_CHARS], field_names, n=1):
+        return f"unknown field (did you mean {close_names[0]}?)"
+    return (
+        f"unknown field (the known fields are {', '.join(field_names)})"
+        if field_names
+        else "unknown field"
+    )
 
 
 def _to_message_part(part: TextPartBody | MediaPartBody) -> Part:

@@ -74,11 +74,11 @@ class StreamPosition:
 
 def parse_event_id(event_id: str) -> StreamPosition | None:
     """Return the position of an event id. None if the id is invalid."""
-    found = _EVENT_ID_PATTERN.fullmatch(event_id)
-    if found is None:
+    match = _EVENT_ID_PATTERN.fullmatch(event_id)
+    if match is None:
         return None
-    position, said, thinking = (int(digits or 0) for digits in found.groups())
-    return StreamPosition(log_position=position, text_chars=said, thinking_chars=thinking)
+    position, text_chars, thinking = (int(digits or 0) for digits in match.groups())
+    return StreamPosition(log_position=position, text_chars=text_chars, thinking_chars=thinking)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +139,15 @@ class SessionEventStream:
         """Yield the stream as bytes. It ends with the awaited turn, or with the server."""
         yield f"retry: {RECONNECT_DELAY_MS}\n\n".encode()
         if self._unknown_position is not None:
-            told = {"unknown_id": str(self._unknown_position)}
-            yield encode_sse_frame(self._position, "stream.reset", told)
+            reset_json = {"unknown_id": str(self._unknown_position)}
+            yield encode_sse_frame(self._position, "stream.reset", reset_json)
         try:
             async with self._options.hold_read():
                 await self._projector.replay_up_to(self._position.log_position)
             read = -1
             while not self._is_finished:
-                version, log = self._hub.version, self._hub.log_version
+                version = self._hub.version
+                log = self._hub.log_version
                 if log != read:
                     await self._check_caller()
                     async for frame in self._frames_from_log():
@@ -180,7 +181,8 @@ class SessionEventStream:
         self._caller_checked_at = now
 
     async def _frames_from_log(self) -> AsyncIterator[bytes]:
-        read, found = self._position.log_position, False
+        read = self._position.log_position
+        has_events = False
         rewrites = self._hub.rewrite_version
         events = self._store.events(self._session_id, [(max(1, read), None)])
         while True:
@@ -188,7 +190,7 @@ class SessionEventStream:
                 event = await anext(events, None)
             if event is None:
                 break
-            found = True
+            has_events = True
             if self._hub.rewrite_version != rewrites:
                 return  # what was read ahead for a slow reader may have been erased
             if event.seq == read:
@@ -197,20 +199,18 @@ class SessionEventStream:
             before = self._projector.open_call_position
             if frame := self._remaining_reply_frame(event, before):
                 yield frame
-            shown = await self._projector.project_event(event)
-            self._position, self._last_event_time = (
-                replace(self._position, log_position=event.seq),
-                event.at,
-            )
+            projection = await self._projector.project_event(event)
+            self._position = replace(self._position, log_position=event.seq)
+            self._last_event_time = event.at
             if self._projector.open_call_position != before:
                 self._position = StreamPosition(log_position=event.seq)
-            if shown is not None:
+            if projection is not None:
                 self._quiet_s = 0.0
-                self._note_turn_end(event, shown.kind)
-                yield encode_sse_frame(self._position, shown.kind, shown.data)
+                self._note_turn_end(event, projection.kind)
+                yield encode_sse_frame(self._position, projection.kind, projection.data)
             if self._is_finished:
                 return
-        if not found:
+        if not has_events:
             # It was created again, and its log is shorter than what was read.
             raise SessionNotFound(self._session_id)
 
@@ -223,7 +223,8 @@ class SessionEventStream:
 
     def _remaining_reply_frame(self, event: Event, call: int) -> bytes:
         """Return the rest of a reply that is complete now, after the pieces that were sent."""
-        body, place = event.body, self._position
+        body = event.body
+        place = self._position
         if not call or not isinstance(body, MessageAdded) or body.call != call:
             return b""
         if place.text_chars:
@@ -239,7 +240,8 @@ class SessionEventStream:
         return self._delta_frame("text", rest) if rest else b""
 
     def _frames_from_partial_reply(self) -> list[bytes]:
-        draft, frames = self._hub.partial_reply, list[bytes]()
+        draft = self._hub.partial_reply
+        frames = list[bytes]()
         if draft is None or draft.call_position != self._projector.open_call_position:
             return frames
         for kind, text in draft.deltas_after(
@@ -259,7 +261,8 @@ class SessionEventStream:
         return encode_sse_frame(self._position, delta.kind, delta.data)
 
     def _note_turn_end(self, event: Event, kind: str) -> None:
-        key, body = self._options.until_answered_key, event.body
+        key = self._options.until_answered_key
+        body = event.body
         if key is None:
             return
         if isinstance(body, MessageAdded) and body.key == key:
@@ -274,11 +277,11 @@ class SessionEventStream:
             if self._options.until_answered_key is None
             else TURN_LOG_POLL_INTERVAL_S
         )
-        begun = asyncio.get_running_loop().time()
+        start_time = asyncio.get_running_loop().time()
         await self._hub.wait_for_change(version, look)
         if self._hub.version != version:
             return b"", log_version_read
-        self._quiet_s += asyncio.get_running_loop().time() - begun
+        self._quiet_s += asyncio.get_running_loop().time() - start_time
         if await self._has_news():
             return b"", -1
         if (
@@ -353,11 +356,11 @@ class EventStreamResponse(Response):
         try:
             await asyncio.wait({pump, leave}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ended = pump.done() and not pump.cancelled() and pump.exception() is None
+            has_ended = pump.done() and not pump.cancelled() and pump.exception() is None
             for task in (pump, leave):
                 task.cancel()
             await asyncio.gather(pump, leave, return_exceptions=True)
-        if not ended and self.on_disconnect is not None:
+        if not has_ended and self.on_disconnect is not None:
             await self.on_disconnect()
         error = None if pump.cancelled() else pump.exception()
         if error is not None and not isinstance(error, OSError):

@@ -63,8 +63,8 @@ def _may_speak_as_chat(config: TelegramSpec, message: Message) -> bool:
     chat = message.sender_chat
     if chat is None or chat.id == message.chat.id:
         return True
-    named = [one for one in config.allow if str(one) != EVERYONE_WILDCARD]
-    return matches_access_list(named, _identities_of(chat))
+    names = [one for one in config.allow if str(one) != EVERYONE_WILDCARD]
+    return matches_access_list(names, _identities_of(chat))
 
 
 def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:
@@ -74,13 +74,13 @@ def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:
 
 def list_sender_identities(message: Message) -> set[str]:
     """Return the ids and names by which a list may refer to the sender or the chat."""
-    found: set[str] = set()
+    identities: set[str] = set()
     # If a message is sent as a chat, as by an anonymous administrator, its sender is not a person.
     speaker = message.sender_chat or message.from_user
     for one in (message.chat, speaker):
         if one is not None:
-            found |= _identities_of(one)
-    return found
+            identities |= _identities_of(one)
+    return identities
 
 
 def is_from_other_bot(message: Message) -> bool:
@@ -92,8 +92,8 @@ def is_from_other_bot(message: Message) -> bool:
 def mentions_or_replies_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
     """Whether a message in a group mentions the bot or replies to it."""
     return _is_reply_to_bot(message, bot_identity) or any(
-        _entity_names_bot(kind, covered, entity, bot_identity)
-        for kind, covered, entity in _iterate_entities(message)
+        _entity_names_bot(kind, entity_text, entity, bot_identity)
+        for kind, entity_text, entity in _iterate_entities(message)
     )
 
 
@@ -141,5 +141,9 @@ def _rules_from_config(config: TelegramSpec, rule: TelegramRuleSpec) -> Telegram
 
 
 def _identities_of(chat_or_user: Chat | User) -> set[str]:
-    found = {str(chat_or_user.id)}
-    return found | {f"@{chat_or_user.username}".casefold()} if chat_or_user.username else found
+    identities = {str(chat_or_user.id)}
+    return (
+        identities | {f"@{chat_or_user.username}".casefold()}
+        if chat_or_user.username
+        else identities
+    )

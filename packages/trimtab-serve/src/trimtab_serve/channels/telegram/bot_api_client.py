@@ -72,12 +72,14 @@ class TolerantGetUpdatesRequest(HTTPXRequest):
         """Parse the payload like the library, and leave unreadable updates empty."""
         data: Any = HTTPXRequest.parse_json_payload(payload)
         if isinstance(data, dict):
-            found = cast("dict[str, Any]", data)
-            if isinstance(found.get("result"), list):
-                found["result"] = [
-                    one for raw in found["result"] if (one := reduce_unreadable_update_to_id(raw))
+            response = cast("dict[str, Any]", data)
+            if isinstance(response.get("result"), list):
+                response["result"] = [
+                    one
+                    for raw in response["result"]
+                    if (one := reduce_unreadable_update_to_id(raw))
                 ]
-            return found
+            return response
         raise TelegramError("Invalid server response")
 
 
@@ -98,7 +100,8 @@ class _TokenLogFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         if self._token in text:
-            record.msg, record.args = text.replace(self._token, "…"), ()
+            record.msg = text.replace(self._token, "…")
+            record.args = ()
         return True
 
     def masks(self, token: str) -> bool:
@@ -108,6 +111,6 @@ class _TokenLogFilter(logging.Filter):
 def _mask_token_in_logs(token: str) -> None:
     for name in ("httpx", "telegram.Bot", "telegram.request.BaseRequest"):
         logger = logging.getLogger(name)
-        known = (one for one in logger.filters if isinstance(one, _TokenLogFilter))
-        if not any(one.masks(token) for one in known):
+        token_filters = (one for one in logger.filters if isinstance(one, _TokenLogFilter))
+        if not any(one.masks(token) for one in token_filters):
             logger.addFilter(_TokenLogFilter(token))

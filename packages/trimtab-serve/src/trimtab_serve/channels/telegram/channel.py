@@ -224,19 +224,17 @@ class TelegramChannel:
     ) -> None:
         """Store a message. `edit_key` is the key of an edit, and None for a new message."""
         me = self._require_identity()
-        session, place = (
-            self._session_id_for(message.chat.id, find_topic_id(message)),
-            self._reply_target(message),
-        )
+        session = self._session_id_for(message.chat.id, find_topic_id(message))
+        place = self._reply_target(message)
         key = edit_key or self._key_of(message)
         command = None if edit_key else parse_telegram_command(message, me)
         if command is not None:
             may = sender_rules.commands is None or command.name in sender_rules.commands
             if may and key not in self._handled_commands:
-                given = TelegramCommandRequest(
+                command_request = TelegramCommandRequest(
                     command=command, session_id=session, target=place, idempotency_key=key
                 )
-                await self._command_runner.run(given)
+                await self._command_runner.run(command_request)
                 self._handled_commands[key] = None
             return
         max_bytes = self._config.max_file_bytes
@@ -273,12 +271,12 @@ class TelegramChannel:
         line."""
         if is_from_other_bot(message):
             return None
-        found = find_telegram_sender_permissions(self._config, message)
-        if found is None:
+        permissions = find_telegram_sender_permissions(self._config, message)
+        if permissions is None:
             who = ", ".join(sorted(list_sender_identities(message)))
             if self._logged_strangers.add_if_missing(who, None):
                 log.warning("not in telegram.allow, so not answered: %s", who)
-        return found
+        return permissions
 
     def _is_for_bot(self, message: Message, sender_rules: TelegramSenderPermissions) -> bool:
         """Whether a message is meant for the bot."""
@@ -286,32 +284,36 @@ class TelegramChannel:
             return True
         if sender_rules.groups != "mention":
             return sender_rules.groups == "all"
-        me, album = self._require_identity(), message.media_group_id
-        named = (
+        me = self._require_identity()
+        album = message.media_group_id
+        is_addressed = (
             mentions_or_replies_to_bot(message, me)
             or parse_telegram_command(message, me) is not None
         )
-        if album is not None and named:
+        if album is not None and is_addressed:
             self._addressed_albums[f"{message.chat.id}:{album}"] = None
         # Only the first picture of an album has the text.
-        return named or (
+        return is_addressed or (
             album is not None and f"{message.chat.id}:{album}" in self._addressed_albums
         )
 
     async def _follow_group_migration(self, message: Message) -> bool:
         """Copy the session of a group that has become a supergroup."""
-        old, new = message.migrate_from_chat_id, message.chat.id
+        old = message.migrate_from_chat_id
+        new = message.chat.id
         if message.migrate_to_chat_id is not None:
-            old, new = message.chat.id, message.migrate_to_chat_id
+            old = message.chat.id
+            new = message.migrate_to_chat_id
         if old is None:
             return False
         if old >= 0 or new >= 0:  # users do not become groups
             return True
-        before, after = self._session_id_for(old, None), self._session_id_for(new, None)
+        before = self._session_id_for(old, None)
+        after = self._session_id_for(new, None)
         store = self._service.store
         if await store.position(before) and not await store.position(after):
-            async with self._service.open_session(before) as opened:
-                copy = await opened.fork(after)
+            async with self._service.open_session(before) as session:
+                copy = await session.fork(after)
                 await copy.close()
             log.warning(
                 "Telegram changed the id of group %d to %d; write the new id into `allow` and "

@@ -52,8 +52,8 @@ class CommandReplySender:
     async def close(self) -> None:
         """Wait a moment for the running sends to end."""
         if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
-            for task in left:
+            _, unfinished_tasks = await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+            for task in unfinished_tasks:
                 task.cancel()
 
     def _start_task(self, target: TelegramTarget, sending: Awaitable[None]) -> None:

@@ -26,9 +26,9 @@ def find_telegram_file(bot: Bot, message: Message, *, max_bytes: int) -> Fetchab
         "video": message.video,
         "video message": message.video_note,
     }
-    for kind, found in kinds.items():
-        if found is not None:
-            return _build_chat_file(bot, found, kind, max_bytes)
+    for kind, attachment in kinds.items():
+        if attachment is not None:
+            return _build_chat_file(bot, attachment, kind, max_bytes)
     return None
 
 

@@ -28,8 +28,9 @@ def format_telegram_message_for_agent(
     message: Message, bot_identity: TelegramBotIdentity, *, edited: bool, has_file: bool
 ) -> str | None:
     """Return the text for the agent. None for a message without content, such as a join."""
-    said, other = message.text or message.caption or "", _describe_other_content(message)
-    if not said and not has_file and not other:
+    own_text = message.text or message.caption or ""
+    other = _describe_other_content(message)
+    if not own_text and not has_file and not other:
         return None
     if edited and message.location is not None:
         return None  # an update of a live location
@@ -37,7 +38,7 @@ def format_telegram_message_for_agent(
     if quote := _quote_replied_message(message, bot_identity):
         notices.append(quote)
     return format_inbound_text(
-        [line for line in (said, other) if line],
+        [line for line in (own_text, other) if line],
         notices=notices,
         sender=_format_sender(message) if is_group_message(message) else None,
         edited=edited,

@@ -90,15 +90,15 @@ class LiveDraftSender:
             watch.extend(target)
             return
         watch = self._watches[session_id] = _SessionWatch(self._sender, target)
-        held = ExitStack()
+        stack = ExitStack()
         # Here and not in the task, because the turn may begin to write before the task starts.
-        watch.queue = held.enter_context(self._event_bus.subscribe(session_id))
+        watch.queue = stack.enter_context(self._event_bus.subscribe(session_id))
         task = asyncio.create_task(
             self._run_watch(session_id, watch), name=f"telegram watch {session_id}"
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: held.close())
+        task.add_done_callback(lambda _: stack.close())
 
     @asynccontextmanager
     async def take_over_draft(
@@ -220,15 +220,14 @@ class _SessionWatch:
                 self._append_to_draft(event.text)
             case ModelCallRetried():
                 if self._current_draft is not None:
-                    self._current_draft.text, self._current_draft.has_unshown_text = "", False
+                    self._current_draft.text = ""
+                    self._current_draft.has_unshown_text = False
             case AssistantReplied():
                 self._finish_draft(extract_assistant_text(event.message))
             case EventsMissed():
                 if self._current_draft is not None:
-                    self._current_draft.is_frozen, self._current_draft.has_unshown_text = (
-                        True,
-                        False,
-                    )
+                    self._current_draft.is_frozen = True
+                    self._current_draft.has_unshown_text = False
             case _:
                 pass
 
@@ -245,10 +244,12 @@ class _SessionWatch:
         draft.has_unshown_text = not draft.is_frozen and bool(draft.text.strip())
 
     def _finish_draft(self, reply_text: str) -> None:
-        draft, self._current_draft = self._current_draft, None
+        draft = self._current_draft
+        self._current_draft = None
         if draft is None:
             return
-        draft.final_text, draft.has_unshown_text = reply_text, False
+        draft.final_text = reply_text
+        draft.has_unshown_text = False
         if not draft.messages and not draft.lock.locked():
             self.drafts.remove(draft)
 
@@ -274,9 +275,9 @@ class _SessionWatch:
         await self._sender.wait_for_slot(self._target)
         try:
             if number < len(draft.messages):
-                shown = draft.messages[number]
-                await self._sender.edit_message(self._target, shown.message_id, piece)
-                shown.styled_text = piece
+                draft_message = draft.messages[number]
+                await self._sender.edit_message(self._target, draft_message.message_id, piece)
+                draft_message.styled_text = piece
             else:
                 place = self._target
                 to = place if number == 0 else TelegramTarget(chat=place.chat, topic=place.topic)
@@ -286,10 +287,11 @@ class _SessionWatch:
             return
         except TelegramError as error:
             log.info("a draft is no longer updated: %s", type(error).__name__)
-            draft.is_frozen, draft.has_unshown_text = True, False
+            draft.is_frozen = True
+            draft.has_unshown_text = False
 
     async def delete_unclaimed_drafts(self) -> None:
         """Delete drafts that no reply has replaced."""
         for draft in self.drafts:
-            for shown in draft.messages:
-                await self._sender.delete_message(self._target, shown.message_id)
+            for draft_message in draft.messages:
+                await self._sender.delete_message(self._target, draft_message.message_id)

@@ -24,37 +24,39 @@ def split_telegram_message(
 
     A styled range that fits into one message is not cut: no link, no code, no bold text.
     """
-    found: list[StyledText] = []
-    text, marks, start = styled_text.text, styled_text.spans, 0
+    pieces: list[StyledText] = []
+    text = styled_text.text
+    marks = styled_text.spans
+    start = 0
     while start < len(text):
         marks = tuple(mark for mark in marks if mark.end > start)
         # A range that is further away than one piece does not matter to it.
         near = tuple(mark for mark in marks if mark.start <= start + max_units)
-        left = StyledText(text=text[start : start + max_units + 1], spans=shift_spans(near, -start))
+        rest = StyledText(text=text[start : start + max_units + 1], spans=shift_spans(near, -start))
         if (
-            count_utf16_units(left.text) <= max_units
+            count_utf16_units(rest.text) <= max_units
             and len(near) <= MAX_SPANS_PER_MESSAGE
             and start + max_units >= len(text)
         ):
-            at = len(left.text)
+            at = len(rest.text)
         else:
             at = find_cut(
-                left.text,
+                rest.text,
                 max_units=max_units,
-                max_chars=_max_chars_by_spans(left.spans),
+                max_chars=_max_chars_by_spans(rest.spans),
                 unsplittable=[
                     (one.start - start, one.end - start)
                     for one in near
                     if _span_fits(text, one, max_units)
                 ],
             )
-        piece = left.slice_trimmed(0, at)
+        piece = rest.slice_trimmed(0, at)
         if piece.text:
-            found.append(piece)
+            pieces.append(piece)
         # In a block of code, drop only the line break, not the indentation of the next line.
-        inside = text[start + at : start + at + 1] == "\n" and _is_in_code_block(left.spans, at)
+        inside = text[start + at : start + at + 1] == "\n" and _is_in_code_block(rest.spans, at)
         start += at + inside
-    return found
+    return pieces
 
 
 def _span_fits(text: str, span: StyleSpan, max_units: int) -> bool:

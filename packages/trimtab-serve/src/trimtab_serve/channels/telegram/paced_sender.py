@@ -76,9 +76,9 @@ class TelegramSender:
         """Send a new message. Return its id. Raises the errors of the library."""
         try:
             return await self._send_once(target, styled_text)
-        except ChatMigrated as moved:
+        except ChatMigrated as migration:
             # The group has become a supergroup, in which its messages have other ids.
-            self._migrated_chats[target.chat] = moved.new_chat_id
+            self._migrated_chats[target.chat] = migration.new_chat_id
             return await self._send_once(TelegramTarget(chat=target.chat), styled_text)
         except BadRequest as error:
             if styled_text.spans and _is_entity_error(error):
@@ -140,7 +140,7 @@ class TelegramSender:
 
     async def _send_once(self, target: TelegramTarget, styled_text: StyledText) -> int:
         try:
-            sent = await self._bot.send_message(
+            message = await self._bot.send_message(
                 self._current_chat_id(target),
                 styled_text.text,
                 entities=build_telegram_entities(styled_text),
@@ -151,7 +151,7 @@ class TelegramSender:
         except RetryAfter as error:
             self.pause_chat(target, read_retry_after_seconds(error))
             raise
-        return sent.message_id
+        return message.message_id
 
     def _current_chat_id(self, target: TelegramTarget) -> int:
         return self._migrated_chats.get(target.chat, target.chat)

@@ -15,7 +15,8 @@ from trimtab_serve.channels.telegram.paced_sender import read_retry_after_second
 from trimtab_serve.service.backoff import compute_backoff_s
 from trimtab_serve.service.service import QueueFull
 
-FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
+FIRST_RETRY_S = 1.0
+MAX_RETRY_S = 30.0
 """Seconds before the second attempt, and the maximum before any attempt."""
 MAX_UPDATE_ATTEMPTS = 5
 """Maximum number of attempts at an update that fails for a permanent reason."""

@@ -108,8 +108,8 @@ class TelegramReplySender:
             try:
                 with _as_delivery_errors():
                     return await self._sender.send_message(to, piece)
-            except _MessageRejected as rejected:
-                raise Undeliverable(str(rejected)) from None
+            except _MessageRejected as rejection:
+                raise Undeliverable(str(rejection)) from None
 
 
 @contextmanager
@@ -138,7 +138,8 @@ class _MessageRejected(Exception):
 
 def parse_telegram_target(route_address: Mapping[str, Any]) -> TelegramTarget:
     """Return the destination of a route. `chat` is required, the rest is optional."""
-    topic, reply_to = route_address.get("topic"), route_address.get("reply_to")
+    topic = route_address.get("topic")
+    reply_to = route_address.get("reply_to")
     try:
         return TelegramTarget(
             chat=int(route_address["chat"]),

@@ -58,12 +58,12 @@ def parse_telegram_command(
     first = next((one for one in message.entities if one.offset == 0), None)
     if first is None or first.type != "bot_command":
         return None
-    found = _COMMAND_PATTERN.fullmatch(slice_by_utf16_units(text, 0, first.length))
-    if found is None or found[1].lower() not in TELEGRAM_COMMANDS:
+    match = _COMMAND_PATTERN.fullmatch(slice_by_utf16_units(text, 0, first.length))
+    if match is None or match[1].lower() not in TELEGRAM_COMMANDS:
         return None
-    if found[2] is not None and found[2].casefold() != bot_identity.username.casefold():
+    if match[2] is not None and match[2].casefold() != bot_identity.username.casefold():
         return None
-    return ParsedTelegramCommand(name=found[1].lower(), argument=text[found.end() :].strip())
+    return ParsedTelegramCommand(name=match[1].lower(), argument=text[match.end() :].strip())
 
 
 class TelegramCommandRunner:
@@ -76,17 +76,18 @@ class TelegramCommandRunner:
 
     async def run(self, request: TelegramCommandRequest) -> None:
         """Carry out a command, and send the answer. Raises the errors of the store."""
-        said, session = request.command, request.session_id
-        if said.name == "start":
+        command = request.command
+        session = request.session_id
+        if command.name == "start":
             reply = CommandReply(text=_introduction_text(session))
-        elif said.name == "help":
+        elif command.name == "help":
             reply = CommandReply(text=format_command_help(TELEGRAM_COMMANDS))
         else:
             reply = await run_chat_command(
                 self._service,
                 session,
-                said.name,
-                said.argument,
+                command.name,
+                command.argument,
                 idempotency_key=request.idempotency_key,
             )
         if reply.monospace:

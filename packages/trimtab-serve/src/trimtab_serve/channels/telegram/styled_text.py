@@ -64,7 +64,7 @@ class StyledText:
 
 def build_valid_styled_text(text: str, spans: Iterable[StyleSpan]) -> StyledText:
     """Return a text with spans that Telegram accepts: trimmed, ordered and validly nested."""
-    kept: list[StyleSpan] = []
+    allowed_spans: list[StyleSpan] = []
     links = [mark for mark in spans if mark.kind == "text_link"]
     alone = [
         mark
@@ -73,14 +73,18 @@ def build_valid_styled_text(text: str, spans: Iterable[StyleSpan]) -> StyledText
     ]
     for mark in spans:
         if mark.kind in EXCLUSIVE_STYLES:
-            kept += [mark] if mark in alone else []
+            allowed_spans += [mark] if mark in alone else []
         elif mark.kind in ("text_link", "blockquote"):
-            kept.append(mark)
+            allowed_spans.append(mark)
         else:
-            kept += _subtract_spans(mark, alone)
-    trimmed = [found for mark in kept if (found := _trim_span(text, mark)) is not None]
-    ordered = sorted(trimmed, key=lambda mark: (mark.start, -mark.end))
-    return StyledText(text=text, spans=tuple(ordered)).slice_trimmed(0, len(text))
+            allowed_spans += _subtract_spans(mark, alone)
+    trimmed_spans = [
+        trimmed_span
+        for mark in allowed_spans
+        if (trimmed_span := _trim_span(text, mark)) is not None
+    ]
+    sorted_spans = sorted(trimmed_spans, key=lambda mark: (mark.start, -mark.end))
+    return StyledText(text=text, spans=tuple(sorted_spans)).slice_trimmed(0, len(text))
 
 
 def shift_spans(spans: Iterable[StyleSpan], offset: int) -> tuple[StyleSpan, ...]:
@@ -90,11 +94,11 @@ def shift_spans(spans: Iterable[StyleSpan], offset: int) -> tuple[StyleSpan, ...
 
 def _subtract_spans(span: StyleSpan, others: Iterable[StyleSpan]) -> list[StyleSpan]:
     """Return the parts of a span outside the others."""
-    left = [span]
+    remaining = [span]
     for other in others:
-        left = [
+        remaining = [
             part
-            for one in left
+            for one in remaining
             for part in (
                 [one]
                 if not _spans_overlap(one, other)
@@ -105,7 +109,7 @@ def _subtract_spans(span: StyleSpan, others: Iterable[StyleSpan]) -> list[StyleS
             )
             if part.start < part.end
         ]
-    return left
+    return remaining
 
 
 def _spans_overlap(span: StyleSpan, other: StyleSpan) -> bool:
@@ -113,7 +117,8 @@ def _spans_overlap(span: StyleSpan, other: StyleSpan) -> bool:
 
 
 def _trim_span(text: str, span: StyleSpan) -> StyleSpan | None:
-    start, end = span.start, span.end
+    start = span.start
+    end = span.end
     while end > start and text[end - 1].isspace():
         end -= 1
     while span.kind != "pre" and start < end and text[start].isspace():
@@ -139,8 +144,8 @@ def convert_markdown_to_styled_text(markdown: str) -> StyledText:
     writing.write_blocks(
         SyntaxTreeNode(_markdown_parser().parse(replace_lone_surrogates(markdown))).children, "\n\n"
     )
-    made = build_valid_styled_text("".join(writing.pieces), writing.spans)
-    return made if made.text else build_unstyled_text(markdown)
+    styled_text = build_valid_styled_text("".join(writing.pieces), writing.spans)
+    return styled_text if styled_text.text else build_unstyled_text(markdown)
 
 
 def build_unstyled_text(text: str) -> StyledText:
@@ -210,8 +215,8 @@ class _StyledTextBuilder:
         self._quoted = False
 
     def _write_code(self, node: SyntaxTreeNode) -> None:
-        named = node.info.split()[0] if node.type == "fence" and node.info.strip() else ""
-        language = named if _LANGUAGE_NAME.fullmatch(named) else None
+        info_word = node.info.split()[0] if node.type == "fence" and node.info.strip() else ""
+        language = info_word if _LANGUAGE_NAME.fullmatch(info_word) else None
         self._write_styled("pre", lambda: self._write(node.content.rstrip("\n")), language=language)
 
     def write_inlines(self, node: SyntaxTreeNode) -> None:
@@ -274,14 +279,14 @@ def _format_table(node: SyntaxTreeNode) -> str:
         for row in part.children
     ]
     columns = max((len(row) for row in rows), default=0)
-    filled = [row + [""] * (columns - len(row)) for row in rows]
-    wide = [max(count_utf16_units(row[column]) for row in filled) for column in range(columns)]
+    full_rows = [row + [""] * (columns - len(row)) for row in rows]
+    wide = [max(count_utf16_units(row[column]) for row in full_rows) for column in range(columns)]
     lines = [
         "  ".join(
             cell + " " * (width - count_utf16_units(cell))
             for cell, width in zip(row, wide, strict=True)
         ).rstrip()
-        for row in filled
+        for row in full_rows
     ]
     lines.insert(1, "  ".join("─" * width for width in wide))
     return "\n".join(lines)

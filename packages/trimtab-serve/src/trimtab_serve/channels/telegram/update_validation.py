@@ -148,9 +148,9 @@ def reduce_unreadable_update_to_id(raw_update: Any) -> dict[str, Any] | None:
     if not isinstance(number, int) or isinstance(number, bool):
         log.warning("ignored data that is not an update")
         return None
-    found = cast("dict[str, Any]", raw_update)
-    if parse_telegram_update(found) is not None:
-        return _without_lone_surrogates(found)
+    update = cast("dict[str, Any]", raw_update)
+    if parse_telegram_update(update) is not None:
+        return _without_lone_surrogates(update)
     return {"update_id": number}
 
 

@@ -41,9 +41,9 @@ def create_webhook_route(
     wrong_secrets = CallerRateLimiter(WRONG_KEYS_PER_MINUTE, burst=WRONG_KEYS_PER_MINUTE)
 
     async def endpoint(request: Request) -> Response:
-        given = request.headers.get(SECRET_HEADER, "")
+        secret = request.headers.get(SECRET_HEADER, "")
         # In constant time, so that the duration reveals nothing.
-        if not hmac.compare_digest(given.encode(), secret_token.encode()):
+        if not hmac.compare_digest(secret.encode(), secret_token.encode()):
             # Wrong secrets never slow down Telegram, which may share an address with others here.
             address = group_client_address(get_client_host(request.scope))
             if wait := wrong_secrets.take_or_retry_after_s(address):
@@ -63,8 +63,8 @@ def create_webhook_route(
         try:
             await handle_update(update)
         except Exception as error:
-            failed = failures[update.update_id] = failures.get(update.update_id, 0) + 1
-            if failed >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
+            failure_count = failures[update.update_id] = failures.get(update.update_id, 0) + 1
+            if failure_count >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
                 log.exception("update %d failed and was skipped", update.update_id)
                 return Response(status_code=200)
             reason = type(error).__name__
@@ -77,12 +77,12 @@ def create_webhook_route(
 
 async def _read_limited_body(request: Request) -> bytes | None:
     """Return the body. None if it is too large."""
-    found = bytearray()
+    raw_body = bytearray()
     async for piece in request.stream():
-        found += piece
-        if len(found) > MAX_UPDATE_BYTES:
+        raw_body += piece
+        if len(raw_body) > MAX_UPDATE_BYTES:
             return None
-    return bytes(found)
+    return bytes(raw_body)
 
 
 def _parse_update_body(raw_body: bytes) -> Update | None:
@@ -90,5 +90,5 @@ def _parse_update_body(raw_body: bytes) -> Update | None:
         data: Any = json.loads(raw_body)
     except (ValueError, RecursionError):
         return None
-    found = reduce_unreadable_update_to_id(data)
-    return None if found is None else parse_telegram_update(found)
+    update_json = reduce_unreadable_update_to_id(data)
+    return None if update_json is None else parse_telegram_update(update_json)

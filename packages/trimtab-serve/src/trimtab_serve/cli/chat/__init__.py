@@ -37,14 +37,14 @@ def chat_command(
     On a terminal and without a question, this starts a conversation. Piped input is read as one
     question. With --json, each line of standard input is a question.
     """
-    # Whoever only asks for help does not wait for all of this.
+    # Imported here, so that `--help` does not wait for it.
     from trimtab_serve.cli.chat.startup import ChatArguments, run_chat
 
-    wanted = ChatArguments(
+    arguments = ChatArguments(
         question=question,
         agent_file=agent,
         continue_newest=continue_newest,
         session_id=session,
         as_json=as_json,
     )
-    raise typer.Exit(run_chat(wanted))
+    raise typer.Exit(run_chat(arguments))

@@ -27,7 +27,9 @@ ROWS_BESIDE_CALL = 8
 MIN_SHOWN_ROWS = 8
 MAX_BLANKS = 40
 """Maximum number of spaces in a row. More of them are counted."""
-LINE_SIGN, CONTINUATION_SIGN, REMARK_SIGN = "  │ ", "  ┊ ", "  ⋮ "
+LINE_SIGN = "  │ "
+CONTINUATION_SIGN = "  ┊ "
+REMARK_SIGN = "  ⋮ "
 _UNSEEN = re.compile(
     "[\u00a0\u00ad\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200d\u202f"
     "\u205f-\u2065\u206a-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff"
@@ -65,10 +67,10 @@ class ApprovalPrompt:
 
     async def approve(self, question: ApprovalRequest) -> ApprovalAnswer:
         """Show exactly what would run, and return whether it may."""
-        told = [question.text, *_arguments_not_in_text(question)]
-        asked = "Run it? [y]es / [a]lways this exact call / [n]o"
+        lines = [question.text, *_arguments_not_in_text(question)]
+        prompt = "Run it? [y]es / [a]lways this exact call / [n]o"
         what = f"{question.tool} wants to run"
-        match await self._ask(what, told, asked, APPROVAL_KEYS, question.why):
+        match await self._ask(what, lines, prompt, APPROVAL_KEYS, question.why):
             case "yes":
                 return "yes"
             case "always":
@@ -79,9 +81,10 @@ class ApprovalPrompt:
     async def confirm_rerun(self, call: ToolCall) -> bool:
         """Return whether a call with an unknown outcome is to run again."""
         what = f"{call.name} was interrupted; it may or may not have done its work"
-        asked = "Run it again? [y]es / [n]o"
+        prompt = "Run it again? [y]es / [n]o"
         return (
-            await self._ask(what, [format_tool_arguments_in_full(call)], asked, RERUN_KEYS) == "yes"
+            await self._ask(what, [format_tool_arguments_in_full(call)], prompt, RERUN_KEYS)
+            == "yes"
         )
 
     async def _ask(
@@ -108,12 +111,12 @@ class ApprovalPrompt:
                     self._show(rows[-(most // 2) :])
                 if reason:
                     self._note(f"  Asked because {shorten_to_line(reason, 300)}.")
-                chosen = await self._choose(prompt, {**keys, **(SHOW_ALL_KEY if long else {})})
-                if chosen == SHOW_ALL_KEY["s"]:
-                    chosen = await self._show_all(rows, most, prompt, keys)
-            if chosen is None:
+                answer = await self._choose(prompt, {**keys, **(SHOW_ALL_KEY if long else {})})
+                if answer == SHOW_ALL_KEY["s"]:
+                    answer = await self._show_all(rows, most, prompt, keys)
+            if answer is None:
                 self._stop()
-            return chosen
+            return answer
 
     async def _show_all(
         self, rows: Sequence[Row], most: int, prompt: str, keys: Mapping[str, str]
@@ -124,16 +127,16 @@ class ApprovalPrompt:
             last = min(first + most, len(rows))
             if last == len(rows):
                 break
-            shown = f"Rows {first + 1:,} to {last:,} of {len(rows):,}. [m]ore / [n]o"
-            if (chosen := await self._choose(shown, MORE_KEYS)) != MORE_KEYS["m"]:
-                return chosen
+            page_prompt = f"Rows {first + 1:,} to {last:,} of {len(rows):,}. [m]ore / [n]o"
+            if (answer := await self._choose(page_prompt, MORE_KEYS)) != MORE_KEYS["m"]:
+                return answer
         return await self._choose(prompt, keys)
 
     def _show(self, rows: Sequence[Row]) -> None:
         for sign, text in rows:
-            shown = Text(sign, "dim")
-            shown.append(text, "red" if sign == REMARK_SIGN else "bold")
-            self._screen.console.print(shown, soft_wrap=True)
+            line = Text(sign, "dim")
+            line.append(text, "red" if sign == REMARK_SIGN else "bold")
+            self._screen.console.print(line, soft_wrap=True)
 
     def _note(self, text: str) -> None:
         self._screen.console.print(Text(text, "red"), soft_wrap=True)

@@ -45,8 +45,8 @@ def show_context_bar(
 ) -> None:
     """Draw the bar in the colour of its fill level, then the cache share and what was hidden."""
     style = BAR_LEVEL_COLOURS[classify_fill_level(report, thresholds)]
-    drawn = report.draw(compute_bar_width(console))
-    console.print(Text(drawn, style), no_wrap=True, overflow="ellipsis")
+    bar = report.draw(compute_bar_width(console))
+    console.print(Text(bar, style), no_wrap=True, overflow="ellipsis")
     if report.cache_hit is not None:
         _print_indented(console, f"From the cache: {_describe_cache_share(report)}")
     show_newly_hidden(hidden, console)
@@ -69,19 +69,21 @@ def show_newly_hidden(hidden: Sequence[HiddenTotals], console: Console) -> None:
 
 def describe_newly_hidden(hidden: Sequence[HiddenTotals]) -> str:
     """Return, for example, `3 tool results replaced by a line (12,300 tokens) · /why m12.0`."""
-    told: list[str] = []
+    phrases: list[str] = []
     for one in hidden:
-        noun, done = _EDIT_WORDS[one.op]
-        told.append(f"{format_count(one.count, noun)} {done} ({format_count(one.tokens, 'token')})")
-    return f"{', '.join(told)} · /why {hidden[-1].handle.partition('-')[0]}"
+        noun, verb = _EDIT_WORDS[one.op]
+        phrases.append(
+            f"{format_count(one.count, noun)} {verb} ({format_count(one.tokens, 'token')})"
+        )
+    return f"{', '.join(phrases)} · /why {hidden[-1].handle.partition('-')[0]}"
 
 
 def _describe_cache_share(report: ContextReport) -> str:
-    told = f"{report.cache_hit:.0%} of all input"
+    text = f"{report.cache_hit:.0%} of all input"
     last = report.last_usage
     if last is not None and last.input:
-        told += f", {last.cache_read / last.input:.0%} of the last call's"
-    return told
+        text += f", {last.cache_read / last.input:.0%} of the last call's"
+    return text
 
 
 def _print_indented(console: Console, text: str) -> None:

@@ -91,8 +91,8 @@ async def run_interruptible_turn(
         return ChatTurnOutcome(stopped=True)
     error = task.exception()
     if error is None:
-        ended = task.result()
-        return ChatTurnOutcome(ended=ended, stopped=ended.reason == "stopped")
+        finish_event = task.result()
+        return ChatTurnOutcome(ended=finish_event, stopped=finish_event.reason == "stopped")
     trouble = describe_turn_error(error, model)
     if trouble is None:
         raise error

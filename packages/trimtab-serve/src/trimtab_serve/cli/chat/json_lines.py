@@ -112,9 +112,9 @@ def extract_plain_or_json_prompt(line: str) -> str:
     line = line.strip()
     if line.startswith("{"):
         try:
-            parsed: Any = json.loads(line)
+            json_line: Any = json.loads(line)
         except ValueError:
             return line
-        text: Any = cast("dict[str, Any]", parsed).get("text")
+        text: Any = cast("dict[str, Any]", json_line).get("text")
         return text.strip() if isinstance(text, str) else line
     return line

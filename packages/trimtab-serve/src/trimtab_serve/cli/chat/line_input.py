@@ -80,12 +80,13 @@ class KeyboardInput:
         """
         if not sys.stdin.isatty():
             return
-        typed, source = b"", sys.stdin.fileno()
+        raw_keys = b""
+        source = sys.stdin.fileno()
         while select.select([source], [], [], 0)[0] and (chunk := os.read(source, 4_096)):
-            typed += chunk
+            raw_keys += chunk
         keys: list[KeyPress] = []
         parser = Vt100Parser(keys.append)
-        parser.feed(typed.decode("utf-8", "ignore").replace("\n", "\r"))
+        parser.feed(raw_keys.decode("utf-8", "ignore").replace("\n", "\r"))
         parser.flush()
         store_typeahead(self._lines.app.input, keys)
 
@@ -122,8 +123,8 @@ class ErasableFileHistory(FileHistory):
 
     def forget_lines(self, texts: Collection[str]) -> None:
         """Remove lines from the file and from memory."""
-        wanted = {text.strip() for text in texts}
-        self._loaded_strings = [one for one in self._loaded_strings if one.strip() not in wanted]
+        lines = {text.strip() for text in texts}
+        self._loaded_strings = [one for one in self._loaded_strings if one.strip() not in lines]
         remove_history_lines(self._path, texts)
 
 

@@ -72,7 +72,8 @@ class ChatLoop:
 
     async def run_until_left(self) -> None:
         """Read lines until /quit, Ctrl-D or two Ctrl-C."""
-        talk, leaving = self.chat, False
+        talk = self.chat
+        leaving = False
         while not talk.leaving:
             self._show_context()
             try:
@@ -118,15 +119,17 @@ class ChatLoop:
         return outcome
 
     async def _run_turn(self, text: str | None) -> None:
-        talk, screen = self.chat, self._screen
-        said = None if text is None else {"role": "user", "content": text}
+        talk = self.chat
+        screen = self._screen
+        message = None if text is None else {"role": "user", "content": text}
         window = talk.session.window
-        before, covered = window.seq, window.summary.last if window.summary is not None else 0
+        before = window.seq
+        summary_end = window.summary.last if window.summary is not None else 0
 
         async def turn(stop: asyncio.Event) -> TurnFinished:
             return await talk.agent.run_turn(
                 talk.session,
-                said,
+                message,
                 stop=stop,
                 wait=None,  # a chat holds its session until it ends
                 on_event=screen.on_event,
@@ -140,16 +143,16 @@ class ChatLoop:
                 outcome = await self._run_interruptible(turn)
             await self._show_outcome(outcome)
             screen.end_with_blank_line()
-            await self._note_hidden(before, covered)
+            await self._note_hidden(before, summary_end)
 
     async def _show_outcome(self, outcome: ChatTurnOutcome) -> None:
         if outcome.stopped:
             calls = outcome.ended.cut_off_tools if outcome.ended is not None else 0
-            told = "Everything up to here is kept"
+            state = "Everything up to here is kept"
             if calls:
-                told = f"{format_count(calls, 'tool call')} did not finish"
+                state = f"{format_count(calls, 'tool call')} did not finish"
             self._screen.print_message(
-                f"Stopped. {told}. Your next message continues from here.",
+                f"Stopped. {state}. Your next message continues from here.",
                 "note",
             )
         elif outcome.ended is not None and outcome.ended.reason == "iterations":
@@ -164,19 +167,23 @@ class ChatLoop:
                 describe_chat_cost_ceiling(outcome.ended.cost_ceiling), "error"
             )
 
-    async def _note_hidden(self, before: int, covered: int) -> None:
+    async def _note_hidden(self, before: int, summary_end: int) -> None:
         """Remember what the turn has hidden, and print it now if the bar will not show it."""
         session = self.chat.session
         try:
-            hidden = await total_hidden_since_by_edit_kind(
-                session.store, session.id, session.window, before, already_summarised_until=covered
+            totals = await total_hidden_since_by_edit_kind(
+                session.store,
+                session.id,
+                session.window,
+                before,
+                already_summarised_until=summary_end,
             )
         except StoreError:
             return
-        if hidden:
-            self.chat.hidden = hidden
+        if totals:
+            self.chat.hidden = totals
             if not self._worth_showing():
-                show_newly_hidden(hidden, self.chat.console)
+                show_newly_hidden(totals, self.chat.console)
 
     def _worth_showing(self) -> bool:
         thresholds = self.chat.agent.spec.session.thresholds
@@ -184,7 +191,8 @@ class ChatLoop:
 
     def _show_context(self) -> None:
         """Draw the bar if it has changed, or one line if it has changed little."""
-        talk, report = self.chat, self.chat.session.report()
+        talk = self.chat
+        report = self.chat.session.report()
         thresholds = talk.agent.spec.session.thresholds
         what = (
             talk.session.id,
@@ -216,7 +224,8 @@ class ChatLoop:
     async def show_greeting(self, *, is_resumed: bool) -> None:
         """Show which session this is, and the last exchange if it is an old one."""
         talk = self.chat
-        window, spec = talk.session.window, talk.agent.spec
+        window = talk.session.window
+        spec = talk.agent.spec
         self._print_line(f"{spec.name} · {spec.model.name} · session {talk.session.id}", "bold")
         if note := describe_keep_results_without_policy(spec):
             self._hint(f"{note}.")
@@ -224,11 +233,12 @@ class ChatLoop:
             self._hint("/help lists the commands; Ctrl-D leaves.\n")
             return
         # What was written at the opening, such as other settings, is no message.
-        position, store = max(window.entries, default=window.seq), talk.session.store
+        position = max(window.entries, default=window.seq)
+        store = talk.session.store
         last = [event async for event in store.events(talk.session.id, [(position, position)])]
         when = format_age(last[0].at) if last else ""
-        said = window.conversation.total_messages
-        self._hint(f"{format_count(said, 'message')} so far, the last {when}.")
+        message_count = window.conversation.total_messages
+        self._hint(f"{format_count(message_count, 'message')} so far, the last {when}.")
         talk.hidden = await total_hidden_by_last_turn(store, talk.session.id, window)
         self._show_last_exchange(window)
         if holder := await _find_other_writer(talk.session):
@@ -245,8 +255,11 @@ class ChatLoop:
 
     def _show_last_exchange(self, window: Window) -> None:
         entries = list(window.entries.values())
-        said = {entry.message.role: entry for entry in entries if entry.message.text.strip()}
-        user, reply = said.get("user"), said.get("assistant")
+        newest_by_role = {
+            entry.message.role: entry for entry in entries if entry.message.text.strip()
+        }
+        user = newest_by_role.get("user")
+        reply = newest_by_role.get("assistant")
         if user is not None:
             self._print_line(f"\n> {shorten_to_line(user.message.text, MAX_RECAP_CHARS)}", "dim")
         if reply is not None and (user is None or reply.seq > user.seq):

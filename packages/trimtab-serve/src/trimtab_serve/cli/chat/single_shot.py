@@ -57,14 +57,19 @@ async def answer_once(
     """Answer one question, and return the exit status."""
     streams = sys.stdout.isatty()
     screen = TurnScreen(chat.console, live=streams or sys.stderr.isatty())
-    watched = SingleShotScreen(screen, streams_reply=streams)
-    said = None if question is None else {"role": "user", "content": question}
+    reply_screen = SingleShotScreen(screen, streams_reply=streams)
+    message = None if question is None else {"role": "user", "content": question}
     before = chat.session.window.seq
 
     async def turn(stop: asyncio.Event) -> TurnFinished:
         ask = None if approval is None else approval.confirm_rerun
         return await chat.agent.run_turn(
-            chat.session, said, on_event=watched.on_event, confirm_rerun=ask, stop=stop, wait=None
+            chat.session,
+            message,
+            on_event=reply_screen.on_event,
+            confirm_rerun=ask,
+            stop=stop,
+            wait=None,
         )
 
     screen.waiting_for = f"waiting for {chat.agent.spec.model.name}"
@@ -79,13 +84,15 @@ async def answer_once(
         return EXIT_FAILED
     if cut := await _describe_cut_question(chat, before):
         screen.print_message(cut, "note")
-    if watched.reply and not streams:
-        print_exact_text(watched.reply if watched.reply.endswith("\n") else f"{watched.reply}\n")
+    if reply_screen.reply and not streams:
+        print_exact_text(
+            reply_screen.reply if reply_screen.reply.endswith("\n") else f"{reply_screen.reply}\n"
+        )
     if outcome.ended is not None and outcome.ended.reason == "iterations":
         most = chat.agent.spec.session.max_tool_iterations
-        told = f"Stopped after {most} rounds of tool calls"
+        notice = f"Stopped after {most} rounds of tool calls"
         more = "set a larger `max_tool_iterations` under `session` in agent.yaml, or continue"
-        screen.print_message(f"{told}; {more}.", "error")
+        screen.print_message(f"{notice}; {more}.", "error")
         return EXIT_FAILED
     if outcome.ended is not None and outcome.ended.cost_ceiling is not None:
         screen.print_message(describe_chat_cost_ceiling(outcome.ended.cost_ceiling), "error")
@@ -95,12 +102,17 @@ async def answer_once(
 
 async def _describe_cut_question(chat: ChatState, before: int) -> str | None:
     """Return a note if the question itself was cut after position `before` of the log."""
-    session, asked, size = chat.session, 0, 0
+    session = chat.session
+    question_seq = 0
+    size = 0
     async for event in session.store.events(session.id, [(before + 1, None)]):
         match event.body:
-            case MessageAdded(message=message, sizes=sizes) if not asked and message.role == "user":
-                asked, size = event.seq, sum(part.tokens for part in sizes)
-            case Edit(op="truncate", first=first) as edit if first == asked:
+            case MessageAdded(message=message, sizes=sizes) if (
+                not question_seq and message.role == "user"
+            ):
+                question_seq = event.seq
+                size = sum(part.tokens for part in sizes)
+            case Edit(op="truncate", first=first) as edit if first == question_seq:
                 return (
                     f"The question has {size:,} tokens, but the window has "
                     f"{session.budget().limit:,}: the model saw {edit.size.tokens:,} of them. Put "

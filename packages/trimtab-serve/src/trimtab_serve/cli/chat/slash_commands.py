@@ -49,8 +49,8 @@ class SlashCommand:
 
 def parse_slash_command(line: str) -> tuple[str, str] | None:
     """Return the name and the rest of a command line. A path such as /etc/hosts is not one."""
-    found = _COMMAND.fullmatch(line.strip())
-    return None if found is None else (found[1].lower(), (found[2] or "").strip())
+    match = _COMMAND.fullmatch(line.strip())
+    return None if match is None else (match[1].lower(), (match[2] or "").strip())
 
 
 async def run_slash_command(chat: ChatState, name: str, argument: str) -> None:
@@ -77,8 +77,8 @@ async def _context(chat: ChatState, argument: str) -> None:
             style = BAR_LEVEL_COLOURS[
                 classify_fill_level(ledger, chat.agent.spec.session.thresholds)
             ]
-            drawn = ledger.breakdown(compute_bar_width(chat.console))
-            chat.console.print(Text(drawn, style), no_wrap=True, overflow="ellipsis")
+            breakdown = ledger.breakdown(compute_bar_width(chat.console))
+            chat.console.print(Text(breakdown, style), no_wrap=True, overflow="ellipsis")
             _hint(chat, "/context tools and /context messages show more.")
         case "tools":
             _show_tools(chat)
@@ -88,8 +88,11 @@ async def _context(chat: ChatState, argument: str) -> None:
                 line for entry in window.entries.values() for line in build_message_lines(entry)
             ]
             print_message_lines(lines, chat.console)
-            if gone := window.conversation.total_messages - len(window.entries):
-                _hint(chat, f"{format_count(gone, 'older message')} hidden; /search finds them.")
+            if hidden_count := window.conversation.total_messages - len(window.entries):
+                _hint(
+                    chat,
+                    f"{format_count(hidden_count, 'older message')} hidden; /search finds them.",
+                )
             if not lines:
                 _hint(chat, "There are no messages yet.")
         case _:
@@ -100,8 +103,8 @@ def _show_tools(chat: ChatState) -> None:
     """Show the tokens of each tool: its definition, its calls and its results."""
     rows: dict[str, Counter[str]] = {}
     for section in chat.session.report().sections:
-        kind, found, name = section.name.partition(": ")
-        if found:
+        kind, separator, name = section.name.partition(": ")
+        if separator:
             rows.setdefault(name, Counter())[kind] += section.tokens
     if not rows:
         _hint(chat, "There are no tools.")
@@ -124,18 +127,18 @@ def _show_tools(chat: ChatState) -> None:
 
 async def _why(chat: ChatState, argument: str) -> None:
     try:
-        found = await chat.session.why_by_part(argument)
+        reasons = await chat.session.why_by_part(argument)
     except LookupError as error:
         raise LookupError(f"{error}; /context messages lists all handles") from error
-    for reason in found:
+    for reason in reasons:
         print_visibility_explanation(reason, chat.console, f"/recall {reason.handle}")
 
 
 async def _recall(chat: ChatState, argument: str) -> None:
     text = escape_control_characters(await chat.session.recall(argument))
     rows = [row for line in text.split("\n") for row in _wrap_rows(line, chat.console.width)]
-    left = rows[RECALL_HEAD_ROWS:-RECALL_TAIL_ROWS]
-    if not left:
+    other_rows = rows[RECALL_HEAD_ROWS:-RECALL_TAIL_ROWS]
+    if not other_rows:
         chat.console.out(text, highlight=False)
         return
     chat.console.out("\n".join(rows[:RECALL_HEAD_ROWS]), highlight=False)
@@ -143,7 +146,9 @@ async def _recall(chat: ChatState, argument: str) -> None:
     # A database's address holds a password, and comes from the environment as a rule.
     store = "" if is_database_address(place) else f" --store {place}"
     command = f"trimtab session recall {chat.session.id} {argument}{store} | less"
-    _hint(chat, f"… {format_count(len(left), 'line')} not shown; to see all of them: {command}")
+    _hint(
+        chat, f"… {format_count(len(other_rows), 'line')} not shown; to see all of them: {command}"
+    )
     chat.console.out("\n".join(rows[-RECALL_TAIL_ROWS:]), highlight=False)
 
 
@@ -154,25 +159,26 @@ def _wrap_rows(line: str, width: int) -> list[str]:
 
 
 async def _search(chat: ChatState, argument: str) -> None:
-    found = await chat.session.search(argument)
-    if found == NOTHING_FOUND_TEXT:
+    snippets = await chat.session.search(argument)
+    if snippets == NOTHING_FOUND_TEXT:
         _print_text(chat, f"Nothing matches {argument!r}; words match by their beginning.")
     else:
-        chat.console.out(escape_control_characters(found), highlight=False)
+        chat.console.out(escape_control_characters(snippets), highlight=False)
 
 
 async def _compact(chat: ChatState, argument: str) -> None:
     del argument
-    compaction, hidden = await SessionRecorder(chat.session).compact()
-    before, now = compaction.tokens_before, compaction.tokens_after
-    if not hidden:
+    compaction, totals = await SessionRecorder(chat.session).compact()
+    before = compaction.tokens_before
+    now = compaction.tokens_after
+    if not totals:
         _print_text(chat, "Nothing can be compacted: the newest messages always stay.")
         return
-    chat.hidden = hidden
+    chat.hidden = totals
     _print_text(chat, f"{before:,} tokens are now {now:,}, which is {before - now:,} fewer.")
     _hint(
         chat,
-        f"{describe_newly_hidden(hidden)}. Nothing is lost: /recall HANDLE, /search WORDS.",
+        f"{describe_newly_hidden(totals)}. Nothing is lost: /recall HANDLE, /search WORDS.",
     )
 
 
@@ -182,12 +188,15 @@ async def _undo(chat: ChatState, argument: str) -> None:
     if undone is None:
         _print_text(chat, "There is nothing to undo: you have not sent a message yet.")
         return
-    text, after, ran = undone.text, undone.messages - 1, undone.tool_results
-    chat.draft, chat.hidden = text, ()
-    told = f"Undone: {shorten_to_line(text, 60)!r}"
+    text = undone.text
+    after = undone.messages - 1
+    ran = undone.tool_results
+    chat.draft = text
+    chat.hidden = ()
+    notice = f"Undone: {shorten_to_line(text, 60)!r}"
     if after:
-        told += f" and {format_count(after, 'message')} after it"
-    _print_text(chat, f"{told}. It is in the input line again.")
+        notice += f" and {format_count(after, 'message')} after it"
+    _print_text(chat, f"{notice}. It is in the input line again.")
     if ran:
         _hint(
             chat,
@@ -196,7 +205,7 @@ async def _undo(chat: ChatState, argument: str) -> None:
 
 
 async def _erase(chat: ChatState, argument: str) -> None:
-    # Who never erases anything does not wait for what serves.
+    # Imported here, so that a chat without /erase does not wait for the server's modules.
     from trimtab_serve.forgetting.stored_sessions import open_queue_and_schedules
     from trimtab_serve.queue.sqlite.database import QueueInUse
     from trimtab_serve.service.message_erasure import erase_message_and_copies
@@ -216,9 +225,9 @@ async def _erase(chat: ChatState, argument: str) -> None:
     try:
         async with open_queue_and_schedules(
             chat.agent.spec.session.store, session.store, session.id
-        ) as found:
-            done = await erase_message_and_copies(
-                session, handle, why="asked for in a chat", hooks=found.erase_hooks
+        ) as stores:
+            erasure = await erase_message_and_copies(
+                session, handle, why="asked for in a chat", hooks=stores.erase_hooks
             )
     except QueueInUse as busy:
         command = f"trimtab session erase {session.id} {handle}"
@@ -226,13 +235,15 @@ async def _erase(chat: ChatState, argument: str) -> None:
             f"process {busy.holder} serves from this folder and may also hold the message; "
             f"leave with Ctrl-D, then run: {command}"
         ) from busy
-    chat.forget_lines(done.user_texts)
+    chat.forget_lines(erasure.user_texts)
     chat.hidden = ()
-    more = len(done.handles) - 1
-    told = f" and {format_count(more, 'message')} more" if more else ""
-    _print_text(chat, f"Erased {done.handles[0]}{told}, also from the history of typed lines.")
-    if done.forks:
-        _hint(chat, f"Forks keep their own copies: {', '.join(done.forks)}.")
+    more = len(erasure.handles) - 1
+    more_text = f" and {format_count(more, 'message')} more" if more else ""
+    _print_text(
+        chat, f"Erased {erasure.handles[0]}{more_text}, also from the history of typed lines."
+    )
+    if erasure.forks:
+        _hint(chat, f"Forks keep their own copies: {', '.join(erasure.forks)}.")
 
 
 async def _fork(chat: ChatState, argument: str) -> None:
@@ -255,9 +266,9 @@ async def _model(chat: ChatState, argument: str) -> None:
         except MissingApiKeyError as error:
             raise ValueError(str(error)) from error
     ledger = session.report()
-    known = "" if ledger.source != "default" else ", assumed because this model is unknown"
+    doubt = "" if ledger.source != "default" else ", assumed because this model is unknown"
     _print_text(
-        chat, f"{ledger.model}, window {ledger.limit:,} tokens{known}; {ledger.used:,} in use."
+        chat, f"{ledger.model}, window {ledger.limit:,} tokens{doubt}; {ledger.used:,} in use."
     )
     if argument and ledger.free < 0:
         _hint(
@@ -273,23 +284,23 @@ async def _model(chat: ChatState, argument: str) -> None:
 async def _cost(chat: ChatState, argument: str) -> None:
     del argument
     ledger = chat.session.report()
-    used = ledger.total_usage
+    usage = ledger.total_usage
     rows = [
         ("calls", f"{ledger.calls:,}"),
-        ("input", f"{used.input:,} tokens"),
-        ("  read from the cache", f"{used.cache_read:,} ({ledger.cache_hit or 0:.0%})"),
-        ("  written to the cache", f"{used.cache_write:,}"),
-        ("output", f"{used.output:,} tokens"),
+        ("input", f"{usage.input:,} tokens"),
+        ("  read from the cache", f"{usage.cache_read:,} ({ledger.cache_hit or 0:.0%})"),
+        ("  written to the cache", f"{usage.cache_write:,}"),
+        ("output", f"{usage.output:,} tokens"),
     ]
-    told = ledger.describe_cost()
+    cost = ledger.describe_cost()
     if ledger.cost is not None:
-        told += " at list prices"
+        cost += " at list prices"
     if ledger.calls_without_cost:
-        told += (
+        cost += (
             f": {ledger.calls_without_cost:,} calls without reported usage, or without a price of "
             f"{ledger.model}"
         )
-    rows.append(("cost", told))
+    rows.append(("cost", cost))
     for name, value in rows:
         line = Text(f"  {name:<23}", "dim")
         line.append(escape_control_characters(value), "default")
@@ -304,8 +315,8 @@ async def _help(chat: ChatState, argument: str) -> None:
     for name, command in SLASH_COMMANDS.items():
         if command.help:
             table.add_row(Text(f"/{name} {command.argument_hint}"), Text(command.help))
-    for key, told in KEY_HELP.items():
-        table.add_row(Text(key), Text(told))
+    for key, help_text in KEY_HELP.items():
+        table.add_row(Text(key), Text(help_text))
     chat.console.print(Padding(table, (0, 0, 0, 2)))
 
 

@@ -163,13 +163,13 @@ async def _with_chat(
 ) -> int:
     folder = arguments.agent_file.resolve().parent
     async with open_agent(spec, folder, approve=approve, on_retry_wait=waits) as agent:
-        talk, made = await _open_chat(agent, arguments, console)
+        talk, is_new = await _open_chat(agent, arguments, console)
         try:
-            return await run(talk, made)
+            return await run(talk, is_new)
         finally:
-            said = bool(talk.session.window.conversation.total_messages)
-            await close_chat_session(talk, created_here=made)
-            if said and not arguments.as_json:
+            has_messages = bool(talk.session.window.conversation.total_messages)
+            await close_chat_session(talk, created_here=is_new)
+            if has_messages and not arguments.as_json:
                 _show_resume_command(talk)
 
 
@@ -177,31 +177,31 @@ async def _open_chat(
     agent: Agent, arguments: ChatArguments, console: Console
 ) -> tuple[ChatState, bool]:
     session = arguments.session_id or await _choose_session(agent.store, arguments)
-    made = not await agent.store.position(session)
+    is_new = not await agent.store.position(session)
     talk = ChatState(
         agent=agent,
         session=await agent.open_session(session),
         console=console,
         agent_option=arguments.agent_option,
     )
-    return talk, made
+    return talk, is_new
 
 
 async def _choose_session(store: Store, arguments: ChatArguments) -> str:
     if not arguments.continue_newest:
         return generate_session_id()
-    found = await find_newest_chat_session(store)
-    if found is None:
+    newest = await find_newest_chat_session(store)
+    if newest is None:
         raise LookupError("there is no session to continue yet; start one: trimtab chat")
-    return found.session
+    return newest.session
 
 
 def _show_resume_command(chat: ChatState) -> None:
     # The terminal may be gone: that is how a chat ends, too.
     with suppress(OSError):
-        told = Text("To continue: ", "dim")
-        told.append(escape_control_characters(chat.format_resume_command()), "bold")
-        _stderr_or(chat.console).print(told, soft_wrap=True)
+        line = Text("To continue: ", "dim")
+        line.append(escape_control_characters(chat.format_resume_command()), "bold")
+        _stderr_or(chat.console).print(line, soft_wrap=True)
 
 
 def _stderr_or(console: Console) -> Console:
@@ -217,9 +217,9 @@ def _stderr() -> Console:
 
 async def _read_question(arguments: ChatArguments, console: Console) -> str | None:
     """Return the argument, the piped text, or both, separated by an empty line."""
-    given = ""
+    piped_text = ""
     if sys.stdin.isatty() and arguments.question is None:
         console.print("Type the question, then press Ctrl-D.", style="dim")
     if not sys.stdin.isatty() or arguments.question is None:
-        given = (await read_stdin_text()).strip()
-    return "\n\n".join(part for part in (arguments.question, given) if part) or None
+        piped_text = (await read_stdin_text()).strip()
+    return "\n\n".join(part for part in (arguments.question, piped_text) if part) or None

@@ -45,7 +45,8 @@ class ChatState:
 
 async def close_chat_session(chat: ChatState, *, created_here: bool) -> None:
     """Close the session, or delete it if it was created here and has no messages."""
-    session, window = chat.session, chat.session.window
+    session = chat.session
+    window = chat.session.window
     if created_here and not window.conversation.total_messages and not window.base.rewinds:
         await session.store.delete(session.id)
     else:
@@ -69,14 +70,14 @@ def generate_session_id(
 async def find_newest_chat_session(store: Store) -> SessionListEntry | None:
     """Return the session with messages that was written to last, without served sessions. Served
     sessions belong to other users, so the user has to name one to open it."""
-    found: SessionListEntry | None = None
+    newest: SessionListEntry | None = None
     after = ""
     while page := await store.sessions(after=after, limit=SESSION_PAGE_SIZE):
         for one in page:
             is_ours = one.messages and parse_session_address(one.session) is None
-            if is_ours and (found is None or one.updated > found.updated):
-                found = one
+            if is_ours and (newest is None or one.updated > newest.updated):
+                newest = one
         after = page[-1].session
         if len(page) < SESSION_PAGE_SIZE:
             break
-    return found
+    return newest

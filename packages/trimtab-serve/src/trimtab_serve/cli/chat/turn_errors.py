@@ -55,27 +55,29 @@ def describe_chat_cost_ceiling(ceiling: str) -> str:
 
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:
     """Return the address, the source of the key and hints for a model."""
-    # Only where something went wrong is it needed.
+    # It is needed only after a failure.
     from trimtab_serve.cli.init.model_choice import guess_provider
 
-    named = model.provider or guess_provider(model.name)
-    server = find_provider_endpoint(named) if named else ENDPOINT_BY_PROVIDER["openai"]
+    provider_name = model.provider or guess_provider(model.name)
+    server = (
+        find_provider_endpoint(provider_name) if provider_name else ENDPOINT_BY_PROVIDER["openai"]
+    )
     elsewhere = environ.get(server.url_variable) if server.url_variable else None
-    own = model.base_url or elsewhere
-    url = own or server.base_url
+    own_url = model.base_url or elsewhere
+    url = own_url or server.base_url
     shown_url = _without_credentials(url) if url else None
-    provider = f"provider ({named or 'openai'})"
+    provider = f"provider ({provider_name or 'openai'})"
     return ModelEndpoint(
         model=model.name,
         address=shown_url or f"the {provider}",
-        is_user_address=own is not None,
+        is_user_address=own_url is not None,
         unreachable_text=(
             f"The provider cannot be reached at {shown_url}"
             if shown_url
             else f"The {provider} cannot be reached"
         ),
         key_source=_describe_key_source(model, server),
-        connection_hint=_connection_hint(model, server, named, elsewhere),
+        connection_hint=_connection_hint(model, server, provider_name, elsewhere),
     )
 
 
@@ -219,10 +221,10 @@ def _describe_provider_failure(
     if endpoint is not None and (failure.kind, failure.status) == ("refused", 404):
         return _describe_not_found(failure, endpoint)
     status = f" (HTTP {failure.status})" if failure.status else ""
-    happened = _FAILURE_TEXTS[failure.kind]
+    cause = _FAILURE_TEXTS[failure.kind]
     if endpoint is not None and failure.kind == "network":
-        happened = endpoint.unreachable_text
-    text = f"{happened}{status}: {_quote_provider_message(failure)}."
+        cause = endpoint.unreachable_text
+    text = f"{cause}{status}: {_quote_provider_message(failure)}."
     put_in = {
         "key": endpoint.key_source if endpoint else "the provider's variable",
         "check": endpoint.connection_hint
@@ -257,8 +259,8 @@ def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint
             prompt_hint=f"{to_do}, and start again.",
             unattended_hint=later,
         )
-    meant = suggest_model_name(endpoint.model)
-    guess = f"did you mean {meant}? Set" if meant else "set"
+    likely_model = suggest_model_name(endpoint.model)
+    guess = f"did you mean {likely_model}? Set" if likely_model else "set"
     to_do = (
         f"{guess[:1].upper()}{guess[1:]} `name` under `model` in agent.yaml to a model that the "
         "provider has"
@@ -277,7 +279,7 @@ def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint
 
 
 def _quote_provider_message(failure: ProviderFailureDetails) -> str:
-    said = shorten_to_line(failure.message, MAX_PROVIDER_MESSAGE_CHARS).removeprefix(
+    quote = shorten_to_line(failure.message, MAX_PROVIDER_MESSAGE_CHARS).removeprefix(
         "Connection error. "
     )
-    return said.rstrip(".")
+    return quote.rstrip(".")

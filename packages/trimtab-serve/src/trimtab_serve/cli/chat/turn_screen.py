@@ -60,28 +60,30 @@ class StreamingWordWrapper:
 
     def feed(self, text: str, width: int) -> str:
         """Return what can be written now. The last word is held back until it is complete."""
-        made = ""
+        text_to_write = ""
         for piece in _PIECES.findall(text):
             if piece == "\n":
-                made += self.flush(width) + piece
+                text_to_write += self.flush(width) + piece
                 self._end_line()
             elif piece.isspace():
-                made += self.flush(width)
-                self._space, self._within = self._space + piece, False
+                text_to_write += self.flush(width)
+                self._space = self._space + piece
+                self._within = False
                 self._start += piece if len(self._start) < MAX_HELD_WORD_CHARS else ""
             else:
                 self._start += piece if len(self._start) < MAX_HELD_WORD_CHARS else ""
                 self._word += piece
                 if len(self._word) > MAX_HELD_WORD_CHARS or not self._word.isascii():
                     # Scripts without spaces would be held back for a whole paragraph.
-                    made += self.flush(width)
-        return made
+                    text_to_write += self.flush(width)
+        return text_to_write
 
     def flush(self, width: int) -> str:
         """Return the held text. The rest of a word follows it without a space."""
         if not self._word:
             return ""
-        word, space = self._word, self._space
+        word = self._word
+        space = self._space
         self._word = self._space = ""
         size = cell_len((space + word).expandtabs(8))
         breaks = not (self._within or self._code) and self._column + size > width
@@ -97,7 +99,8 @@ class StreamingWordWrapper:
     def _end_line(self) -> None:
         if self._start.lstrip().startswith(_FENCES):
             self._code = not self._code
-        self._column, self._within = 0, False
+        self._column = 0
+        self._within = False
         self._space = self._start = ""
 
 
@@ -161,7 +164,9 @@ class TurnScreen:
 
     def begin_turn(self) -> None:
         """Prepare for the first output of a turn, below the input line."""
-        self._block, self._column, self._held = "input", 0, ""
+        self._block = "input"
+        self._column = 0
+        self._held = ""
         self._drawn = False
         self._running.clear()
         self._again = ("", 0.0)
@@ -196,7 +201,7 @@ class TurnScreen:
             case UserNotice():
                 return partial(self.print_message, event.text, "note")
             case SummaryFinished():
-                return lambda: None  # it comes between turns, while somebody types
+                return lambda: None  # it comes between turns, while the user types
             case (
                 TurnStarted()
                 | ContextEdited()
@@ -204,7 +209,7 @@ class TurnScreen:
                 | ModelCallFinished()
                 | TurnFailed()
             ):
-                return lambda: None  # for those who count; what matters of it is said elsewhere
+                return lambda: None  # for metrics; other events say what a user needs
             case AssistantReplied() | TurnFinished():
                 return self._finish_reply
 
@@ -212,8 +217,8 @@ class TurnScreen:
         """Print a message of our own on separate lines."""
         self._begin_block("note")
         self._erase_status()
-        shown = Text(escape_control_characters(text), TEXT_STYLES[style])
-        self.console.print(shown, soft_wrap=not self.console.is_terminal)
+        line = Text(escape_control_characters(text), TEXT_STYLES[style])
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
 
     def end_line(self) -> None:
         """Make the next output start on a new line."""
@@ -237,8 +242,10 @@ class TurnScreen:
             yield
         finally:
             self._paused, self._quiet_since = False, self._clock()
-            self._block, self._column = "asked", 0
-            later, self._later = self._later, []
+            self._block = "asked"
+            self._column = 0
+            later = self._later
+            self._later = []
             for draw in later:
                 draw()
 
@@ -272,7 +279,7 @@ class TurnScreen:
             return
         self._erase_status()
         self._status = text
-        # Saved and restored, the cursor stays where the next word goes.
+        # The cursor is saved and restored, so the next word goes to its place.
         self._write_raw(f"\x1b7 \x1b[2m{text}\x1b[0m\x1b8")
 
     def _describe_wait(self, now: float) -> str:
@@ -283,8 +290,8 @@ class TurnScreen:
             return f"… {self.waiting_for}, {now - self._quiet_since:.0f} s (Ctrl-C stops it)"
         first, *others = self._running.values()
         more = f" and {len(others)} more" if others else ""
-        told = f"{first.call.name} {format_arguments_line(first.call, 60)}".strip()
-        return f"… {told}{more}, {now - first.since:.0f} s (Ctrl-C stops it)"
+        tool_call = f"{first.call.name} {format_arguments_line(first.call, 60)}".strip()
+        return f"… {tool_call}{more}, {now - first.since:.0f} s (Ctrl-C stops it)"
 
     def _draw_delta(self, delta: TextDelta) -> None:
         # A line break may come in two pieces.
@@ -308,22 +315,23 @@ class TurnScreen:
     def _draw_retry(self, event: ModelCallRetried) -> None:
         """Say that a call was repeated, and that text already drawn is no longer valid."""
         self.end_line()
-        drawn, self._drawn = self._drawn, False
-        if drawn:
-            told = (
+        has_drawn = self._drawn
+        self._drawn = False
+        if has_drawn:
+            notice = (
                 f"The reply was interrupted ({shorten_to_line(event.reason, 80)}). The text above "
                 "is discarded, and the model is asked again."
             )
         elif event.limit is not None:
             look = ": /context shows what is hidden" if self.has_commands else ""
-            told = (
+            notice = (
                 f"The provider accepts {event.limit:,} tokens, fewer than assumed; the call was "
                 f"repeated. Nothing is lost{look}."
             )
         else:
             why = shorten_to_line(event.reason, 80).rstrip(".")
-            told = f"The call failed ({why}) and was repeated. Nothing is lost."
-        self.print_message(told, "note")
+            notice = f"The call failed ({why}) and was repeated. Nothing is lost."
+        self.print_message(notice, "note")
 
     def _finish_reply(self) -> None:
         self._drawn = False
@@ -334,27 +342,28 @@ class TurnScreen:
         self._erase_status()
         self._write(self._words.flush(self.console.width), TEXT_STYLES.get(self._block, ""))
 
-    def _draw_tool_result(self, ended: ToolFinished, took: float | None) -> None:
+    def _draw_tool_result(self, event: ToolFinished, took: float | None) -> None:
         self._begin_block("tool")
         wide = max(20, self.console.width)
-        name = f"● {shorten_to_line(ended.call.name, wide // 2)}"
-        left = max(12, wide - cell_len(name) - 4)
-        # Where both do not fit, half is for what was asked and the rest for what came.
-        given = format_arguments_line(ended.call, left)
-        told = _shorten_to_cells(
-            _describe_result(ended, took), max(12, left - min(cell_len(given), left // 2))
+        name = f"● {shorten_to_line(event.call.name, wide // 2)}"
+        room = max(12, wide - cell_len(name) - 4)
+        # If both do not fit, the arguments get half of the room and the result the rest.
+        arguments = format_arguments_line(event.call, room)
+        outcome = _shorten_to_cells(
+            _describe_result(event, took), max(12, room - min(cell_len(arguments), room // 2))
         )
-        given = _shorten_to_cells(given, left - cell_len(told))
+        arguments = _shorten_to_cells(arguments, room - cell_len(outcome))
         self._write(name, "cyan")
-        self._write(f"  {given}" if given else "")
-        self._write(f"  {told}\n", "red" if ended.is_error else "dim")
+        self._write(f"  {arguments}" if arguments else "")
+        self._write(f"  {outcome}\n", "red" if event.is_error else "dim")
 
     def _begin_block(self, block: str) -> None:
         """Start a new block, with an empty line before it."""
         self.end_line()
         if self._block != block and self._block:
             self._write("\n")
-        self._block, self._words = block, StreamingWordWrapper()
+        self._block = block
+        self._words = StreamingWordWrapper()
 
     def _write(self, text: str, style: str = "") -> None:
         if not text:
@@ -388,31 +397,31 @@ def format_arguments_line(call: ToolCall, max_cells: int) -> str:
 def format_tool_arguments_in_full(call: ToolCall) -> str:
     """Return a call's arguments: a single text as it is, otherwise names and values."""
     try:
-        given: Any = json.loads(call.arguments or "{}")
+        json_arguments: Any = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
         return call.arguments
-    if not isinstance(given, dict):
+    if not isinstance(json_arguments, dict):
         return call.arguments
-    named = cast("dict[str, Any]", given)
-    values = list(named.values())
+    arguments = cast("dict[str, Any]", json_arguments)
+    values = list(arguments.values())
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
-    return " ".join(f"{name}={_format_value(value)}" for name, value in named.items())
+    return " ".join(f"{name}={_format_value(value)}" for name, value in arguments.items())
 
 
-def _describe_result(ended: ToolFinished, took: float | None) -> str:
+def _describe_result(event: ToolFinished, took: float | None) -> str:
     """Describe a tool's result in a few words. A tool that did not run has no duration."""
-    told = format_output_size(ended.text)
-    if left_out := OUTPUT_CUT_PATTERN.search(ended.text):
-        told += f", {left_out[1]} bytes left out (`max_output_bytes` in agent.yaml)"
-    if status := EXIT_STATUS_PATTERN.search(ended.text):
-        told += f", {status[1]}"
-    if ended.is_error:
-        told = ended.text.strip().removeprefix("[").removesuffix("]") or "failed"
-        if told.startswith("not run: "):
+    text = format_output_size(event.text)
+    if left_out := OUTPUT_CUT_PATTERN.search(event.text):
+        text += f", {left_out[1]} bytes left out (`max_output_bytes` in agent.yaml)"
+    if status := EXIT_STATUS_PATTERN.search(event.text):
+        text += f", {status[1]}"
+    if event.is_error:
+        text = event.text.strip().removeprefix("[").removesuffix("]") or "failed"
+        if text.startswith("not run: "):
             # What stands behind the first sentence is for the model.
-            told = told.partition(". ")[0]
-    return told if took is None else f"{format_tool_duration(took)} · {told}"
+            text = text.partition(". ")[0]
+    return text if took is None else f"{format_tool_duration(took)} · {text}"
 
 
 def format_tool_duration(seconds: float) -> str:

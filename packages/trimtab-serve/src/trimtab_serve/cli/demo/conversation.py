@@ -59,10 +59,10 @@ class DemoLogReader:
         async for event in session.store.events(session.id, [(self._read + 1, None)]):
             self._read = event.seq
             match event.body:
-                case MessageAdded() as said:
-                    self._said[event.seq] = said
-                    self._whole.add(said.message)
-                    calls = (part for part in said.message.parts if isinstance(part, ToolCall))
+                case MessageAdded() as addition:
+                    self._said[event.seq] = addition
+                    self._whole.add(addition.message)
+                    calls = (part for part in addition.message.parts if isinstance(part, ToolCall))
                     self._names.update({call.id: call.name for call in calls})
                 case Edit() as edit if edit.op in EDIT_RESULT_WORDS:
                     self._edits.append(edit)
@@ -77,24 +77,26 @@ class DemoLogReader:
 
     def find_hiding_handle(self, text: str) -> str | None:
         """Return the handle of the first result with this text if it is hidden, otherwise None."""
-        for seq, said in self._said.items():
-            for index, part in enumerate(said.message.parts):
+        for seq, addition in self._said.items():
+            for index, part in enumerate(addition.message.parts):
                 if isinstance(part, ToolResult) and text in part.text:
                     hides = [edit for edit in self._edits if _covers(edit, seq, index)]
                     return f"m{seq}.{index}" if hides else None
         return None
 
     def _describe_edit(self, edit: Edit) -> DemoEdit:
-        covered = [said for seq, said in self._said.items() if edit.first <= seq <= edit.last]
-        sizes = [size.tokens for said in covered for size in said.sizes]
-        what = f"{len(covered)} messages"
-        if edit.part is not None and covered:
-            part = covered[0].message.parts[edit.part]
+        additions = [
+            addition for seq, addition in self._said.items() if edit.first <= seq <= edit.last
+        ]
+        sizes = [size.tokens for addition in additions for size in addition.sizes]
+        what = f"{len(additions)} messages"
+        if edit.part is not None and additions:
+            part = additions[0].message.parts[edit.part]
             what = (
                 self._names.get(getattr(part, "call_id", ""), "")
                 or extract_editable_text(part)[:20]
             )
-            sizes = [covered[0].sizes[edit.part].tokens]
+            sizes = [additions[0].sizes[edit.part].tokens]
         return DemoEdit(
             handle=edit.handle,
             result_word=EDIT_RESULT_WORDS[edit.op],
@@ -113,7 +115,8 @@ MAX_OUTPUT_TOKENS = 1_024
 """Maximum output tokens of each request."""
 RECALL_GREP_PATTERN = "#2210|pool_size"
 """The pattern that the agent searches for when it recalls."""
-READING_PAUSE_STEPS, RECALL_PAUSE_STEPS = 16, 12
+READING_PAUSE_STEPS = 16
+RECALL_PAUSE_STEPS = 12
 """Steps for which the screen stands still: at the beginning, and after a recall."""
 
 
@@ -137,7 +140,9 @@ class _DemoRun:
     def __init__(
         self, state: DemoState, model: SimulatorControlClient, step_seconds: float
     ) -> None:
-        self._seen, self._model, self._pace = state, model, step_seconds
+        self._seen = state
+        self._model = model
+        self._pace = step_seconds
         self._tools = build_demo_tools(step_seconds / 2)
         self._real = AnthropicProvider(api_key="demo", base_url=model.url, timeout=30.0)
         self._options: dict[str, Any] = {
@@ -151,31 +156,31 @@ class _DemoRun:
 
     async def run(self, store: FileStore) -> None:
         """Run all turns of the story."""
-        seen = self._seen
+        state = self._seen
         self._session = await Session.create(
             store,
             "demo",
             **self._options,
-            policy=seen.policy,
-            context_window=seen.window,
+            policy=state.policy,
+            context_window=state.window,
         )
-        seen.turns = len(STORY)
+        state.turns = len(STORY)
         await self._watch.read_new_events(self._session)
         await asyncio.sleep(READING_PAUSE_STEPS * self._pace)
         try:
-            for number, asked in enumerate(STORY, 1):
-                seen.turn = number
+            for number, story_turn in enumerate(STORY, 1):
+                state.turn = number
                 await self._watch.read_new_events(self._session)
-                await self._model.set_replies(self._build_replies(asked))
-                seen.lines.append(DemoLine(kind="user", text=asked.user))
+                await self._model.set_replies(self._build_replies(story_turn))
+                state.lines.append(DemoLine(kind="user", text=story_turn.user))
                 await run_turn(
                     self._session,
                     self,
                     self._tools,
-                    message={"role": "user", "content": asked.user},
+                    message={"role": "user", "content": story_turn.user},
                     on_event=self._on_event,
                 )
-            seen.refused_requests = await self._model.count_refused_requests()
+            state.refused_requests = await self._model.count_refused_requests()
         finally:
             await self.close()
             await self._session.close()
@@ -212,36 +217,37 @@ class _DemoRun:
         await self._real.close()
 
     def _on_event(self, event: TurnEvent) -> None:
-        seen = self._seen
+        state = self._seen
         match event:
             case TextDelta(text=text):
-                seen.partial_reply += text
+                state.partial_reply += text
             case ModelCallRetried():
-                seen.partial_reply = ""
+                state.partial_reply = ""
             case AssistantReplied(message=message, usage=usage):
-                seen.partial_reply = ""
-                told = "".join(getattr(part, "text", "") for part in message.parts)
-                if told:
-                    seen.lines.append(DemoLine(kind="agent", text=told))
+                state.partial_reply = ""
+                line_text = "".join(getattr(part, "text", "") for part in message.parts)
+                if line_text:
+                    state.lines.append(DemoLine(kind="agent", text=line_text))
                 self._add_cost(usage)
             case ToolStarted(call=call):
-                seen.lines.append(DemoLine(kind="call", text=_format_call(call)))
+                state.lines.append(DemoLine(kind="call", text=_format_call(call)))
             case ToolFinished(call=call, text=text):
                 who = "recall" if call.name == RECALL_TOOL else "result"
-                seen.lines.append(DemoLine(kind=who, text=text))
+                state.lines.append(DemoLine(kind=who, text=text))
                 if who == "recall":
-                    told = RECALLED_NOTE.format(handle=seen.recalled_handle)
-                    seen.lines.append(DemoLine(kind="mark", text=told))
+                    line_text = RECALLED_NOTE.format(handle=state.recalled_handle)
+                    state.lines.append(DemoLine(kind="mark", text=line_text))
             case _:
                 pass
 
     def _add_cost(self, usage: Usage | None) -> None:
         """Add the cost of the call, and its cost if everything had been sent with a warm cache."""
-        seen, entry = self._seen, self._session.window.settings.entry
+        state = self._seen
+        entry = self._session.window.settings.entry
         if usage is None:
             return
-        last = seen.calls[-1]
-        before = seen.calls[-2].full_tokens if len(seen.calls) > 1 else 0
+        last = state.calls[-1]
+        before = state.calls[-2].full_tokens if len(state.calls) > 1 else 0
         read = before if before >= int(entry["cache_minimum"]) else 0
         full = Usage(
             input=last.full_tokens,
@@ -249,10 +255,10 @@ class _DemoRun:
             cache_read=read,
             cache_write=last.full_tokens - read,
         )
-        seen.full_cost += compute_cost_usd(full, entry) or 0.0
-        seen.calls[-1] = DemoCallTokens(full_tokens=last.full_tokens, sent_tokens=usage.input)
-        seen.report = self._session.report()
-        seen.cost = seen.report.cost or 0.0
+        state.full_cost += compute_cost_usd(full, entry) or 0.0
+        state.calls[-1] = DemoCallTokens(full_tokens=last.full_tokens, sent_tokens=usage.input)
+        state.report = self._session.report()
+        state.cost = state.report.cost or 0.0
 
 
 def _format_call(call: ToolCall) -> str:

@@ -67,35 +67,38 @@ _FILES: Mapping[str, tuple[str, ...]] = {
 def simulate_read_file(path: str, lines: int) -> str:
     """A file: what matters on top, then the rest of it."""
     dice = _seeded_random("file", path)
-    known = list(_FILES.get(path, (f"# {path}",)))
+    file_lines = list(_FILES.get(path, (f"# {path}",)))
     names = ("order", "cart", "stock", "price", "session", "address", "invoice", "refund")
-    while len(known) < lines:
-        one, other = dice.choice(names), dice.choice(names)
-        known.append(
+    while len(file_lines) < lines:
+        one = dice.choice(names)
+        other = dice.choice(names)
+        file_lines.append(
             f"def {one}_{other}_{dice.randrange(99)}({one}_id: int) -> {other.title()}: "
             f"return fetch('{other}s', {one}_id, limit={dice.randrange(10, 500)})"
             if path.endswith(".py")
             else f"{one}.{other}.{dice.choice(('limit', 'ttl', 'size'))}: {dice.randrange(9_999)}"
         )
-    return "\n".join(known)
+    return "\n".join(file_lines)
 
 
 def simulate_log_search(service: str, pattern: str, lines: int) -> str:
     """Lines of a service's log."""
     dice = _seeded_random("logs", service, pattern)
     at = STORY_START + timedelta(minutes=12)
-    found = [f"{lines} of {lines * dice.randrange(20, 90):,} lines match {pattern!r}"]
+    log_lines = [f"{lines} of {lines * dice.randrange(20, 90):,} lines match {pattern!r}"]
     for _ in range(lines):
         at += timedelta(milliseconds=dice.randrange(90, 4_000))
         level, text = dice.choice(_MESSAGES[service])
-        told = text.format(
+        message = text.format(
             id=dice.randrange(40_000, 99_999),
             n=dice.randrange(3, 250),
             k=dice.randrange(1, 5),
             ms=dice.randrange(180, 14_900),
         )
-        found.append(f"{at:%H:%M:%S.%f}"[:-3] + f" {service}-{dice.randrange(6)} {level:<5} {told}")
-    return "\n".join(found)
+        log_lines.append(
+            f"{at:%H:%M:%S.%f}"[:-3] + f" {service}-{dice.randrange(6)} {level:<5} {message}"
+        )
+    return "\n".join(log_lines)
 
 
 def simulate_metric_query(name: str, points: int) -> str:
@@ -113,13 +116,13 @@ def simulate_metric_query(name: str, points: int) -> str:
 def simulate_deployment_list(service: str) -> str:
     """The last deployments, each with its change."""
     dice = _seeded_random("deployments", service)
-    told: list[str] = []
+    log_lines: list[str] = []
     for number in range(2_210, 2_196, -1):
         at = STORY_START + timedelta(minutes=12) - timedelta(hours=9 * (2_210 - number))
         commit = CULPRIT_COMMIT if number == 2_210 else f"{dice.getrandbits(28):07x}"
-        told += [f"#{number} {service} {at:%Y-%m-%d %H:%M} {commit}"]
+        log_lines += [f"#{number} {service} {at:%Y-%m-%d %H:%M} {commit}"]
         if number == 2_210:
-            told += [
+            log_lines += [
                 "  tidy up the database settings",
                 "  deploy/checkout.yaml",
                 "  -  pool_size: 40",
@@ -127,41 +130,42 @@ def simulate_deployment_list(service: str) -> str:
             ]
         else:
             was = dice.randrange(10, 90)
-            told += [
+            log_lines += [
                 f"  {dice.choice(('raise', 'lower', 'tidy up'))} limits of the worker",
                 f"  -  worker_{dice.randrange(9)}: {was}",
                 f"  +  worker_{dice.randrange(9)}: {was + dice.randrange(1, 9)}",
             ]
-    return "\n".join(told)
+    return "\n".join(log_lines)
 
 
 def simulate_sql_query(sql: str, count: int) -> str:
     """What a query gives."""
     dice = _seeded_random("rows", sql)
     states = ("idle", "idle", "active", "idle in transaction")
-    found = ["pid   | state               | wait         | ms    | query"]
+    table_lines = ["pid   | state               | wait         | ms    | query"]
     for _ in range(count):
         query = f"fetch_cart({dice.randrange(9_999_999)})"
-        state, wait = dice.choice(states), dice.choice(("Client", "Lock", "IO"))
+        state = dice.choice(states)
+        wait = dice.choice(("Client", "Lock", "IO"))
         took = dice.randrange(1, 900)
-        found.append(
+        table_lines.append(
             f"{dice.randrange(99_999):<5} | {state:<19} | {wait:<12} | {took:<5} | {query}"
         )
-    return "\n".join([*found, f"({count} rows)"])
+    return "\n".join([*table_lines, f"({count} rows)"])
 
 
 def simulate_load_test(rate: int, seconds: int) -> str:
     """A load test on staging."""
     dice = _seeded_random("load", str(rate))
     failing = rate > 30
-    told = [f"load test on staging: {rate} orders a second for {seconds} s"]
+    report_lines = [f"load test on staging: {rate} orders a second for {seconds} s"]
     for second in range(seconds):
         bad = dice.randrange(rate // 3, rate) if failing and second > 8 else 0
         slow = 5_000 + dice.randrange(900) if bad else 200 + dice.randrange(60)
-        told.append(
+        report_lines.append(
             f"t={second:>3} s  ok={rate - bad:>3}  failed={bad:>3}  p50={slow // 2} p99={slow}"
         )
-    return "\n".join(told)
+    return "\n".join(report_lines)
 
 
 def simulate_file_edit(path: str) -> str:

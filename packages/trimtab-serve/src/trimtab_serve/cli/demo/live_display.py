@@ -33,23 +33,23 @@ SVG_SIZE_CHARS = (100, 34)
 
 def run_demo(*, policy: PolicyName, window: int, fast: bool, svg_path: Path | None) -> None:
     """Run the demo, draw it, and print the result."""
-    seen = DemoState(policy=policy, window=window)
+    state = DemoState(policy=policy, window=window)
     console = Console()
     # What is logged would be written across the picture; it says what the picture shows.
     logging.getLogger("trimtab").addHandler(logging.NullHandler())
     # So that the simulator is ended, too.
     signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
-        with _live_screen(seen, console):
-            asyncio.run(run_demo_conversation(seen, step_seconds=0.0 if fast else STEP_SECONDS))
+        with _live_screen(state, console):
+            asyncio.run(run_demo_conversation(state, step_seconds=0.0 if fast else STEP_SECONDS))
     except KeyboardInterrupt:
         raise print_error_for_exit("the demo was stopped", exit_status=130) from None
     except (SimulatorStartError, ProviderError, CannotFit) as error:
         raise print_error_for_exit(str(error), exit_status=1) from error
-    for line in describe_demo_result(seen):
+    for line in describe_demo_result(state):
         console.print(line, soft_wrap=not console.is_terminal)
     if svg_path is not None:
-        write_demo_svg(seen, svg_path)
+        write_demo_svg(state, svg_path)
         console.print(Text(f"wrote {svg_path}", "dim"), soft_wrap=True)
 
 
@@ -70,7 +70,7 @@ def _live_screen(state: DemoState, console: Console) -> Generator[None]:
 
 def describe_demo_result(state: DemoState) -> list[Text]:
     """Return the result of the run and the next command."""
-    recalled = (
+    recall_note = (
         f"; the agent looked up {state.recalled_handle} when it was asked"
         if state.recalled_handle
         else ""
@@ -89,7 +89,7 @@ def describe_demo_result(state: DemoState) -> list[Text]:
         ),
         Text(
             f"{state.hidden_tokens:,} tokens are hidden, by {len(state.edits)} edits, and none "
-            f"of them is lost{recalled}."
+            f"of them is lost{recall_note}."
         ),
         Text(
             f"The provider refused {state.refused_requests} requests; with the whole conversation, "

@@ -19,7 +19,9 @@ LABEL_CHARS = 8
 """Characters before a row of the chart."""
 WINDOW_LABEL = "┄ window"
 """The label at the end of the line that marks the window."""
-SENT_COLOUR, HIDDEN_COLOUR, EDGE_COLOUR = "cyan", "grey35", "red"
+SENT_COLOUR = "cyan"
+HIDDEN_COLOUR = "grey35"
+EDGE_COLOUR = "red"
 _STEPS = " ▁▂▃▄▅▆▇█"
 
 
@@ -32,7 +34,7 @@ def draw_call_chart(state: DemoState, width: int, rows: int, *, colours: bool) -
     top = max([state.window * 1.25, *(call.full_tokens for call in calls)])
     step = top / rows
     edge = rows - 1 - int(state.window / step)
-    drawn: list[Text] = []
+    lines: list[Text] = []
     for row in range(rows):
         line = Text(_label(row, edge, top, state.window), EDGE_COLOUR if row == edge else "dim")
         for call in calls:
@@ -45,8 +47,8 @@ def draw_call_chart(state: DemoState, width: int, rows: int, *, colours: bool) -
                 "┄" * max(0, room - wide * len(calls) - len(WINDOW_LABEL) + 1) + WINDOW_LABEL[1:],
                 EDGE_COLOUR,
             )
-        drawn.append(line)
-    return [*drawn, _legend(state, "█" if colours else "░")]
+        lines.append(line)
+    return [*lines, _legend(state, "█" if colours else "░")]
 
 
 def _label(row: int, edge: int, top: float, window: int) -> str:
@@ -57,13 +59,13 @@ def _label(row: int, edge: int, top: float, window: int) -> str:
 
 def _cell(call: DemoCallTokens, floor: float, step: float, *, at_edge: bool) -> tuple[str, str]:
     """Return one character that shows how far the call fills the row, in eighths."""
-    sent = _eighths(call.sent_tokens, floor, step)
+    sent_eighths = _eighths(call.sent_tokens, floor, step)
     whole = _eighths(call.full_tokens, floor, step)
-    if whole == 8 and 0 < sent < 8:
-        return _STEPS[sent], f"{SENT_COLOUR} on {HIDDEN_COLOUR}"
-    if sent:
+    if whole == 8 and 0 < sent_eighths < 8:
+        return _STEPS[sent_eighths], f"{SENT_COLOUR} on {HIDDEN_COLOUR}"
+    if sent_eighths:
         # One character has two colours: what is above both stays empty.
-        return _STEPS[sent], SENT_COLOUR
+        return _STEPS[sent_eighths], SENT_COLOUR
     if whole:
         return _STEPS[whole], HIDDEN_COLOUR
     return ("┄", EDGE_COLOUR) if at_edge else (" ", "")
@@ -100,7 +102,8 @@ LINE_STYLES = {
     "mark": ("  ★    ", "bold black on yellow"),
 }
 """The prefix of each kind of line, and its style."""
-STACKED_BELOW_CHARS, STACKED_BELOW_LINES = 88, 28
+STACKED_BELOW_CHARS = 88
+STACKED_BELOW_LINES = 28
 """Below this width or height the panels are stacked and show fewer figures."""
 MIN_TERMINAL_SIZE = (80, 20)
 """Below this width or height the figures are left out."""
@@ -121,7 +124,8 @@ class DemoScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw for rich, one line below the terminal's height so that nothing is cut off."""
-        width, height = options.max_width, console.height
+        width = options.max_width
+        height = console.height
         colours = console.color_system is not None
         if width < MIN_TERMINAL_SIZE[0] or height < MIN_TERMINAL_SIZE[1]:
             yield from _smallest(self._seen, width, height - 1, colours=colours)
@@ -171,7 +175,8 @@ def _smallest(state: DemoState, width: int, height: int, *, colours: bool) -> Re
 
 def _on_one_line(text: Text) -> Text:
     """Keep a text on one line at any width."""
-    text.no_wrap, text.overflow = True, "ellipsis"
+    text.no_wrap = True
+    text.overflow = "ellipsis"
     return text
 
 
@@ -198,19 +203,20 @@ def _conversation_text(state: DemoState, width: int, height: int) -> Text:
         *state.lines,
         *([DemoLine(kind="agent", text=state.partial_reply)] if state.partial_reply else []),
     ]
-    shown: list[Text] = []
+    rows: list[Text] = []
     for line in lines[-height:]:
         start, style = LINE_STYLES[line.kind]
         if line.kind not in ("call", "result"):
-            told = " / ".join(" ".join(row.split()) for row in line.text.splitlines())
-            shown += _wrapped(start, told, style, width)
+            one_line = " / ".join(" ".join(row.split()) for row in line.text.splitlines())
+            rows += _wrapped(start, one_line, style, width)
         else:
-            shown.append(Text(start + shorten_to_line(line.text, width - len(start)), style))
-    return Text("\n").join(shown[-height:])
+            rows.append(Text(start + shorten_to_line(line.text, width - len(start)), style))
+    return Text("\n").join(rows[-height:])
 
 
 def _wrapped(start: str, text: str, style: str, width: int) -> list[Text]:
-    room, rows = width - len(start), [""]
+    room = width - len(start)
+    rows = [""]
     for word in text.split(" "):
         if len(rows[-1]) + len(word) + 1 > room and rows[-1]:
             rows.append("")
@@ -258,17 +264,17 @@ def _context_lines(state: DemoState, width: int) -> list[Text]:
 
 
 def _bar(report: ContextReport, width: int) -> Text:
-    used = f" {report.share:.0%}"
-    room = width - len(used)
+    share_text = f" {report.share:.0%}"
+    room = width - len(share_text)
     bar = Text()
-    taken = 0
+    filled_cells = 0
     for _, kind, colour in CONTEXT_SECTIONS:
         cells = round(report.tokens(kind) / report.limit * room)
-        cells = min(room - taken, max(cells, 1 if report.tokens(kind) else 0))
+        cells = min(room - filled_cells, max(cells, 1 if report.tokens(kind) else 0))
         bar.append("█" * cells, colour)
-        taken += cells
-    bar.append("░" * (room - taken), "bright_black")
-    return bar.append(used, "bold")
+        filled_cells += cells
+    bar.append("░" * (room - filled_cells), "bright_black")
+    return bar.append(share_text, "bold")
 
 
 def _figures(state: DemoState, report: ContextReport) -> list[tuple[str, str, str]]:
@@ -293,10 +299,10 @@ def _figures(state: DemoState, report: ContextReport) -> list[tuple[str, str, st
 
 
 def _call_lines(state: DemoState, width: int, rows: int, *, colours: bool) -> list[Text]:
-    drawn = draw_call_chart(state, width, rows, colours=colours)
+    chart = draw_call_chart(state, width, rows, colours=colours)
     return [
         _on_one_line(line)
-        for line in (*drawn, _newest_edit_line(state.edits[-1] if state.edits else None))
+        for line in (*chart, _newest_edit_line(state.edits[-1] if state.edits else None))
     ]
 
 

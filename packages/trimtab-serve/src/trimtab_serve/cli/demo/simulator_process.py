@@ -31,15 +31,15 @@ class SimulatorControlClient:
 
     async def count_refused_requests(self) -> int:
         """Return how many requests the simulator has refused so far."""
-        told = await self._send("/_control", None)
-        return int(told["stats"]["refused"])
+        state = await self._send("/_control", None)
+        return int(state["stats"]["refused"])
 
     async def count_tokens(self, request: dict[str, Any]) -> int:
         """Return the simulator's own token count of a request, whether it fits or not."""
         names = ("model", "system", "messages", "tools")
         body = {name: request[name] for name in names if name in request}
-        told = await self._send("/v1/messages/count_tokens", body)
-        return int(told["input_tokens"])
+        answer = await self._send("/v1/messages/count_tokens", body)
+        return int(answer["input_tokens"])
 
     async def _send(self, path: str, body: Any) -> Any:
         return await asyncio.to_thread(self._exchange, path, body)
@@ -47,8 +47,8 @@ class SimulatorControlClient:
     def _exchange(self, path: str, body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"x-api-key": "demo", "anthropic-version": "2023-06-01"}
-        asked = Request(self.url + path, data, headers)  # noqa: S310 - our own process
-        with urlopen(asked, timeout=START_TIMEOUT_S) as answer:  # noqa: S310 - as above
+        http_request = Request(self.url + path, data, headers)  # noqa: S310 - our own process
+        with urlopen(http_request, timeout=START_TIMEOUT_S) as answer:  # noqa: S310 - as above
             return json.loads(answer.read())
 
 
@@ -86,6 +86,8 @@ async def _read_address(process: Process) -> str:
             f"the simulator did not listen within {START_TIMEOUT_S:g} seconds"
         ) from None
     if not line.startswith("http"):
-        said = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
-        raise SimulatorStartError(f"the simulator did not start: {said[-1] if said else line!r}")
+        error_lines = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+        raise SimulatorStartError(
+            f"the simulator did not start: {error_lines[-1] if error_lines else line!r}"
+        )
     return line

@@ -43,12 +43,12 @@ def doctor_command(
     from trimtab_serve.agent.environment import ENVIRON
 
     folder = agent.resolve().parent
-    found = asyncio.run(_run_checks(agent, folder, ENVIRON, offline=offline, tell=not as_json))
-    works = all(finding.state != "bad" for finding in found)
+    findings = asyncio.run(_run_checks(agent, folder, ENVIRON, offline=offline, tell=not as_json))
+    works = all(finding.state != "bad" for finding in findings)
     if as_json:
-        typer.echo(json.dumps({"ok": works, "checks": [asdict(finding) for finding in found]}))
+        typer.echo(json.dumps({"ok": works, "checks": [asdict(finding) for finding in findings]}))
     else:
-        typer.echo(wrap_for_terminal(sys.stdout, f"\n{_summarise_findings(found)}"))
+        typer.echo(wrap_for_terminal(sys.stdout, f"\n{_summarise_findings(findings)}"))
     raise typer.Exit(0 if works else 1)
 
 
@@ -58,13 +58,13 @@ async def _run_checks(
     from trimtab_serve.cli.doctor.checks import run_agent_checks
     from trimtab_serve.cli.doctor.findings import redact_finding
 
-    found: list[Finding] = []
+    findings: list[Finding] = []
     async for finding in run_agent_checks(file, folder, environ, offline=offline):
         safe = redact_finding(finding, environ)
-        found.append(safe)
+        findings.append(safe)
         if tell:
             _print_finding(safe)
-    return found
+    return findings
 
 
 def _print_finding(finding: Finding) -> None:
@@ -73,14 +73,15 @@ def _print_finding(finding: Finding) -> None:
     from trimtab.cli.text_format import escape_control_characters, wrap_for_terminal
     from trimtab_serve.cli.doctor.findings import STATE_SIGNS
 
-    sign, below = STATE_SIGNS[finding.state], " " * (LABEL_WIDTH_CHARS + 3)
-    told = wrap_for_terminal(
+    sign = STATE_SIGNS[finding.state]
+    below = " " * (LABEL_WIDTH_CHARS + 3)
+    text = wrap_for_terminal(
         sys.stdout,
         f"{sign} {finding.about:<{LABEL_WIDTH_CHARS}} {escape_control_characters(finding.text)}",
         below,
     )
-    coloured = typer.style(sign, fg=STATE_COLOURS[finding.state], bold=True)
-    typer.echo(f"{coloured}{told.removeprefix(sign)}")
+    colour_sign = typer.style(sign, fg=STATE_COLOURS[finding.state], bold=True)
+    typer.echo(f"{colour_sign}{text.removeprefix(sign)}")
     if finding.next:
         typer.echo(
             wrap_for_terminal(

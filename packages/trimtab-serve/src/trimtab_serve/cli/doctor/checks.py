@@ -64,29 +64,29 @@ from trimtab_serve.cli.init.model_choice import guess_provider
 def report_python_version() -> Finding:
     """Report the interpreter. Trimtab does not start on older ones."""
     implementation = platform.python_implementation()
-    told = f"{platform.python_version()} ({implementation}), trimtab {version('trimtab')}"
-    return make_ok_finding("Python", told)
+    versions = f"{platform.python_version()} ({implementation}), trimtab {version('trimtab')}"
+    return make_ok_finding("Python", versions)
 
 
 def check_packages(spec: AgentSpec, dialect: str | None, store: str) -> Finding:
     """Check the packages that this agent's provider, tools and store need."""
-    wanted = ["agent"]
+    extras = ["agent"]
     if spec.model.provider is not None:
-        wanted.append(find_provider_endpoint(spec.model.provider).extra)
+        extras.append(find_provider_endpoint(spec.model.provider).extra)
     elif dialect is not None:
-        wanted.append("anthropic" if dialect == "anthropic" else "openai")
+        extras.append("anthropic" if dialect == "anthropic" else "openai")
     if any(isinstance(tool, McpToolSpec) for tool in spec.tools.values()):
-        wanted.append("mcp")
+        extras.append("mcp")
     if is_database_address(store):
-        wanted.append("postgres")
-    found = {name: at for extra in wanted for name, at in find_package_versions(extra).items()}
-    lacking = [extra for extra in wanted if None in find_package_versions(extra).values()]
+        extras.append("postgres")
+    versions = {name: at for extra in extras for name, at in find_package_versions(extra).items()}
+    lacking = [extra for extra in extras if None in find_package_versions(extra).values()]
     if lacking:
-        missing = ", ".join(name for name, at in found.items() if at is None)
+        missing = ", ".join(name for name, at in versions.items() if at is None)
         return make_failure_finding(
             "packages", f"missing: {missing}", f"pip install 'trimtab[{','.join(lacking)}]'"
         )
-    return make_ok_finding("packages", ", ".join(f"{name} {at}" for name, at in found.items()))
+    return make_ok_finding("packages", ", ".join(f"{name} {at}" for name, at in versions.items()))
 
 
 DATABASE_TIMEOUT_S = 15.0
@@ -107,15 +107,15 @@ async def check_store(store_location: str) -> Finding:
 async def _check_database(store: str) -> Finding:
     try:
         async with asyncio.timeout(DATABASE_TIMEOUT_S):
-            opened = await open_store(store)
+            open_database = await open_store(store)
             try:
-                await opened.sessions(limit=1)
+                await open_database.sessions(limit=1)
             finally:
-                await opened.close()
+                await open_database.close()
     except TimeoutError:
-        told = f"the database did not answer within {DATABASE_TIMEOUT_S:g} seconds"
+        reason = f"the database did not answer within {DATABASE_TIMEOUT_S:g} seconds"
         return make_failure_finding(
-            "store", told, "check its address in session.store, and that it is running"
+            "store", reason, "check its address in session.store, and that it is running"
         )
     except DatabaseNotMigrated as error:
         return make_failure_finding("store", str(error), "trimtab migrate --database …")
@@ -151,14 +151,14 @@ def _check_folder(path: Path) -> Finding:
             f"{there} cannot be written to: {error.strerror or error}",
             "give yourself write access, or set session.store to another place",
         )
-    told = f"{path} {'is' if path.exists() else 'will be'} writable, {free / 1e9:,.1f} GB free"
+    state = f"{path} {'is' if path.exists() else 'will be'} writable, {free / 1e9:,.1f} GB free"
     if free < LOW_DISK_SPACE_BYTES:
         return make_warning_finding(
-            "store", told, "free some space: a session stops if it cannot be stored"
+            "store", state, "free some space: a session stops if it cannot be stored"
         )
     return make_ok_finding(
         "store",
-        told if path.exists() else f"{path} will be created, {free / 1e9:,.1f} GB free",
+        state if path.exists() else f"{path} will be created, {free / 1e9:,.1f} GB free",
     )
 
 
@@ -229,8 +229,8 @@ def _check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> Finding:
         check_cost_ceilings(spec, options)
     except CostCeilingUncheckable as error:
         return make_failure_finding("cost", str(error).removeprefix("cost: "))
-    told = [f"{name} ${dollars:,.2f}" for name, dollars in spec.cost.ceilings.items()]
-    return make_ok_finding("cost", f"{', '.join(told)}, checked before each call")
+    ceilings = [f"{name} ${dollars:,.2f}" for name, dollars in spec.cost.ceilings.items()]
+    return make_ok_finding("cost", f"{', '.join(ceilings)}, checked before each call")
 
 
 async def _check_provider_and_key(
@@ -252,9 +252,9 @@ async def _check_provider_and_key(
                 environ=environ,
             )
     except MissingApiKeyError as error:
-        exported = variable is not None and " " not in variable
+        is_variable = variable is not None and " " not in variable
         yield make_failure_finding(
-            "key", str(error), f"export {variable}=…" if exported else "see model.provider"
+            "key", str(error), f"export {variable}=…" if is_variable else "see model.provider"
         )
         return
     except (ImportError, ValueError) as error:
@@ -274,23 +274,23 @@ async def _check_provider_and_key(
 async def _check_provider_answers(
     provider: Provider, model: ModelSpec, variable: str | None, environ: Mapping[str, str]
 ) -> AsyncIterator[Finding]:
-    named = model.provider or guess_provider(model.name)
+    provider_name = model.provider or guess_provider(model.name)
     # Without its credentials, the provider of a cloud could not have been created.
     has_key = variable is not None and bool(
-        named in CLOUD_NAMES or model.api_key is not None or environ.get(variable)
+        provider_name in CLOUD_NAMES or model.api_key is not None or environ.get(variable)
     )
     async for finding in check_provider(
-        provider, model.name, provider_name=named, key_variable=variable, has_key=has_key
+        provider, model.name, provider_name=provider_name, key_variable=variable, has_key=has_key
     ):
         yield finding
 
 
 def _key_variable(model: ModelSpec) -> str | None:
     """Return the variable that holds the key. None if no key is needed."""
-    named = model.provider or guess_provider(model.name)
+    provider_name = model.provider or guess_provider(model.name)
     if model.api_key is not None:
         return "model.api_key"
-    return find_provider_endpoint(named).key_source if named else None
+    return find_provider_endpoint(provider_name).key_source if provider_name else None
 
 
 def _check_key(

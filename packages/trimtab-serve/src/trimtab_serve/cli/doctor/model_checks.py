@@ -71,10 +71,10 @@ async def check_provider(
     except ProviderError as error:
         yield _finding_for_failure(error.failure, model, key_variable, has_key=has_key)
         return
-    told = "it answers"
+    state = "it answers"
     if key_variable is not None:
-        told += " and accepts the key" if has_key else " without a key"
-    yield make_ok_finding("provider", told)
+        state += " and accepts the key" if has_key else " without a key"
+    yield make_ok_finding("provider", state)
     if names:
         yield _check_model_listed(model, names)
 
@@ -101,14 +101,14 @@ async def _send_probe(provider: Provider, model: str) -> None:
 
 def _check_model_listed(model: str, names: Sequence[str]) -> Finding:
     # Gemini lists `models/gemini-…`; Ollama has `qwen3:latest` for `qwen3`.
-    known = {form: name for name in names for form in _model_name_forms(name)}
-    if model in known:
+    names_by_form = {form: name for name in names for form in _model_name_forms(name)}
+    if model in names_by_form:
         return make_ok_finding("model", f"the provider lists {model}, among {len(names):,} models")
-    if any(name.startswith(f"{model}-") for name in known):
+    if any(name.startswith(f"{model}-") for name in names_by_form):
         return make_ok_finding(
             "model", f"{model} is a short name of one of the provider's {len(names):,} models"
         )
-    close = get_close_matches(model, known, n=3, cutoff=0.5) or sorted(known)[:3]
+    close = get_close_matches(model, names_by_form, n=3, cutoff=0.5) or sorted(names_by_form)[:3]
     # A list need not hold every alias that is accepted.
     return make_warning_finding(
         "model",
@@ -124,35 +124,35 @@ def _model_name_forms(name: str) -> tuple[str, ...]:
 def _finding_for_failure(
     failure: ProviderFailureDetails, model: str, variable: str | None, *, has_key: bool
 ) -> Finding:
-    told = f"{failure.message} (HTTP {failure.status})" if failure.status else failure.message
+    cause = f"{failure.message} (HTTP {failure.status})" if failure.status else failure.message
     key = f"set {variable} to a valid key" if variable else "set model.api_key"
     match failure.kind:
         case "auth" if variable is not None and not has_key:
             return make_failure_finding(
-                "provider", f"it does not answer without a key: {told}", key
+                "provider", f"it does not answer without a key: {cause}", key
             )
         case "auth":
-            return make_failure_finding("provider", f"the key was refused: {told}", key)
+            return make_failure_finding("provider", f"the key was refused: {cause}", key)
         case "network" | "timeout":
             return make_failure_finding(
                 "provider",
-                f"it cannot be reached: {told}",
+                f"it cannot be reached: {cause}",
                 "check the connection, the proxy and model.base_url",
             )
         case "rate_limit" | "overloaded" | "server":
             return make_warning_finding(
-                "provider", f"it cannot answer now: {told}", "try again later"
+                "provider", f"it cannot answer now: {cause}", "try again later"
             )
         case _ if failure.status == 404:
-            meant = suggest_model_name(model) or "a model of this provider"
+            likely_model = suggest_model_name(model) or "a model of this provider"
             return make_failure_finding(
                 "model",
-                f"the provider does not have {model}: {told}",
-                f"set model.name to {meant}, and check that model.base_url is right",
+                f"the provider does not have {model}: {cause}",
+                f"set model.name to {likely_model}, and check that model.base_url is right",
             )
         case _:
             return make_failure_finding(
-                "provider", f"it refused a test call: {told}", "check model.params"
+                "provider", f"it refused a test call: {cause}", "check model.params"
             )
 
 
@@ -173,32 +173,33 @@ def check_model_in_catalog(configured: ModelSpec) -> Iterator[Finding]:
         )
 
 
-def _describe_catalog_entry(configured: ModelSpec) -> Finding:
-    model, context_window = configured.name, configured.context_window
-    entry = resolve_model_info(model, configured.model_info)
+def _describe_catalog_entry(spec: ModelSpec) -> Finding:
+    model = spec.name
+    context_window = spec.context_window
+    entry = resolve_model_info(model, spec.model_info)
     size = context_window or entry.context_window
-    told = f"window {size:,} tokens, output up to {min(entry.max_output, size):,} tokens"
-    if find_model_info(configured.base_model or model) is None:
+    sizes = f"window {size:,} tokens, output up to {min(entry.max_output, size):,} tokens"
+    if find_model_info(spec.base_model or model) is None:
         unknown = f"{model} is not in the catalog"
-        # One that somebody else serves has names of its own there.
-        other_provider = bool(configured.provider or configured.base_url)
-        if not other_provider and (meant := suggest_model_name(model)):
-            to_do = f"did you mean {meant}? Set model.name"
+        # Another provider may have its own names for models.
+        other_provider = bool(spec.provider or spec.base_url)
+        if not other_provider and (likely_model := suggest_model_name(model)):
+            to_do = f"did you mean {likely_model}? Set model.name"
             return make_warning_finding(
-                "catalog", f"{unknown}; assumed: {told}; price unknown", to_do
+                "catalog", f"{unknown}; assumed: {sizes}; price unknown", to_do
             )
         if context_window:
-            return make_ok_finding("catalog", f"{unknown}; set in the file: {told}; price unknown")
+            return make_ok_finding("catalog", f"{unknown}; set in the file: {sizes}; price unknown")
         to_do = (
             "set model.context_window to the size that the provider states, or set "
             "model.model_info to the known model that this model is based on"
         )
-        return make_warning_finding("catalog", f"{unknown}; assumed: {told}; price unknown", to_do)
+        return make_warning_finding("catalog", f"{unknown}; assumed: {sizes}; price unknown", to_do)
     price = ""
     if entry.input_price is not None and entry.output_price is not None:
         price = f", ${entry.input_price:g} in and ${entry.output_price:g} out per million tokens"
-    named = f"{model} is {entry.name}" if configured.base_model else entry.name
-    return make_ok_finding("catalog", f"{named}: {told}{price}")
+    model_text = f"{model} is {entry.name}" if spec.base_model else entry.name
+    return make_ok_finding("catalog", f"{model_text}: {sizes}{price}")
 
 
 MAX_FIXED_WINDOW_SHARE = 0.5
@@ -207,36 +208,38 @@ MAX_FIXED_WINDOW_SHARE = 0.5
 
 def check_window(context_options: dict[str, Any], tools: Sequence[Tool]) -> Finding:
     """Compare the system prompt, the tool definitions and the reply with the window."""
-    given: dict[str, Any] = {**context_options, "tools": [tool.definition for tool in tools]}
-    report = Context(**given).report()
-    taken, reply = report.bound, report.output_reserve
-    told = (
-        f"{report.limit:,} tokens: {taken:,} sent with every call "
+    options: dict[str, Any] = {**context_options, "tools": [tool.definition for tool in tools]}
+    report = Context(**options).report()
+    overhead = report.bound
+    reply = report.output_reserve
+    sizes_text = (
+        f"{report.limit:,} tokens: {overhead:,} sent with every call "
         f"({_describe_fixed_tokens(report, tools)}), "
         f"{reply:,} for the reply, {max(0, report.free):,} for the conversation"
     )
     to_do = "shorten the system prompt, remove tools, or set a larger model.context_window"
     if report.free <= 0:
-        short = (
-            f"every call needs {taken + reply:,} tokens before the first message, but the window "
-            "has "
-        )
+        short = f"every call needs {overhead + reply:,} tokens before the first message"
         return make_failure_finding(
-            "window", f"{short}{report.limit:,}", f"{to_do}; or choose a model with a larger window"
+            "window",
+            f"{short}, but the window has {report.limit:,}",
+            f"{to_do}; or choose a model with a larger window",
         )
-    if (taken + reply) / report.limit > MAX_FIXED_WINDOW_SHARE:
-        return make_warning_finding("window", told, f"{to_do}; or lower model.max_output_tokens")
-    return make_ok_finding("window", told)
+    if (overhead + reply) / report.limit > MAX_FIXED_WINDOW_SHARE:
+        return make_warning_finding(
+            "window", sizes_text, f"{to_do}; or lower model.max_output_tokens"
+        )
+    return make_ok_finding("window", sizes_text)
 
 
 def _describe_fixed_tokens(report: ContextReport, tools: Sequence[Tool]) -> str:
     """List what is sent with every call. The terms add up to its upper bound."""
-    own = {f"tool definition: {tool.name}" for tool in tools}
+    section_names = {f"tool definition: {tool.name}" for tool in tools}
     sizes = {"system prompt": 0, "tools": 0, "recall tools": 0, "provider overhead for tools": 0}
     for section in report.sections:
         if section.name == "system prompt":
             sizes["system prompt"] += section.tokens
-        elif section.name in own:
+        elif section.name in section_names:
             sizes["tools"] += section.tokens
         elif section.name.startswith("tool definition: "):
             sizes["recall tools"] += section.tokens

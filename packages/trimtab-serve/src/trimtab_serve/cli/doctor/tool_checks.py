@@ -40,9 +40,8 @@ from trimtab_serve.agent.tools.sandbox import (
     build_tool_setting,
     find_bubblewrap,
 )
-from trimtab_serve.agent.tools.tool_setting import ToolSetting
+from trimtab_serve.agent.tools.tool_setting import ToolSetting, UnusableToolError
 from trimtab_serve.agent.tools.tools_from_config import open_tools
-from trimtab_serve.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab_serve.api_keys.requirement import requires_api_keys
 from trimtab_serve.cli.doctor.findings import (
     Finding,
@@ -73,26 +72,30 @@ def list_shell_tool_warnings(spec: AgentSpec, folder: Path) -> dict[str, list[Fi
 
 def check_sandboxes(spec: AgentSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Report which sandbox the programs of shells and commands run in."""
-    started = {n: tool for n, tool in spec.tools.items() if isinstance(tool, ProcessToolSpec)}
-    off = [name for name, tool in started.items() if tool.sandbox == "off"]
+    process_tools = {n: tool for n, tool in spec.tools.items() if isinstance(tool, ProcessToolSpec)}
+    off = [name for name, tool in process_tools.items() if tool.sandbox == "off"]
     if off:
         yield make_skipped_finding(
             "sandbox", f"off for {join_names(off)}; see `sandbox` in docs/tools.md"
         )
-    wanted = {name: tool for name, tool in started.items() if tool.sandbox != "off"}
-    if not wanted:
+    sandbox_tools = {name: tool for name, tool in process_tools.items() if tool.sandbox != "off"}
+    if not sandbox_tools:
         return
-    found = find_bubblewrap(environ.get("PATH") or os.defpath)
-    if not isinstance(found, Bubblewrap):
-        required = any(tool.sandbox == "required" for tool in wanted.values())
-        make = make_failure_finding if required else make_warning_finding
-        yield make("sandbox", f"none for {join_names([*wanted])}: {found}", "install bubblewrap")
+    bubblewrap = find_bubblewrap(environ.get("PATH") or os.defpath)
+    if not isinstance(bubblewrap, Bubblewrap):
+        is_required = any(tool.sandbox == "required" for tool in sandbox_tools.values())
+        make = make_failure_finding if is_required else make_warning_finding
+        yield make(
+            "sandbox",
+            f"none for {join_names([*sandbox_tools])}: {bubblewrap}",
+            "install bubblewrap",
+        )
         return
     for network in (False, True):
-        names = [name for name, tool in wanted.items() if tool.sandbox_network is network]
+        names = [name for name, tool in sandbox_tools.items() if tool.sandbox_network is network]
         if names:
-            made = Sandbox(bubblewrap=found, network=network)
-            yield make_ok_finding("sandbox", f"{made.describe()}: {join_names(names)}")
+            sandbox = Sandbox(bubblewrap=bubblewrap, network=network)
+            yield make_ok_finding("sandbox", f"{sandbox.describe()}: {join_names(names)}")
     if os.geteuid() == 0:
         yield make_warning_finding(
             "sandbox",
@@ -114,29 +117,31 @@ def explain_misleading_allow_pattern(pattern_text: str) -> tuple[str, str] | Non
     if has_no_wildcards(pattern_text):
         return None
     if not words or not has_no_wildcards(words[0]):
-        told = (
+        meaning = (
             f"allow: {pattern_text!r} names no program, so it allows only programs that are known "
             "to be read-only"
         )
-        return told, 'name the programs that may run: "ls *", "git diff *"'
+        return meaning, 'name the programs that may run: "ls *", "git diff *"'
     head = find_read_only_program_words(words)
-    spaced = " ".join((*words, "*"))
+    word_pattern = " ".join((*words, "*"))
     if head is None:
         return _explain_unknown_program(pattern_text, words, rest=pattern.allows_more_words)
     if READ_ONLY_USAGES[head].runs_code:
-        told = (
+        meaning = (
             f"allow: {pattern_text!r} runs the code of all tests in the folder and of conftest.py"
         )
-        return told, "remove it if other people can write to the folder"
+        return meaning, "remove it if other people can write to the folder"
     if head == ("find",):
-        told = (
+        meaning = (
             f"allow: {pattern_text!r} allows searching only; -exec, -delete and similar options "
             "still need approval"
         )
-        return told, 'to allow one search, write it in full: "find . -name *.py"'
-    if pattern.allows_more_words and pattern_text.split() != spaced.split():
-        told = f"allow: {pattern_text!r} means {spaced!r}, because patterns match whole words"
-        return told, f'write "{spaced}"'
+        return meaning, 'to allow one search, write it in full: "find . -name *.py"'
+    if pattern.allows_more_words and pattern_text.split() != word_pattern.split():
+        meaning = (
+            f"allow: {pattern_text!r} means {word_pattern!r}, because patterns match whole words"
+        )
+        return meaning, f'write "{word_pattern}"'
     return None
 
 
@@ -145,8 +150,8 @@ def _explain_unknown_program(
 ) -> tuple[str, str] | None:
     """Explain a pattern for a program that may do more than read."""
     if words == ("git",):
-        told = f"allow: {text!r} means only the git commands that are known to be read-only"
-        return told, 'name them: "git status *", "git diff *", "git log *"'
+        meaning = f"allow: {text!r} means only the git commands that are known to be read-only"
+        return meaning, 'name them: "git status *", "git diff *", "git log *"'
     name = " ".join(words[:2]) if words[0] == "git" else strip_program_path(words[0])
     does = "is not known to be read-only"
     if may_run_other_commands(words):
@@ -175,12 +180,12 @@ def _check_shell_folder(
         return
     where = (folder / Path(tool.cwd).expanduser()).resolve()
     if Path(store).resolve().is_relative_to(where):
-        told = (
+        danger = (
             "it runs in a folder that contains the sessions of all tenants and the hashes of keys, "
             "and can read them"
         )
         yield make_warning_finding(
-            f"tools.{name}", told, f"set `cwd` of tools.{name} to another folder"
+            f"tools.{name}", danger, f"set `cwd` of tools.{name} to another folder"
         )
 
 
@@ -203,22 +208,23 @@ async def check_tools(
 ) -> AllToolsCheckResult:
     """Check all tools at the same time. The slowest one decides how long it takes."""
     setting = build_tool_setting(spec, folder, approve=decline_unattended, environ=environ)
-    done = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(_start_tool(name, tool, setting) for name, tool in spec.tools.items())
     )
-    found, doubtful = AllToolsCheckResult(), list_shell_tool_warnings(spec, folder)
-    for name, outcome in zip(spec.tools, done, strict=True):
+    check_report = AllToolsCheckResult()
+    doubtful = list_shell_tool_warnings(spec, folder)
+    for name, outcome in zip(spec.tools, outcomes, strict=True):
         if isinstance(outcome, Finding):
-            found.findings.append(outcome)
+            check_report.findings.append(outcome)
             continue
         tokens = estimate_tool_definition_tokens(spec.model.name, dialect, outcome)
         what = "ready" if len(outcome) == 1 else format_count(len(outcome), "tool")
-        found.findings.append(
+        check_report.findings.append(
             make_ok_finding(f"tools.{name}", f"{what}, {tokens:,} tokens of definitions")
         )
-        found.findings += doubtful.get(name, [])
-        found.ready_tools += outcome
-    return found
+        check_report.findings += doubtful.get(name, [])
+        check_report.ready_tools += outcome
+    return check_report
 
 
 def estimate_tool_definition_tokens(model: str, dialect: str, tools: Sequence[Tool]) -> int:
@@ -234,13 +240,13 @@ async def _start_tool(name: str, tool: AnyToolSpec, setting: ToolSetting) -> Fin
     try:
         async with (
             asyncio.timeout(TOOL_START_TIMEOUT_S),
-            open_tools({name: tool}, setting) as made,
+            open_tools({name: tool}, setting) as tools,
         ):
-            return list(made)
+            return list(tools)
     except TimeoutError:
-        told = f"it was not ready within {TOOL_START_TIMEOUT_S:g} seconds"
+        reason = f"it was not ready within {TOOL_START_TIMEOUT_S:g} seconds"
         return make_failure_finding(
-            about, told, "run its command by hand and check what it waits for"
+            about, reason, "run its command by hand and check what it waits for"
         )
     except UnusableToolError as error:
         return make_failure_finding(about, error.problem)
@@ -276,32 +282,34 @@ async def check_secret_exposure(environ: Mapping[str, str]) -> Finding:
             "started this process or a parent of it",
             "set the variable for trimtab only; see Secrets in docs/tools.md",
         )
-    told = format_count(len(list_withheld_variables()), "variable")
+    count_text = format_count(len(list_withheld_variables()), "variable")
     return make_ok_finding(
         "secrets",
-        f"tools cannot read the memory of this process; Trimtab hides {told} from them",
+        f"tools cannot read the memory of this process; Trimtab hides {count_text} from them",
     )
 
 
 async def _memory_is_open() -> bool:
     nothing = asyncio.subprocess.DEVNULL
-    tried = await asyncio.create_subprocess_exec(
+    probe = await asyncio.create_subprocess_exec(
         "/bin/sh", "-c", _OPEN_MEMORY, stdin=nothing, stdout=nothing, stderr=nothing, env={}
     )
-    return await tried.wait() == 0
+    return await probe.wait() == 0
 
 
 def _find_secrets_in_parents(environ: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
     """Yield parent processes with a secret of ours in their environment: id, program, variable."""
-    wanted = {f"{name}={value}": name for name, value in find_secret_variables(environ).items()}
+    secret_entries = {
+        f"{name}={value}": name for name, value in find_secret_variables(environ).items()
+    }
     for pid in _parents():
         # What this process may not read, its tools may not either.
         with suppress(OSError):
-            told = (_PROC / str(pid) / "environ").read_bytes()
+            raw_environment = (_PROC / str(pid) / "environ").read_bytes()
             program = (_PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace")
-            for entry in told.decode("utf-8", "surrogateescape").split("\0"):
-                if entry in wanted:
-                    yield pid, program.strip(), wanted[entry]
+            for entry in raw_environment.decode("utf-8", "surrogateescape").split("\0"):
+                if entry in secret_entries:
+                    yield pid, program.strip(), secret_entries[entry]
 
 
 def _parents() -> Iterator[int]:

@@ -61,7 +61,7 @@ def init_command(
 
     try:
         choice = choose_model(os.environ, model=model, provider=provider)
-        written, kept = write_agent_files(
+        new_files, old_files = write_agent_files(
             folder,
             build_agent_files(derive_agent_name(folder), choice, with_shell=shell),
             force=force,
@@ -76,11 +76,11 @@ def init_command(
         ) from error
     except ValueError as error:
         raise print_error_for_exit(str(error)) from error
-    for name in written:
+    for name in new_files:
         typer.echo(f"wrote {folder / name}  ({AGENT_FILE_PURPOSES[name]})")
-    for name in kept:
+    for name in old_files:
         typer.echo(f"kept  {folder / name}  (it already exists; --force overwrites it)")
-    if "agent.yaml" in written:
+    if "agent.yaml" in new_files:
         typer.echo(f"model {choice.model}" + (f"  ({choice.reason})" if choice.reason else ""))
         typer.echo(f"tools {TOOLS_WITH_SHELL_TEXT if shell else TOOLS_WITHOUT_SHELL_TEXT}")
     else:
@@ -92,7 +92,7 @@ def init_command(
                 "--force"
             )
     typer.echo("\nNext:")
-    for line in _next_commands(folder, choice if "agent.yaml" in written else None):
+    for line in _next_commands(folder, choice if "agent.yaml" in new_files else None):
         typer.echo(f"  {line}")
 
 
@@ -102,13 +102,13 @@ def _has_shell(agent_file: Path) -> bool:
         from trimtab_serve.agent.config.problems import read_agent_file_text
         from trimtab_serve.agent.config.yaml_document import parse_yaml_collecting_problems
 
-        found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
+        document = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     except (ImportError, ValueError):
         return False
     # A value such as the kind of a tool is at ("tools", NAME, "kind").
     return any(
         (path[0], path[2], mark.written) == ("tools", "kind", "shell")
-        for path, mark in found.marks.items()
+        for path, mark in document.marks.items()
         if len(path) == 3
     )
 

@@ -54,14 +54,14 @@ def build_agent_files(
     agent_name: str, choice: ModelChoice, *, with_shell: bool = False
 ) -> dict[str, str]:
     """Return all files by name. The shell is commented out unless `with_shell` is set."""
-    made = {file: _read_template(file) for file in AGENT_FILE_PURPOSES if file != SCHEMA_FILE_NAME}
-    made["agent.yaml"] = made["agent.yaml"].format(
+    files = {file: _read_template(file) for file in AGENT_FILE_PURPOSES if file != SCHEMA_FILE_NAME}
+    files["agent.yaml"] = files["agent.yaml"].format(
         name=agent_name,
         model=_quoted_yaml(choice.model),
         provider=_provider_lines(choice),
         shell=indent(_read_template("shell.yaml"), "  " if with_shell else "  # "),
     )
-    return {**made, SCHEMA_FILE_NAME: format_editor_schema()}
+    return {**files, SCHEMA_FILE_NAME: format_editor_schema()}
 
 
 def write_agent_files(
@@ -69,17 +69,17 @@ def write_agent_files(
 ) -> tuple[list[str], list[str]]:
     """Write the files that do not exist yet. Return the names written and the names kept."""
     folder.mkdir(parents=True, exist_ok=True)
-    written: list[str] = []
-    kept: list[str] = []
+    new_files: list[str] = []
+    old_files: list[str] = []
     for name, text in file_texts.items():
         path = folder / name
         # The schema is ours: an old one would mislead.
         if path.exists() and not force and name != SCHEMA_FILE_NAME:
-            kept.append(name)
+            old_files.append(name)
             continue
         path.write_text(text, encoding="utf-8")
-        written.append(name)
-    return written, kept
+        new_files.append(name)
+    return new_files, old_files
 
 
 def derive_agent_name(folder: Path) -> str:

@@ -54,25 +54,25 @@ def choose_model(
 ) -> ModelChoice:
     """Return the model that the user named, otherwise one with a key or one on this machine."""
     if provider is not None:
-        find_provider_endpoint(provider)  # raises where there is none of that name
-        found = (
+        find_provider_endpoint(provider)  # raises if the name is unknown
+        model_name = (
             model
             or DEFAULT_MODEL_BY_PROVIDER.get(provider)
             or (_find_local(find_local_model) if provider == "ollama" else None)
         )
-        if found is None:
+        if model_name is None:
             raise ModelNotNamedError(
                 f"there is no default model for {provider}; name one: --model NAME"
             )
-        return _make_choice(found, provider, "")
+        return _make_choice(model_name, provider, "")
     if model is not None:
         return _make_choice(model, None, "")
     for name, best in DEFAULT_MODEL_BY_PROVIDER.items():
         key = find_provider_endpoint(name).key_variable
         if key is not None and environ.get(key):
             return _make_choice(best, name, f"{key} is set")
-    if (found := _find_local(find_local_model)) is not None:
-        return _make_choice(found, "ollama", "Ollama runs on this machine")
+    if (model_name := _find_local(find_local_model)) is not None:
+        return _make_choice(model_name, "ollama", "Ollama runs on this machine")
     return _make_choice(DEFAULT_MODEL_BY_PROVIDER["anthropic"], "anthropic", "no key is set yet")
 
 
@@ -92,12 +92,12 @@ def _find_local(local: Callable[[], str | None] | None) -> str | None:
 
 def _make_choice(model: str, provider: str | None, why: str) -> ModelChoice:
     made_by = guess_provider(model)
-    named = provider if provider is not None and provider != made_by else None
+    provider_name = provider if provider is not None and provider != made_by else None
     serves = provider or made_by
     server = find_provider_endpoint(serves) if serves else None
     return ModelChoice(
         model=model,
-        provider=named,
+        provider=provider_name,
         key_variable=server.key_variable if server else None,
         extra=server.extra if server else "openai",
         reason=why,

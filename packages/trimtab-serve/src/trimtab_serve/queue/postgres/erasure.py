@@ -84,9 +84,9 @@ async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collec
         SERVER_QUERIES["said_in_messages"], [name, [*map(escape_for_text_column, keys)]]
     )
     for row in await cursor.fetchall():
-        queued = inbound_from_row(row)
-        blank = replace(queued, message=erase_message_payload(queued.message, None))
-        values = [name, Int8(queued.number), encode_inbound_body(blank)]
+        inbound = inbound_from_row(row)
+        blank = replace(inbound, message=erase_message_payload(inbound.message, None))
+        values = [name, Int8(inbound.number), encode_inbound_body(blank)]
         await connection.execute(SERVER_QUERIES["rewrite_message"], values)
     cursor = await connection.execute(SERVER_QUERIES["said_of_dead"], [name])
     for (why,) in await cursor.fetchall():

@@ -20,12 +20,12 @@ async def migrate_job_queue(conninfo: str) -> list[str]:
     A new database gets the whole schema of Procrastinate. An older one gets the missing migrations.
     """
     async with open_migration_connection(conninfo) as connection:
-        done: list[str] = []
+        names: list[str] = []
         while (
             name := await _apply_next_migration(connection, _load_procrastinate_migrations())
         ) is not None:
-            done.append(name)
-        return done
+            names.append(name)
+        return names
 
 
 async def list_missing_job_queue_migrations(conninfo: str) -> list[str]:
@@ -36,9 +36,11 @@ async def list_missing_job_queue_migrations(conninfo: str) -> list[str]:
             cursor = await connection.execute(SERVER_QUERIES["queue_migrations"])
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             return [_full_schema_name()]
-        applied = {name for (name,) in await cursor.fetchall()}
+        past_names = {name for (name,) in await cursor.fetchall()}
     return [
-        f"procrastinate {name}" for name in _load_procrastinate_migrations() if name not in applied
+        f"procrastinate {name}"
+        for name in _load_procrastinate_migrations()
+        if name not in past_names
     ]
 
 
@@ -50,12 +52,12 @@ async def _apply_next_migration(
         await connection.execute(STORE["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(SERVER_QUERIES["begin_queue"])
         cursor = await connection.execute(SERVER_QUERIES["queue_migrations"])
-        applied = {name for (name,) in await cursor.fetchall()}
-        missing = [name for name in migrations if name not in applied]
+        past_names = {name for (name,) in await cursor.fetchall()}
+        missing = [name for name in migrations if name not in past_names]
         if not missing:
             return None
         await connection.execute(SERVER_QUERIES["enter_queue"])
-        if applied:
+        if past_names:
             await connection.execute(migrations[missing[0]])
             await connection.execute(SERVER_QUERIES["record_queue"], [missing[:1]])
             return f"procrastinate {missing[0]}"

@@ -42,7 +42,8 @@ from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
 
 JOB_QUEUE_SCHEMA = "trimtab_queue"
 """Schema of Procrastinate's tables. Other Procrastinate tables in the database are not used."""
-TURN_QUEUE, SUMMARY_QUEUE = "turns", "summaries"
+TURN_QUEUE = "turns"
+SUMMARY_QUEUE = "summaries"
 TASK_NAMES = {TURN_QUEUE: "trimtab:turn", SUMMARY_QUEUE: "trimtab:summary"}
 """Name of the task of each queue."""
 IDLE_TRANSACTION_TIMEOUT_S = 10
@@ -86,8 +87,8 @@ class JobPayload:
 
     def to_json(self) -> dict[str, Any]:
         counts = {"tries": self.tries, "failing_since": self.failing_since}
-        given = {name: count for name, count in counts.items() if count}
-        return {"session": escape_for_text_column(self.session), **given}
+        nonzero_counts = {name: count for name, count in counts.items() if count}
+        return {"session": escape_for_text_column(self.session), **nonzero_counts}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,9 +149,9 @@ def parse_job_payload(job: Job) -> JobPayload | None:
     kind = next((kind for kind, task in TASK_NAMES.items() if task == job.task_name), None)
     if kind is None:
         return None
-    told: dict[str, Any] = {**job.task_kwargs}
-    told["session"] = unescape_from_text_column(told["session"])
-    return JobPayload(**told, kind=TURN_QUEUE if kind == TURN_QUEUE else SUMMARY_QUEUE)
+    arguments: dict[str, Any] = {**job.task_kwargs}
+    arguments["session"] = unescape_from_text_column(arguments["session"])
+    return JobPayload(**arguments, kind=TURN_QUEUE if kind == TURN_QUEUE else SUMMARY_QUEUE)
 
 
 class ProcrastinateJobQueue:
@@ -167,9 +168,10 @@ class ProcrastinateJobQueue:
         cls, conninfo: str, *, max_size: int = 4, wait: float = 10.0
     ) -> ProcrastinateJobQueue:
         """Connect to a migrated database, with enough connections for the workers of a process."""
-        place, found = describe_database(conninfo), add_job_queue_options(conninfo)
+        place = describe_database(conninfo)
+        queue_conninfo = add_job_queue_options(conninfo)
         connector = PsycopgConnector(
-            conninfo=add_connection_name(found, "jobs"),
+            conninfo=add_connection_name(queue_conninfo, "jobs"),
             min_size=1,
             max_size=max_size,
             timeout=wait,
@@ -180,14 +182,14 @@ class ProcrastinateJobQueue:
         app = App(connector=connector)
         try:
             await app.open_async()
-            migrated = await app.check_connection_async()
+            has_tables = await app.check_connection_async()
         except Error as error:
             await app.close_async()
             raise translate_psycopg_error(error, place, may_have_written=False) or error from error
-        if not migrated:
+        if not has_tables:
             await app.close_async()
             raise DatabaseNotMigrated(f"{place} has no tables for the job queue; {MIGRATE_HINT}")
-        return cls(app, found)
+        return cls(app, queue_conninfo)
 
     async def defer_job(
         self, connection: AsyncConnection, payload: JobPayload, *, delay_s: float = 0.0
@@ -222,13 +224,13 @@ async def _check_alive(connection: AsyncConnection) -> None:
 
 def add_job_queue_options(conninfo: str) -> str:
     """Return the connection string with the job queue's schema and with timeouts for lost peers."""
-    told = conninfo_to_dict(conninfo)
+    parameters = conninfo_to_dict(conninfo)
     options = (
         f"-c search_path={JOB_QUEUE_SCHEMA} -c "
         f"idle_in_transaction_session_timeout={IDLE_TRANSACTION_TIMEOUT_S}s"
     )
-    given = told.get("options")
-    told["options"] = f"{given} {options}" if given else options
-    told.setdefault("tcp_user_timeout", TCP_TIMEOUT_S * 1000)
-    told.setdefault("keepalives_idle", TCP_TIMEOUT_S)
-    return make_conninfo("", **told)
+    own_options = parameters.get("options")
+    parameters["options"] = f"{own_options} {options}" if own_options else options
+    parameters.setdefault("tcp_user_timeout", TCP_TIMEOUT_S * 1000)
+    parameters.setdefault("keepalives_idle", TCP_TIMEOUT_S)
+    return make_conninfo("", **parameters)

@@ -68,9 +68,9 @@ class PostgresMessageQueue:
         cls, conninfo: str, *, min_size: int = 1, max_size: int = 8, wait: float = 10.0
     ) -> Self:
         """Open connections to a migrated database, as `PostgresStore.connect` does."""
-        found = add_job_queue_options(conninfo)
+        queue_conninfo = add_job_queue_options(conninfo)
         connections = await ConnectionPool.open(
-            found, min_size=min_size, max_size=max_size, wait=wait, purpose="queue"
+            queue_conninfo, min_size=min_size, max_size=max_size, wait=wait, purpose="queue"
         )
         try:
             queue = await ProcrastinateJobQueue.open(conninfo, wait=wait)
@@ -105,9 +105,9 @@ class PostgresMessageQueue:
             [(is_kept, is_open)] = await fetch(query, values)
             if is_open:
                 return is_kept
-            moved = await find_move_refusal(fetch, inbound.session)
-            if moved is not None:
-                raise moved
+            refusal = await find_move_refusal(fetch, inbound.session)
+            if refusal is not None:
+                raise refusal
         raise SessionMoved(inbound.session, None)
 
     def borrow_connection(self) -> BorrowedConnection:
@@ -141,11 +141,11 @@ class PostgresMessageQueue:
         number = None if job is None else Int8(job.id)
         values += [*build_reply_arrays(replies), number]
         with _ending(job):
-            newest, ended = (await self._fetch(SERVER_QUERIES["finish"], values))[0]
+            newest, has_ended = (await self._fetch(SERVER_QUERIES["finish"], values))[0]
             if newest > epoch:
                 raise StaleOwner(session, epoch, newest)
             if job is not None:
-                job.ended = ended
+                job.ended = has_ended
         if replies:
             self.on_replies()
 
@@ -191,10 +191,10 @@ class PostgresMessageQueue:
         why: str,
         replies: Sequence[OutboundMessage] = (),
     ) -> bool:
-        known = None if epoch is None else Int8(epoch)
+        epoch_column = None if epoch is None else Int8(epoch)
         which = [
             compute_session_uuid(inbound.session),
-            known,
+            epoch_column,
             escape_for_text_column(inbound.session),
             Int8(inbound.number),
         ]
@@ -204,10 +204,10 @@ class PostgresMessageQueue:
             Float8(time.time()),
             *build_reply_arrays(replies),
         ]
-        given: bool = (await self._fetch(SERVER_QUERIES["give_up"], values))[0][0]
-        if given and replies:
+        is_dead: bool = (await self._fetch(SERVER_QUERIES["give_up"], values))[0][0]
+        if is_dead and replies:
             self.on_replies()
-        return given
+        return is_dead
 
     async def list_dead_letters(
         self, *, prefix: str = "", limit: int = 100
@@ -238,12 +238,12 @@ class PostgresMessageQueue:
             cursor = await connection.execute(
                 SERVER_QUERIES["revive"], [escape_for_text_column(session)]
             )
-            revived, queued_messages = await cursor.fetchone() or (False, False)
-            if revived and queued_messages:
+            has_replies, queued_messages = await cursor.fetchone() or (False, False)
+            if has_replies and queued_messages:
                 await self.job_queue.defer_job(connection, JobPayload(session=session))
-        if revived:
+        if has_replies:
             self.on_replies()
-        return revived
+        return has_replies
 
     async def lease_replies(
         self, channels: Collection[str], *, limit: int, lease_s: float
@@ -301,12 +301,12 @@ class PostgresMessageQueue:
 
     async def replace_queued_job(self, payload: JobPayload, *, delay_s: float) -> None:
         """Queue a job for later, and remove one that is queued for now."""
-        done = False
-        while not done:
+        is_job_new = False
+        while not is_job_new:
             async with self._connections.borrow() as connection, connection.transaction():
                 await connection.execute(SERVER_QUERIES["drop_queued"], [payload.lock])
                 # Another process may have queued one in between and committed.
-                done = await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
+                is_job_new = await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
 
     async def fetch_job(
         self,
@@ -397,7 +397,8 @@ def _ending(job: RunningJob | None) -> Generator[None]:
     if job is None:
         yield
         return
-    before, job.over = job.over, True
+    before = job.over
+    job.over = True
     try:
         yield
     except BaseException:

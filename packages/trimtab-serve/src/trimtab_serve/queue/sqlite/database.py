@@ -144,9 +144,9 @@ class SqliteDatabase:
         """Whether nothing that was deleted is left in the database. See also `_is_log_empty`."""
         left_over = not self._is_log_empty()
         self._held = contextlib.ExitStack()
-        with contextlib.ExitStack() as opened:
+        with contextlib.ExitStack() as connections:
             self._writer, self._reader, self._scanner = (
-                opened.enter_context(contextlib.closing(connect(self._path, fsync=fsync)))
+                connections.enter_context(contextlib.closing(connect(self._path, fsync=fsync)))
                 for _ in range(3)
             )
             prepare_tables(self._writer, self._path)
@@ -155,7 +155,7 @@ class SqliteDatabase:
             if lock is not None and left_over:
                 self._purge_after_crash()
             self._data_version = self._read_data_version()
-            self._held = opened.pop_all()
+            self._held = connections.pop_all()
         # Code that has to wait does so in a thread.
         self._writer.execute("PRAGMA busy_timeout=0")
         self._commit_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue-commit")
@@ -176,15 +176,15 @@ class SqliteDatabase:
         folder = root / SERVER_FOLDER
         lock = await asyncio.to_thread(_prepare_folder, root, folder, serve, fsync)
         try:
-            opened = await asyncio.to_thread(cls, folder, lock, fsync=fsync)
+            database = await asyncio.to_thread(cls, folder, lock, fsync=fsync)
         except BaseException as error:
             if lock is not None:
                 lock.release()
             if isinstance(error, sqlite3.Error):
                 raise translate_sqlite_error(error, folder / DATABASE_NAME) from error
             raise
-        opened._look_again_later()  # noqa: SLF001 - of this class
-        return opened
+        database._look_again_later()  # noqa: SLF001 - of this class
+        return database
 
     async def write(
         self,
@@ -196,11 +196,11 @@ class SqliteDatabase:
         if self._closing:
             raise StoreUnavailable(CLOSED_TEXT)
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._handed_in.append(_Write(work, done, then, erases))
+        outcome: asyncio.Future[T] = loop.create_future()
+        self._handed_in.append(_Write(work, outcome, then, erases))
         if self._writing is None:
             self._writing = loop.create_task(self._write_batches())
-        return await done
+        return await outcome
 
     async def read(self, work: Work[T]) -> T:
         if self._closing:
@@ -267,9 +267,9 @@ class SqliteDatabase:
         except Exception as error:  # noqa: BLE001 - each of them is told
             with contextlib.suppress(sqlite3.Error):
                 self._writer.rollback()
-            failed = _translate(error, self._path)
+            failure = _translate(error, self._path)
             for one in batch:
-                one.error = one.error or failed
+                one.error = one.error or failure
             return
         if erasing := [one for one in batch if one.erases and one.error is None]:
             try:
@@ -307,9 +307,9 @@ class SqliteDatabase:
 
     def _check_damage(self) -> None:
         """Raise `LogDamaged` now, not later when a message reaches the damaged part."""
-        (found,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise build_damage_error(self._path, " ".join(found.split()))
+        (verdict,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise build_damage_error(self._path, " ".join(verdict.split()))
 
     def _purge_after_crash(self) -> None:
         """Remove deleted data now, because a crash may have interrupted an erasure."""
@@ -340,9 +340,9 @@ class SqliteDatabase:
             return
         self._looked_at = now
         with contextlib.suppress(sqlite3.Error):
-            found = self._read_data_version()
-            if found != self._data_version:
-                self._data_version = found
+            version = self._read_data_version()
+            if version != self._data_version:
+                self._data_version = version
                 for listen in self.on_foreign_write:
                     listen()
 
@@ -392,9 +392,10 @@ def prepare_tables(connection: sqlite3.Connection, path: Path | str) -> None:
     """Create the tables if they do not exist. Raises `StoreUnavailable` if they are not those of
     this release."""
     if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
-        wanted = ".".join(map(str, MIN_SQLITE_VERSION))
+        least_version = ".".join(map(str, MIN_SQLITE_VERSION))
         raise StoreUnavailable(
-            f"the queue needs SQLite {wanted} or later; this Python has {sqlite3.sqlite_version}"
+            f"the queue needs SQLite {least_version} or later; this Python has "
+            f"{sqlite3.sqlite_version}"
         )
     # In one transaction, because another process may create the tables meanwhile.
     connection.execute("BEGIN")

@@ -9,7 +9,8 @@ from pathlib import Path
 from trimtab.errors import LogDamaged, StoreError, StoreFull, StoreNotWritable, StoreUnavailable
 from trimtab.stores.files.disk import translate_write_errors, write_file_atomically
 
-PROBE_NAME, PROBE_BYTES = "probe", 65_536
+PROBE_NAME = "probe"
+PROBE_BYTES = 65_536
 """Name and size of the file that is written to check for free space."""
 
 _PRIMARY_CODE = 0xFF

@@ -64,14 +64,14 @@ class InterruptedTurns:
                     connection.execute(SQLITE_QUERIES["count_interruption"], [name])
                 return names
 
-            interrupted = await queue.database.write(count)
+            session_names = await queue.database.write(count)
             rows = await queue.database.read(
                 lambda reader: reader.execute(SQLITE_QUERIES["interruptions"]).fetchall()
             )
             turns.times = {decode_name(name): times for name, times in rows}
             turns.exhausted = [
                 session
-                for session in map(decode_name, interrupted)
+                for session in map(decode_name, session_names)
                 if turns.times[session] >= MAX_INTERRUPTIONS
             ]
             with translate_write_errors(path):

@@ -100,10 +100,10 @@ class SqliteMessageQueue:
         `QueueInUse` and `LogDamaged`.
         """
         database = await SqliteDatabase.open(store.root, serve=serve, fsync=fsync)
-        made = cls(database, store, on_posted, clock=clock)
+        queue = cls(database, store, on_posted, clock=clock)
         if serve:
-            made._newest_number = await database.write(_end_loans)
-        return made
+            queue._newest_number = await database.write(_end_loans)
+        return queue
 
     async def post(self, inbound: InboundMessage) -> bool:
         if await self.is_in_log(inbound):
@@ -143,14 +143,16 @@ class SqliteMessageQueue:
         newest = await self._store.latest_epoch(session)
         if epoch < newest:
             raise StaleOwner(session, epoch, newest)
-        kept = replies if await self._store.position(session) else ()
+        replies_to_store = replies if await self._store.position(session) else ()
 
         def finish(connection: Connection) -> None:
             for key in remove_messages(connection, session, answered):
                 self._answered[session, key] = None
-            self._keep_replies(connection, kept)
+            self._keep_replies(connection, replies_to_store)
 
-        await self.database.write(finish, then=lambda _: self.on_replies() if kept else None)
+        await self.database.write(
+            finish, then=lambda _: self.on_replies() if replies_to_store else None
+        )
 
     async def list_waiting_sessions(self) -> list[str]:
         return [decode_name(name) for (name,) in await self._scan("waiting")]
@@ -185,12 +187,14 @@ class SqliteMessageQueue:
             return False
 
         def give_up(connection: Connection) -> bool:
-            given = give_up_session(connection, inbound.session, inbound.number, why, self._clock())
-            self._keep_replies(connection, replies if given else ())
-            return given
+            is_dead = give_up_session(
+                connection, inbound.session, inbound.number, why, self._clock()
+            )
+            self._keep_replies(connection, replies if is_dead else ())
+            return is_dead
 
         return await self.database.write(
-            give_up, then=lambda given: self.on_replies() if given and replies else None
+            give_up, then=lambda is_dead: self.on_replies() if is_dead and replies else None
         )
 
     async def list_dead_letters(
@@ -216,15 +220,15 @@ class SqliteMessageQueue:
         name = encode_name(session)
 
         def again(connection: Connection) -> tuple[bool, bool]:
-            revived = sqlite_rows.revive_session(connection, session)
+            has_replies = sqlite_rows.revive_session(connection, session)
             (waits,) = connection.execute(SQLITE_QUERIES["has_messages"], [name]).fetchone()
-            return revived, bool(revived and waits)
+            return has_replies, bool(has_replies and waits)
 
         def tell(found: tuple[bool, bool]) -> None:
-            revived, waits = found
+            has_replies, waits = found
             if waits:
                 self.on_posted(session)
-            if revived:
+            if has_replies:
                 self.on_replies()
 
         return (await self.database.write(again, then=tell))[0]
@@ -233,10 +237,10 @@ class SqliteMessageQueue:
         self, channels: Collection[str], *, limit: int, lease_s: float
     ) -> list[OutboundMessage]:
         now = self._clock()
-        asked = [encode_list(channels), now, limit]
+        parameters = [encode_list(channels), now, limit]
 
         def lend(connection: Connection) -> list[tuple[Any, ...]]:
-            rows = connection.execute(SQLITE_QUERIES["outgoing"], asked).fetchall()
+            rows = connection.execute(SQLITE_QUERIES["outgoing"], parameters).fetchall()
             # Stored before sending, so that after a crash it is known that it may have been sent.
             connection.executemany(
                 SQLITE_QUERIES["lend"], [(number, now + lease_s) for number, _, _ in rows]
@@ -254,14 +258,16 @@ class SqliteMessageQueue:
     async def postpone_reply(
         self, number: int, *, delay_s: float, why: str, maybe_sent: bool
     ) -> None:
-        until, undone = self._clock() + delay_s, 0 if maybe_sent else 1
+        until = self._clock() + delay_s
+        undone = 0 if maybe_sent else 1
         values = [number, until, encode_name(why), undone]
         await self.database.write(
             lambda connection: connection.execute(SQLITE_QUERIES["put_off"], values).rowcount
         )
 
     async def mark_undeliverable(self, number: int, why: str) -> None:
-        reason, now = encode_name(why), self._clock()
+        reason = encode_name(why)
+        now = self._clock()
         await self.database.write(
             lambda connection: end_reply(connection, "refused", number, reason, now)
         )

@@ -86,9 +86,9 @@ def erase_messages(
     """Erase the content of messages, the replies at these positions, and error details."""
     name = encode_name(session)
     rows = connection.execute(SQLITE_QUERIES["said_in_messages"], [name, encode_list(keys)])
-    for queued in map(inbound_from_row, rows.fetchall()):
-        blank = replace(queued, message=erase_message_payload(queued.message, None))
-        values = [queued.number, encode_inbound_body(blank)]
+    for inbound in map(inbound_from_row, rows.fetchall()):
+        blank = replace(inbound, message=erase_message_payload(inbound.message, None))
+        values = [inbound.number, encode_inbound_body(blank)]
         connection.execute(SQLITE_QUERIES["rewrite_message"], values)
     for (why,) in connection.execute(SQLITE_QUERIES["said_of_dead"], [name]).fetchall():
         connection.execute(SQLITE_QUERIES["rewrite_dead"], [name, _redact_reason(why)])

@@ -100,7 +100,9 @@ def _paginate(head: dict[str, Any], list_key: str, items: Sequence[Any]) -> Iter
         more = len(_encode_json(item)) + 1
         if page and size + more > MAX_NOTIFY_BYTES:
             yield _encode_json({**head, "part": number, list_key: page})
-            page, size, number = [], empty, number + 1
+            page = []
+            size = empty
+            number = number + 1
         page.append(item)
         size += more
     if page:

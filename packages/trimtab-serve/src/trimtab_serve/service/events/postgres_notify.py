@@ -82,12 +82,12 @@ class PostgresEventBus:
     def publish(self, session: str, event: TurnEvent) -> None:
         """Send an event to all subscribers. It never waits."""
         self._local.publish(session, event)
-        if session not in self._remote_watchers or (encoded := encode_turn_event(event)) is None:
+        if session not in self._remote_watchers or (event_json := encode_turn_event(event)) is None:
             return
         waiting = self._pending_events.setdefault(session, [])
         if len(waiting) >= MAX_PENDING_EVENTS:
             waiting[:] = [MISSED]
-        append_coalesced(waiting, encoded)
+        append_coalesced(waiting, event_json)
         self._wake.set()
 
     @contextmanager
@@ -155,8 +155,8 @@ class PostgresEventBus:
         sender = str(payload["from"])
         if sender == self._sender_id:
             return
-        for encoded in payload.get("events", ()):
-            event = decode_event(encoded)
+        for event_json in payload.get("events", ()):
+            event = decode_event(event_json)
             if event is not None and payload["session"] in self._watched:
                 self._publish_locally(payload["session"], event)
         for session in payload.get("watch", ()):
@@ -204,8 +204,10 @@ class PostgresEventBus:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            notes, self._payloads = self._payloads, []
-            pending_events, self._pending_events = self._pending_events, {}
+            notes = self._payloads
+            self._payloads = []
+            pending_events = self._pending_events
+            self._pending_events = {}
             for session, waiting in pending_events.items():
                 notes.extend(build_event_payloads(self._sender_id, session, waiting))
             if notes:

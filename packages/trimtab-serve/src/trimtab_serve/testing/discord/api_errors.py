@@ -54,13 +54,13 @@ def make_invalid_field_refusal(field: str, code: str, message: str) -> DiscordRe
 
 def make_rate_limit_refusal(retry_after_s: float, *, is_global: bool) -> DiscordRefusal:
     """Return an error for too many requests. The client must wait."""
-    told = DiscordRefusal(429, 0, "You are being rate limited.")
-    told.body = {
+    refusal = DiscordRefusal(429, 0, "You are being rate limited.")
+    refusal.body = {
         "message": "You are being rate limited.",
         "retry_after": round(retry_after_s, 3),
         "global": is_global,
     }
-    told.headers = {"Retry-After": str(max(1, round(retry_after_s))), "Via": "1.1 simulated"}
+    refusal.headers = {"Retry-After": str(max(1, round(retry_after_s))), "Via": "1.1 simulated"}
     if is_global:
-        told.headers["X-RateLimit-Global"] = "true"
-    return told
+        refusal.headers["X-RateLimit-Global"] = "true"
+    return refusal

@@ -23,16 +23,14 @@ from trimtab_serve.testing.discord.options import (
 )
 from trimtab_serve.testing.discord.world import DiscordObject, DiscordWorld
 
-(
-    OP_DISPATCH,
-    OP_HEARTBEAT,
-    OP_IDENTIFY,
-    OP_RESUME,
-    OP_RECONNECT,
-    OP_INVALID_SESSION,
-    OP_HELLO,
-    OP_HEARTBEAT_ACK,
-) = 0, 1, 2, 6, 7, 9, 10, 11
+OP_DISPATCH = 0
+OP_HEARTBEAT = 1
+OP_IDENTIFY = 2
+OP_RESUME = 6
+OP_RECONNECT = 7
+OP_INVALID_SESSION = 9
+OP_HELLO = 10
+OP_HEARTBEAT_ACK = 11
 """Operations that are answered."""
 IGNORED_OPS = (3, 4, 8)
 """Valid operations without an effect here: presence, voice, members."""
@@ -91,12 +89,12 @@ class GatewayConnection:
         async with self._gate:
             if self.socket.closed:
                 return
-            packed = self._pack(text.encode())
+            frame = self._pack(text.encode())
             try:
-                if packed is None:
+                if frame is None:
                     await self.socket.send_str(text)
                 else:
-                    await self.socket.send_bytes(packed)
+                    await self.socket.send_bytes(frame)
             except ConnectionError:
                 pass  # it is gone; what was not heard is told again
 
@@ -144,9 +142,9 @@ class SimulatedGateway:
             interval = int(self.options.heartbeat * 1_000)
             await connection.send_payload({"op": OP_HELLO, "d": {"heartbeat_interval": interval}})
             session = await self._receive_payloads(connection)
-        except GatewayClosed as closed:
-            self.close_codes.append(closed.code)
-            await connection.close_with_code(closed.code, str(closed))
+        except GatewayClosed as closing:
+            self.close_codes.append(closing.code)
+            await connection.close_with_code(closing.code, str(closing))
         finally:
             self._disconnect(connection, session, socket.close_code)
         return socket
@@ -166,15 +164,15 @@ class SimulatedGateway:
 
     async def dispatch_message(self, event: str, message: DiscordObject) -> None:
         """Send a message event, without the text if a client may not read it."""
-        heard: DiscordObject = self.world.to_gateway_message(message)
-        direct = "guild_id" not in heard
+        payload: DiscordObject = self.world.to_gateway_message(message)
+        direct = "guild_id" not in payload
         needs = INTENT_DIRECT_MESSAGES if direct else INTENT_GUILD_MESSAGES
         mine = self.world.bot["id"]
         open_to_all = direct or message["author"]["id"] == mine
         open_to_all = open_to_all or any(one["id"] == mine for one in message["mentions"])
         if not open_to_all and not self.options.intents & INTENT_MESSAGE_CONTENT:
-            heard = {**heard, "content": "", "attachments": [], "embeds": []}
-        await self.dispatch_event(event, heard, required_intents=needs)
+            payload = {**payload, "content": "", "attachments": [], "embeds": []}
+        await self.dispatch_event(event, payload, required_intents=needs)
 
     async def for_each_connection(self, action: Callable[[GatewayConnection], Any]) -> None:
         """Run a function for every connection."""
@@ -188,7 +186,7 @@ class SimulatedGateway:
         """Receive a client's payloads until the end. Return its session, if it began or resumed
         one."""
         session: ResumableGatewaySession | None = None
-        heard: deque[float] = deque(maxlen=MAX_PAYLOADS_PER_MINUTE)
+        times: deque[float] = deque(maxlen=MAX_PAYLOADS_PER_MINUTE)
         late = self.options.heartbeat * 1.5
         while True:
             try:
@@ -198,9 +196,9 @@ class SimulatedGateway:
             if piece.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return session
             now = time.monotonic()
-            if len(heard) == MAX_PAYLOADS_PER_MINUTE and now - heard[0] < 60.0:
+            if len(times) == MAX_PAYLOADS_PER_MINUTE and now - times[0] < 60.0:
                 raise GatewayClosed(4008, "Rate limited")
-            heard.append(now)
+            times.append(now)
             payload = _parse_payload(piece.data)
             match payload["op"]:
                 case 1:
@@ -225,8 +223,8 @@ class SimulatedGateway:
         payload: DiscordObject,
     ) -> None:
         last = session.sequence if session is not None else 0
-        told = payload.get("d")
-        if isinstance(told, int) and session is not None and told > last:
+        last_seen = payload.get("d")
+        if isinstance(last_seen, int) and session is not None and last_seen > last:
             raise GatewayClosed(4007, "Invalid seq")
         await connection.send_payload({"op": OP_HEARTBEAT_ACK})
 
@@ -234,9 +232,9 @@ class SimulatedGateway:
         self.received.append({"op": OP_IDENTIFY, "d": data})
         if not isinstance(data, dict) or not isinstance(data.get("properties"), dict):  # pyright: ignore[reportUnknownMemberType]
             raise GatewayClosed(4002, "Decode error")
-        told = cast("DiscordObject", data)
-        self._check_token(told)
-        intents = told.get("intents")
+        identity = cast("DiscordObject", data)
+        self._check_token(identity)
+        intents = identity.get("intents")
         if not isinstance(intents, int) or intents < 0 or intents >= 1 << 26:
             raise GatewayClosed(4013, "Invalid intents")
         if intents & INTENT_MESSAGE_CONTENT & ~self.options.intents:
@@ -264,26 +262,26 @@ class SimulatedGateway:
         self, connection: GatewayConnection, data: Any
     ) -> ResumableGatewaySession | None:
         self.received.append({"op": OP_RESUME, "d": data})
-        told = cast("DiscordObject", data) if isinstance(data, dict) else {}
-        self._check_token(told)
-        session = self.sessions.get(str(told.get("session_id")))
-        sequence = told.get("seq")
+        resume_json = cast("DiscordObject", data) if isinstance(data, dict) else {}
+        self._check_token(resume_json)
+        session = self.sessions.get(str(resume_json.get("session_id")))
+        sequence = resume_json.get("seq")
         if session is None or not isinstance(sequence, int):
             await connection.send_payload({"op": OP_INVALID_SESSION, "d": False})
             return None
         if sequence > session.sequence:
             raise GatewayClosed(4007, "Invalid seq")
-        missed = [one for one in session.events if one["s"] > sequence]
-        if len(missed) < session.sequence - sequence:
+        backlog = [one for one in session.events if one["s"] > sequence]
+        if len(backlog) < session.sequence - sequence:
             del self.sessions[session.id]
             await connection.send_payload({"op": OP_INVALID_SESSION, "d": False})
             return None
         # What happens meanwhile comes behind what was missed.
-        while missed:
-            for payload in missed:
+        while backlog:
+            for payload in backlog:
                 await connection.send_payload(payload)
-            last = missed[-1]["s"]
-            missed = [one for one in session.events if one["s"] > last]
+            last = backlog[-1]["s"]
+            backlog = [one for one in session.events if one["s"] > last]
         session.connection = connection
         await self._dispatch_to_session(session, "RESUMED", {})
         self.identified.set()
@@ -308,10 +306,10 @@ class SimulatedGateway:
         session: ResumableGatewaySession | None,
         code: int | None,
     ) -> None:
-        for told in self.sessions.values():
-            if told.connection is connection:
-                told.connection = None
-        # Who says goodbye does not come back.
+        for session_of_client in self.sessions.values():
+            if session_of_client.connection is connection:
+                session_of_client.connection = None
+        # A client that closes normally does not resume its session.
         if session is not None and not connection.closed_by_server and code in (1000, 1001):
             self.sessions.pop(session.id, None)
         if all(one.connection is None for one in self.sessions.values()):

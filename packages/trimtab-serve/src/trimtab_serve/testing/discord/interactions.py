@@ -18,7 +18,8 @@ from trimtab_serve.testing.discord.world import DiscordObject, DiscordWorld
 
 EPHEMERAL_FLAG = 64
 """The flag of a message that only the user of the command sees."""
-RESPONSE_MESSAGE, RESPONSE_DEFERRED = 4, 5
+RESPONSE_MESSAGE = 4
+RESPONSE_DEFERRED = 5
 """How an interaction is acknowledged: with a message, or with a deferred message."""
 
 
@@ -64,10 +65,11 @@ class InteractionRegistry:
         command_id: str,
     ) -> SlashInteraction:
         """Start an interaction: a user uses a command."""
-        number, token = self.world.next_snowflake(), secrets.token_urlsafe(32)
+        number = self.world.next_snowflake()
+        token = secrets.token_urlsafe(32)
         place = self.world.require_channel(channel)
-        given = [{"name": key, "type": 3, "value": value} for key, value in options.items()]
-        told: DiscordObject = {
+        option_list = [{"name": key, "type": 3, "value": value} for key, value in options.items()]
+        payload: DiscordObject = {
             "id": str(number),
             "application_id": self.world.bot["id"],
             "type": 2,
@@ -81,70 +83,76 @@ class InteractionRegistry:
             "entitlements": [],
             "authorizing_integration_owners": {},
             "context": 0 if "guild_id" in place else 1,
-            "data": {"id": command_id, "name": name, "type": 1, "options": given},
+            "data": {"id": command_id, "name": name, "type": 1, "options": option_list},
         }
         if "guild_id" in place:
             member = {**self.world.make_member(user), "permissions": "0"}
-            told |= {"guild_id": place["guild_id"], "member": member}
+            payload |= {"guild_id": place["guild_id"], "member": member}
         else:
-            told["user"] = user
+            payload["user"] = user
         now = self.world.clock()
-        begun = SlashInteraction(id=number, token=token, channel=channel, at=now, payload=told)
-        self.all[token] = begun
-        return begun
+        interaction = SlashInteraction(
+            id=number, token=token, channel=channel, at=now, payload=payload
+        )
+        self.all[token] = interaction
+        return interaction
 
     def acknowledge(self, interaction_id: int, token: str, body: Any) -> DiscordObject:
         """Store the first response, which must arrive within three seconds."""
-        found = self.all.get(token)
-        if found is None or found.id != interaction_id:
+        interaction = self.all.get(token)
+        if interaction is None or interaction.id != interaction_id:
             raise make_unknown_refusal("Interaction")
-        if found.acknowledged:
+        if interaction.acknowledged:
             raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
-        if self.world.clock() - found.at > self.options.acknowledge:
+        if self.world.clock() - interaction.at > self.options.acknowledge:
             raise make_unknown_refusal("Interaction")
-        told = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-        kind = told.get("type")
+        response = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+        kind = response.get("type")
         if kind not in (RESPONSE_MESSAGE, RESPONSE_DEFERRED):
             raise make_invalid_field_refusal(
                 "type", "BASE_TYPE_CHOICES", "Value must be one of {1, 4, 5, 6, 7}."
             )
-        data = cast("dict[str, Any]", told.get("data") or {})
+        data = cast("dict[str, Any]", response.get("data") or {})
         if kind == RESPONSE_MESSAGE:
-            found.answer = self._build_message(found, data)
-        found.acknowledged = int(kind)
-        found.ephemeral = bool(int(data.get("flags", 0)) & EPHEMERAL_FLAG)
-        answer = {"id": str(found.id), "type": 2, "response_message_ephemeral": found.ephemeral}
+            interaction.answer = self._build_message(interaction, data)
+        interaction.acknowledged = int(kind)
+        interaction.ephemeral = bool(int(data.get("flags", 0)) & EPHEMERAL_FLAG)
+        answer = {
+            "id": str(interaction.id),
+            "type": 2,
+            "response_message_ephemeral": interaction.ephemeral,
+        }
         return {"interaction": {**answer, "response_message_loading": kind == RESPONSE_DEFERRED}}
 
     def edit_answer(self, token: str, body: Any) -> DiscordObject:
         """Store the deferred message."""
-        found = self._require_open(token)
-        found.answer = self._build_message(found, body)
-        return found.answer
+        interaction = self._require_open(token)
+        interaction.answer = self._build_message(interaction, body)
+        return interaction.answer
 
     def add_followup(self, token: str, body: Any) -> DiscordObject:
         """Add one more message."""
-        found = self._require_open(token)
-        message = self._build_message(found, body)
-        found.followups.append(message)
+        interaction = self._require_open(token)
+        message = self._build_message(interaction, body)
+        interaction.followups.append(message)
         return message
 
     def _require_open(self, token: str) -> SlashInteraction:
-        found = self.all.get(token)
-        if found is None or not found.acknowledged:
+        interaction = self.all.get(token)
+        if interaction is None or not interaction.acknowledged:
             raise make_unknown_refusal("Webhook")
-        if self.world.clock() - found.at > self.options.follow:
+        if self.world.clock() - interaction.at > self.options.follow:
             raise DiscordRefusal(401, 50027, "Invalid Webhook Token")
-        return found
+        return interaction
 
-    def _build_message(self, found: SlashInteraction, body: Any) -> DiscordObject:
-        told = validate_message_body(body, self.options.longest)
-        flags = EPHEMERAL_FLAG if found.ephemeral else 0
+    def _build_message(self, interaction: SlashInteraction, body: Any) -> DiscordObject:
+        body_json = validate_message_body(body, self.options.longest)
+        flags = EPHEMERAL_FLAG if interaction.ephemeral else 0
         return {
             "id": str(self.world.next_snowflake()),
-            "channel_id": str(found.channel),
+            "channel_id": str(interaction.channel),
             "author": self.world.bot,
-            "content": told.get("content") or "",
+            "content": body_json.get("content") or "",
             "timestamp": self.world.format_now(),
             "edited_timestamp": None,
             "tts": False,

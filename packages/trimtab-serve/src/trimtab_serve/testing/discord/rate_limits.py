@@ -42,17 +42,19 @@ class DiscordRateLimits:
         if bucket is None or (bucket.limit, bucket.seconds) != limit:
             bucket = self._buckets[bucket_name] = RateLimitBucket(limit=limit[0], seconds=limit[1])
         if now >= bucket.resets_at:
-            bucket.used, bucket.resets_at = 0, now + bucket.seconds
+            bucket.used = 0
+            bucket.resets_at = now + bucket.seconds
         if bucket.used >= bucket.limit:
             self.refused_count += 1
-            told = make_rate_limit_refusal(bucket.resets_at - now, is_global=is_global)
-            told.headers |= self.build_headers(bucket_name)
-            raise told
+            refusal = make_rate_limit_refusal(bucket.resets_at - now, is_global=is_global)
+            refusal.headers |= self.build_headers(bucket_name)
+            raise refusal
         bucket.used += 1
 
     def build_headers(self, bucket_name: str) -> dict[str, str]:
         """Return the headers about the bucket."""
-        bucket, now = self._buckets[bucket_name], self.clock()
+        bucket = self._buckets[bucket_name]
+        now = self.clock()
         kind = bucket_name.partition(":")[0]
         return {
             "X-RateLimit-Limit": str(bucket.limit),

@@ -24,22 +24,22 @@ def validate_message_body(body: Any, max_chars: int) -> dict[str, Any]:
     """Return the body of a valid message. Raises a refusal otherwise."""
     if not isinstance(body, dict):
         raise DiscordRefusal(400, 50109, "The request body contains invalid JSON.")
-    told = cast("dict[str, Any]", body)
-    content = told.get("content")
+    message = cast("dict[str, Any]", body)
+    content = message.get("content")
     if content is not None and not isinstance(content, str):
         raise make_invalid_field_refusal(
             "content", "BASE_TYPE_BAD_TYPE", "Could not interpret as string."
         )
-    if not (content or "").strip() and not told.get("embeds") and not told.get("attachments"):
+    if not (content or "").strip() and not message.get("embeds") and not message.get("attachments"):
         raise DiscordRefusal(400, 50006, "Cannot send an empty message")
-    # As UTF-16, where an emoji counts twice: whoever keeps to this is right either way.
+    # In UTF-16 units, in which an emoji counts twice. A shorter text is valid by any count.
     if len((content or "").encode("utf-16-le", "surrogatepass")) // 2 > max_chars:
         raise make_invalid_field_refusal(
             "content", "BASE_TYPE_MAX_LENGTH", f"Must be {max_chars} or fewer in length."
         )
-    _check_nonce(told)
-    _check_mentions(told.get("allowed_mentions"))
-    return told
+    _check_nonce(message)
+    _check_mentions(message.get("allowed_mentions"))
+    return message
 
 
 def _check_nonce(body: Mapping[str, Any]) -> None:
@@ -58,21 +58,21 @@ def _check_nonce(body: Mapping[str, Any]) -> None:
         )
 
 
-def _check_mentions(allowed: Any) -> None:
-    if allowed is None:
+def _check_mentions(allowed_mentions: Any) -> None:
+    if allowed_mentions is None:
         return
-    if not isinstance(allowed, dict):
+    if not isinstance(allowed_mentions, dict):
         raise make_invalid_field_refusal(
             "allowed_mentions", "DICT_TYPE_CONVERT", "Only dictionaries may be used."
         )
-    told = cast("dict[str, Any]", allowed)
-    parse = cast("list[str]", told.get("parse", []))
+    mentions = cast("dict[str, Any]", allowed_mentions)
+    parse = cast("list[str]", mentions.get("parse", []))
     if not set(parse) <= _MENTION_TYPES:
         raise make_invalid_field_refusal(
             "allowed_mentions", "BASE_TYPE_CHOICES", f"Value must be one of {_MENTION_TYPES}."
         )
     for kind in ("users", "roles"):
-        if told.get(kind) and kind in parse:
+        if mentions.get(kind) and kind in parse:
             why = f"parse:['{kind}'] and {kind}: [ids...] are mutually exclusive."
             raise make_invalid_field_refusal(
                 "allowed_mentions", "MESSAGE_ALLOWED_MENTIONS_PARSE_EXCLUSIVE", why
@@ -83,19 +83,25 @@ def list_pinged_targets(body: Mapping[str, Any], replied_user_id: str | None) ->
     """Return whom a message pings: `everyone`, `role 1`, `user 2`. By default every mention
     counts."""
     content = str(body.get("content") or "")
-    allowed = cast("dict[str, Any] | None", body.get("allowed_mentions"))
-    parse = _MENTION_TYPES if allowed is None else set(cast("list[str]", allowed.get("parse", [])))
-    named = allowed or {}
-    found: list[str] = []
+    allowed_mentions = cast("dict[str, Any] | None", body.get("allowed_mentions"))
+    parse = (
+        _MENTION_TYPES
+        if allowed_mentions is None
+        else set(cast("list[str]", allowed_mentions.get("parse", [])))
+    )
+    id_lists = allowed_mentions or {}
+    targets: list[str] = []
     if "everyone" in parse and _EVERYONE_PATTERN.search(content):
-        found.append("everyone")
+        targets.append("everyone")
     for kind, pattern in (("role", _ROLE_PATTERN), ("user", _USER_PATTERN)):
-        some = {str(one) for one in named.get(f"{kind}s", [])}
-        called = [match[1] for match in pattern.finditer(content)]
-        found += [f"{kind} {one}" for one in called if f"{kind}s" in parse or one in some]
-    if replied_user_id is not None and (allowed is None or allowed.get("replied_user", False)):
-        found.append(f"user {replied_user_id}")
-    return found
+        some = {str(one) for one in id_lists.get(f"{kind}s", [])}
+        ids = [match[1] for match in pattern.finditer(content)]
+        targets += [f"{kind} {one}" for one in ids if f"{kind}s" in parse or one in some]
+    if replied_user_id is not None and (
+        allowed_mentions is None or allowed_mentions.get("replied_user", False)
+    ):
+        targets.append(f"user {replied_user_id}")
+    return targets
 
 
 MAX_UPLOAD_BYTES = 10_485_760
@@ -145,21 +151,21 @@ async def read_json_and_files(request: web.Request) -> tuple[Any, tuple[bytes, .
     form = await request.post()
     body = _parse_json(str(form.get("payload_json", "")).encode())
     names = [name for name in form if name.startswith("files[")]
-    found = tuple(cast("web.FileField", form[name]).file.read() for name in names)
-    told = {str(one.get("id")) for one in _list_attachments(body)}
-    if told != {name.removeprefix("files[").removesuffix("]") for name in names}:
+    files = tuple(cast("web.FileField", form[name]).file.read() for name in names)
+    attachment_ids = {str(one.get("id")) for one in _list_attachments(body)}
+    if attachment_ids != {name.removeprefix("files[").removesuffix("]") for name in names}:
         raise make_invalid_field_refusal(
             "attachments", "ATTACHMENT_NOT_FOUND", "Attachment data not found"
         )
-    if any(len(one) > MAX_UPLOAD_BYTES for one in found):
+    if any(len(one) > MAX_UPLOAD_BYTES for one in files):
         raise DiscordRefusal(413, 40005, "Request entity too large")
-    return body, found
+    return body, files
 
 
 def make_json_response(body: Any, status: int, headers: dict[str, str]) -> web.Response:
     # Clients look for exactly this type, without a character set.
-    given = {**headers, "Content-Type": "application/json"}
-    return web.Response(body=json.dumps(body).encode(), status=status, headers=given)
+    all_headers = {**headers, "Content-Type": "application/json"}
+    return web.Response(body=json.dumps(body).encode(), status=status, headers=all_headers)
 
 
 def raise_discord_fault(request: web.Request, fault: DiscordFault) -> None:
@@ -171,8 +177,8 @@ def raise_discord_fault(request: web.Request, fault: DiscordFault) -> None:
 
 
 def _list_attachments(body: Any) -> list[dict[str, Any]]:
-    told = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-    return told.get("attachments") or []
+    message = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+    return message.get("attachments") or []
 
 
 def _parse_json(raw: bytes) -> Any:

@@ -57,7 +57,8 @@ class DiscordRestApi:
 
     def build_routes(self) -> list[web.RouteDef]:
         """Return the routes for aiohttp."""
-        app, hook = "/applications/{app:\\d+}", "/webhooks/{app:\\d+}/{token}"
+        app = "/applications/{app:\\d+}"
+        hook = "/webhooks/{app:\\d+}/{token}"
         place = "/channels/{channel:\\d+}"
         table: list[tuple[str, str, Handler]] = [
             ("GET", "/users/@me", self._me),
@@ -77,13 +78,13 @@ class DiscordRestApi:
             ("PATCH", f"{hook}/messages/@original", self._edit_answer),
             ("POST", hook, self._follow),
         ]
-        told = [
+        routes = [
             web.route(method, f"/api/v10{path}", self._make_endpoint(handler))
             for method, path, handler in table
         ]
-        told.append(web.get("/attachments/{name:.+}", self._file))
-        told.append(web.route("*", "/{rest:.*}", self._make_endpoint(self._not_found)))
-        return told
+        routes.append(web.get("/attachments/{name:.+}", self._file))
+        routes.append(web.route("*", "/{rest:.*}", self._make_endpoint(self._not_found)))
+        return routes
 
     def _make_endpoint(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
@@ -99,10 +100,10 @@ class DiscordRestApi:
                 result = await handler(request, body)
                 if fault is not None:
                     raise_discord_fault(request, fault)
-            except DiscordRefusal as refused:
-                self._record(request.method, path, body, refused.status, files)
-                headers = {**self._headers(request), **refused.headers}
-                return make_json_response(refused.body, refused.status, headers)
+            except DiscordRefusal as refusal:
+                self._record(request.method, path, body, refusal.status, files)
+                headers = {**self._headers(request), **refusal.headers}
+                return make_json_response(refusal.body, refusal.status, headers)
             except ConnectionError:
                 self._record(request.method, path, body, 0, files)
                 raise
@@ -144,9 +145,9 @@ class DiscordRestApi:
     def _record(
         self, method: str, path: str, body: Any, status: int, files: tuple[bytes, ...]
     ) -> None:
-        called: tuple[str, ...] = ()
+        pings: tuple[str, ...] = ()
         if isinstance(body, dict) and "content" in body:
-            called = tuple(
+            pings = tuple(
                 list_pinged_targets(
                     cast("DiscordObject", body),
                     self._find_replied_user(cast("DiscordObject", body)),
@@ -154,16 +155,16 @@ class DiscordRestApi:
             )
         self.requests.append(
             RecordedDiscordRequest(
-                method=method, path=path, body=body, files=files, status=status, pings=called
+                method=method, path=path, body=body, files=files, status=status, pings=pings
             )
         )
 
     def _find_replied_user(self, body: DiscordObject) -> str | None:
         reference: DiscordObject = body.get("message_reference") or {}
         for messages in self.world.messages.values():
-            found = messages.get(int(reference.get("message_id", 0)))
-            if found is not None:
-                return str(found["author"]["id"])
+            message = messages.get(int(reference.get("message_id", 0)))
+            if message is not None:
+                return str(message["author"]["id"])
         return None
 
     def _take_fault(self, method: str, path: str) -> DiscordFault | None:
@@ -187,9 +188,14 @@ class DiscordRestApi:
 
     async def _application(self, request: web.Request, body: Any) -> Any:
         del request, body
-        told = {"id": self.world.bot["id"], "name": "trimtab", "description": "", "icon": None}
-        told |= {"bot_public": False, "bot_require_code_grant": False, "verify_key": "0"}
-        return {**told, "owner": self.world.bot, "flags": 0}
+        application = {
+            "id": self.world.bot["id"],
+            "name": "trimtab",
+            "description": "",
+            "icon": None,
+        }
+        application |= {"bot_public": False, "bot_require_code_grant": False, "verify_key": "0"}
+        return {**application, "owner": self.world.bot, "flags": 0}
 
     async def _gateway(self, request: web.Request, body: Any) -> Any:
         del request, body
@@ -198,9 +204,9 @@ class DiscordRestApi:
 
     async def _open_direct(self, request: web.Request, body: Any) -> Any:
         del request
-        wanted = str(cast("DiscordObject", body or {}).get("recipient_id"))
+        recipient = str(cast("DiscordObject", body or {}).get("recipient_id"))
         for channel in self.world.channels.values():
-            if channel.get("recipients", [{"id": None}])[0]["id"] == wanted:
+            if channel.get("recipients", [{"id": None}])[0]["id"] == recipient:
                 return channel
         raise DiscordRefusal(400, 50033, "Invalid Recipient(s)")
 
@@ -214,7 +220,7 @@ class DiscordRestApi:
             raise make_invalid_field_refusal(
                 "_", "LIST_TYPE_CONVERT", "Only iterables may be used in a ListType"
             )
-        made: list[DiscordObject] = []
+        commands: list[DiscordObject] = []
         for one in cast("list[DiscordObject]", body):
             if not re.fullmatch(r"[-_\w]{1,32}", str(one.get("name", ""))):
                 raise make_invalid_field_refusal(
@@ -223,10 +229,10 @@ class DiscordRestApi:
             if not 0 < len(str(one.get("description", ""))) <= 100:
                 why = "Must be between 1 and 100 in length."
                 raise make_invalid_field_refusal("description", "BASE_TYPE_BAD_LENGTH", why)
-            told = {"id": str(self.world.next_snowflake()), "application_id": self.world.bot["id"]}
-            made.append({"options": [], "type": 1, **one, **told, "version": "1"})
-        self.commands = made
-        return made
+            ids = {"id": str(self.world.next_snowflake()), "application_id": self.world.bot["id"]}
+            commands.append({"options": [], "type": 1, **one, **ids, "version": "1"})
+        self.commands = commands
+        return commands
 
     async def _channel(self, request: web.Request, body: Any) -> Any:
         del body
@@ -242,14 +248,15 @@ class DiscordRestApi:
             raise make_invalid_field_refusal(
                 "limit", "NUMBER_TYPE_MAX", "int value should be between 1 and 100."
             )
-        found = list(self.world.messages[number].items())
-        after, before = request.query.get("after"), request.query.get("before")
+        numbered_messages = list(self.world.messages[number].items())
+        after = request.query.get("after")
+        before = request.query.get("before")
         if after is not None:
-            found = [one for one in found if one[0] > int(after)][:limit]
+            numbered_messages = [one for one in numbered_messages if one[0] > int(after)][:limit]
         elif before is not None:
-            found = [one for one in found if one[0] < int(before)][-limit:]
+            numbered_messages = [one for one in numbered_messages if one[0] < int(before)][-limit:]
         # The newest comes first, always.
-        return [message for _, message in reversed(found[-limit:])]
+        return [message for _, message in reversed(numbered_messages[-limit:])]
 
     async def _post_message(self, request: web.Request, body: Any) -> Any:
         number, place = self._require_visible_channel(request)
@@ -257,16 +264,21 @@ class DiscordRestApi:
             if "recipients" in place:
                 raise DiscordRefusal(403, 50007, "Cannot send messages to this user")
             raise make_missing_permissions_refusal()
-        told = validate_message_body(body, self.options.longest)
-        reply_to = self._resolve_reference(number, told)
-        nonce = str(told.get("nonce") or "")
+        message_json = validate_message_body(body, self.options.longest)
+        reply_to = self._resolve_reference(number, message_json)
+        nonce = str(message_json.get("nonce") or "")
         now = self.world.clock()
-        known = self._nonces.get((number, nonce))
-        if nonce and told.get("enforce_nonce") and known and now - known[0] < self.options.nonces:
-            return known[1]
+        earlier = self._nonces.get((number, nonce))
+        if (
+            nonce
+            and message_json.get("enforce_nonce")
+            and earlier
+            and now - earlier[0] < self.options.nonces
+        ):
+            return earlier[1]
         more: DiscordObject = {"nonce": nonce} if nonce else {}
         message = self.world.add_message(
-            number, self.world.bot, told.get("content") or "", reply_to=reply_to, **more
+            number, self.world.bot, message_json.get("content") or "", reply_to=reply_to, **more
         )
         if nonce:
             self._nonces[(number, nonce)] = (now, message)
@@ -294,8 +306,11 @@ class DiscordRestApi:
             raise make_unknown_refusal("Message")
         if message["author"]["id"] != self.world.bot["id"]:
             raise DiscordRefusal(403, 50005, "Cannot edit a message authored by another user")
-        told = validate_message_body(body, self.options.longest)
-        message |= {"content": told.get("content"), "edited_timestamp": self.world.format_now()}
+        message_json = validate_message_body(body, self.options.longest)
+        message |= {
+            "content": message_json.get("content"),
+            "edited_timestamp": self.world.format_now(),
+        }
         await self.gateway.dispatch_message("MESSAGE_UPDATE", message)
         return message
 

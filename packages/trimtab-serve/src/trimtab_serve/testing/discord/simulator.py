@@ -88,8 +88,12 @@ class DiscordSimulator:
         path = f"{number}/{name}"
         self.world.files[path] = (data, media_type)
         url = f"{self.url.removesuffix('/api/v10')}/attachments/{path}"
-        told = {"id": str(number), "filename": name, "size": len(data) if size is None else size}
-        return {**told, "url": url, "proxy_url": url, "content_type": media_type}
+        attachment = {
+            "id": str(number),
+            "filename": name,
+            "size": len(data) if size is None else size,
+        }
+        return {**attachment, "url": url, "proxy_url": url, "content_type": media_type}
 
     async def post_user_message(
         self,
@@ -119,9 +123,9 @@ class DiscordSimulator:
 
     async def edit_user_message(self, channel: int, message: int, text: str, **more: Any) -> None:
         """Change the text of a user's message."""
-        found = self.world.messages[channel][message]
-        found |= {"content": text, "edited_timestamp": self.world.format_now(), **more}
-        await self.gateway.dispatch_message("MESSAGE_UPDATE", found)
+        message_json = self.world.messages[channel][message]
+        message_json |= {"content": text, "edited_timestamp": self.world.format_now(), **more}
+        await self.gateway.dispatch_message("MESSAGE_UPDATE", message_json)
 
     async def redeliver_message(self, channel: int, message: int) -> None:
         """Send a message event again, with another number."""
@@ -131,13 +135,13 @@ class DiscordSimulator:
         self, channel: int, user: DiscordObject, name: str, **options: str
     ) -> SlashInteraction:
         """Use a slash command as a user."""
-        known = [one for one in self.rest.commands if one["name"] == name]
-        if not known:
+        commands = [one for one in self.rest.commands if one["name"] == name]
+        if not commands:
             raise ValueError(f"the command {name} is not registered")
         begin = self.rest.interactions.start_interaction
-        begun = begin(channel, user, name, options, str(known[0]["id"]))
-        await self.dispatch_event("INTERACTION_CREATE", begun.payload)
-        return begun
+        interaction = begin(channel, user, name, options, str(commands[0]["id"]))
+        await self.dispatch_event("INTERACTION_CREATE", interaction.payload)
+        return interaction
 
     async def dispatch_event(self, event: str, data: Any) -> None:
         """Dispatch any event with any payload."""
@@ -229,14 +233,14 @@ class DiscordSimulator:
 
     def posted_texts_by_channel(self) -> dict[int, list[str]]:
         """Return the texts that the bot has posted, by channel, without channels that have none."""
-        return {one: said for one in self.world.messages if (said := self.list_posted_texts(one))}
+        return {one: texts for one in self.world.messages if (texts := self.list_posted_texts(one))}
 
     def list_threads(self, parent: int) -> list[int]:
         """Return the threads of a channel."""
-        found = self.world.channels.values()
+        channels = self.world.channels.values()
         mine = [
             one
-            for one in found
+            for one in channels
             if one["type"] == CHANNEL_THREAD and one["parent_id"] == str(parent)
         ]
         return [int(one["id"]) for one in mine]
@@ -259,18 +263,20 @@ async def serve_simulated_discord(
     Yields:
         The simulator. A bot finds it at the simulator's `url`.
     """
-    made = simulator or DiscordSimulator(DiscordSimulatorOptions(**options))
+    discord = simulator or DiscordSimulator(DiscordSimulatorOptions(**options))
     app = web.Application(client_max_size=64 << 20)
-    app.add_routes([web.get("/gateway/", made.gateway.serve_websocket), *made.rest.build_routes()])
+    app.add_routes(
+        [web.get("/gateway/", discord.gateway.serve_websocket), *discord.rest.build_routes()]
+    )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        made.url = f"http://{host}:{port}/api/v10"
-        made.gateway.address = f"ws://{host}:{port}/gateway/"
-        yield made
+        discord.url = f"http://{host}:{port}/api/v10"
+        discord.gateway.address = f"ws://{host}:{port}/gateway/"
+        yield discord
     finally:
-        await made.drop_connections(1001)
+        await discord.drop_connections(1001)
         await runner.cleanup()

@@ -12,9 +12,12 @@ from trimtab_serve.testing.discord.api_errors import make_unknown_refusal
 
 DISCORD_EPOCH_S = 1_420_070_400.0
 """The beginning of Discord's ids, in seconds since the epoch."""
-CHANNEL_TEXT, CHANNEL_DIRECT, CHANNEL_THREAD = 0, 1, 11
+CHANNEL_TEXT = 0
+CHANNEL_DIRECT = 1
+CHANNEL_THREAD = 11
 """Kinds of channels."""
-MESSAGE_DEFAULT, MESSAGE_REPLY = 0, 19
+MESSAGE_DEFAULT = 0
+MESSAGE_REPLY = 19
 """Kinds of messages."""
 DiscordObject = dict[str, Any]
 """A JSON object of the API of Discord."""
@@ -53,8 +56,8 @@ class DiscordWorld:
 
     def make_user(self, name: str, *, bot: bool = False) -> DiscordObject:
         """Create a user."""
-        told = {"id": str(self.next_snowflake()), "username": name, "discriminator": "0"}
-        return {**told, "global_name": None, "avatar": None, "bot": bot}
+        identity = {"id": str(self.next_snowflake()), "username": name, "discriminator": "0"}
+        return {**identity, "global_name": None, "avatar": None, "bot": bot}
 
     def add_guild(self, name: str = "a server") -> int:
         """Add a server with the bot in it."""
@@ -109,17 +112,17 @@ class DiscordWorld:
 
     def open_direct_channel(self, user: DiscordObject) -> int:
         """Return the direct channel between the bot and a user."""
-        for known in self.channels.values():
-            if known["type"] == CHANNEL_DIRECT and known["recipients"][0]["id"] == user["id"]:
-                return int(known["id"])
+        for channel in self.channels.values():
+            if channel["type"] == CHANNEL_DIRECT and channel["recipients"][0]["id"] == user["id"]:
+                return int(channel["id"])
         number = self.next_snowflake()
-        told = {
+        new_channel = {
             "id": str(number),
             "type": CHANNEL_DIRECT,
             "recipients": [user],
             "last_message_id": None,
         }
-        self.channels[number] = told
+        self.channels[number] = new_channel
         self.messages[number] = {}
         return number
 
@@ -130,7 +133,7 @@ class DiscordWorld:
         number = number or self.next_snowflake()
         now = self.format_now()
         metadata = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": now}
-        self.channels[number] = told = {
+        self.channels[number] = thread = {
             "id": str(number),
             "type": CHANNEL_THREAD,
             "guild_id": self.channels[parent]["guild_id"],
@@ -143,7 +146,7 @@ class DiscordWorld:
             "thread_metadata": {**metadata, "locked": False},
         }
         self.messages[number] = {}
-        return told
+        return thread
 
     def add_message(
         self,
@@ -157,8 +160,9 @@ class DiscordWorld:
         **more: Any,
     ) -> DiscordObject:
         """Add a message and return it as a client gets it."""
-        number, place = self.next_snowflake(), self.require_channel(channel)
-        told: DiscordObject = {
+        number = self.next_snowflake()
+        place = self.require_channel(channel)
+        message: DiscordObject = {
             "id": str(number),
             "channel_id": str(channel),
             "author": author,
@@ -177,24 +181,24 @@ class DiscordWorld:
             **more,
         }
         if reply_to is not None:
-            told["message_reference"] = {"message_id": str(reply_to), "channel_id": str(channel)}
-            told["referenced_message"] = self.messages[channel].get(reply_to)
-        self.messages[channel][number] = told
+            message["message_reference"] = {"message_id": str(reply_to), "channel_id": str(channel)}
+            message["referenced_message"] = self.messages[channel].get(reply_to)
+        self.messages[channel][number] = message
         place["last_message_id"] = str(number)
-        return told
+        return message
 
     def to_gateway_message(self, message: DiscordObject) -> DiscordObject:
         """Return a message as the gateway sends it, with its server."""
         guild = self.require_channel(int(message["channel_id"])).get("guild_id")
-        told = message if guild is None else {**message, "guild_id": guild}
-        return told if guild is None else {**told, "member": self.make_membership()}
+        payload = message if guild is None else {**message, "guild_id": guild}
+        return payload if guild is None else {**payload, "member": self.make_membership()}
 
     def require_channel(self, channel: int) -> DiscordObject:
         """Return a channel. Raises a refusal if it does not exist or the bot cannot see it."""
-        found = self.channels.get(channel)
-        if found is None:
+        place = self.channels.get(channel)
+        if place is None:
             raise make_unknown_refusal("Channel")
-        return found
+        return place
 
     def build_guild_payload(self, guild: int) -> DiscordObject:
         """Return a server as the gateway sends it, with its channels and threads."""

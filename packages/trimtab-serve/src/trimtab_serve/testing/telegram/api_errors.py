@@ -24,8 +24,8 @@ class TelegramRefusal(TrimtabError):
 
     def to_json(self) -> dict[str, Any]:
         """Return the error as JSON."""
-        told = {"ok": False, "error_code": self.code, "description": self.description}
-        return {**told, "parameters": self.parameters} if self.parameters else told
+        error_json = {"ok": False, "error_code": self.code, "description": self.description}
+        return {**error_json, "parameters": self.parameters} if self.parameters else error_json
 
 
 def make_bad_request_refusal(reason: str, **parameters: Any) -> TelegramRefusal:
@@ -45,8 +45,10 @@ def make_conflict_refusal(reason: str) -> TelegramRefusal:
 
 def make_flood_refusal(retry_after_s: int) -> TelegramRefusal:
     """Return an error for too many requests."""
-    told = f"Too Many Requests: retry after {retry_after_s}"
-    return TelegramRefusal(code=429, description=told, parameters={"retry_after": retry_after_s})
+    description = f"Too Many Requests: retry after {retry_after_s}"
+    return TelegramRefusal(
+        code=429, description=description, parameters={"retry_after": retry_after_s}
+    )
 
 
 UNAUTHORIZED_REFUSAL = TelegramRefusal(code=401, description="Unauthorized")

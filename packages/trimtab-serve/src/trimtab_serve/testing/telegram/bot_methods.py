@@ -61,8 +61,8 @@ def send_photo(simulator: TelegramSimulator, params: MethodParams) -> Any:
     file_id = f"photo-{len(simulator.files)}"
     simulator.files[file_id] = photo
     size = {"file_id": file_id, "file_unique_id": file_id, "width": 1, "height": 1}
-    said = {"photo": [size], "caption": caption, "caption_entities": entities}
-    return _add_bot_message(simulator, chat, params, said)
+    content = {"photo": [size], "caption": caption, "caption_entities": entities}
+    return _add_bot_message(simulator, chat, params, content)
 
 
 def edit_message_text(simulator: TelegramSimulator, params: MethodParams) -> Any:
@@ -101,14 +101,15 @@ def get_file(simulator: TelegramSimulator, params: MethodParams) -> Any:
         raise make_bad_request_refusal("invalid file_id")
     if len(data) > MAX_FILE_BYTES:
         raise make_bad_request_refusal("file is too big")
-    told = {"file_id": file_id, "file_unique_id": file_id}
-    return {**told, "file_size": len(data), "file_path": f"files/{file_id}"}
+    file_ids = {"file_id": file_id, "file_unique_id": file_id}
+    return {**file_ids, "file_size": len(data), "file_path": f"files/{file_id}"}
 
 
 def set_webhook(simulator: TelegramSimulator, params: MethodParams) -> Any:
     from trimtab_serve.testing.telegram.simulator import WebhookTarget
 
-    url, secret = str(params.get("url") or ""), params.get("secret_token")
+    url = str(params.get("url") or "")
+    secret = params.get("secret_token")
     if not url:
         simulator.webhook = None
         return True
@@ -129,8 +130,8 @@ def delete_webhook(simulator: TelegramSimulator, params: MethodParams) -> Any:
 def get_webhook_info(simulator: TelegramSimulator, params: MethodParams) -> Any:
     del params
     url = "" if simulator.webhook is None else simulator.webhook.url
-    told = {"url": url, "has_custom_certificate": False}
-    return {**told, "pending_update_count": len(simulator.list_pending_updates())}
+    webhook = {"url": url, "has_custom_certificate": False}
+    return {**webhook, "pending_update_count": len(simulator.list_pending_updates())}
 
 
 def set_my_commands(simulator: TelegramSimulator, params: MethodParams) -> Any:

@@ -31,13 +31,13 @@ class TelegramChat:
 
     def to_json(self) -> dict[str, Any]:
         """Return the chat as the API shows it."""
-        told: dict[str, Any] = {"id": self.id, "type": self.type}
-        told["first_name" if self.type == "private" else "title"] = self.title
+        chat_json: dict[str, Any] = {"id": self.id, "type": self.type}
+        chat_json["first_name" if self.type == "private" else "title"] = self.title
         if self.username is not None:
-            told["username"] = self.username
+            chat_json["username"] = self.username
         if self.topics:
-            told["is_forum"] = True
-        return told
+            chat_json["is_forum"] = True
+        return chat_json
 
     def next_message_id(self) -> int:
         """Return the id of a new message."""
@@ -49,19 +49,19 @@ def make_telegram_user(
     user_id: int, first_name: str, username: str | None = None, **fields: Any
 ) -> dict[str, Any]:
     """Return a user as the API shows it."""
-    told: dict[str, Any] = {"id": user_id, "is_bot": False, "first_name": first_name}
+    user: dict[str, Any] = {"id": user_id, "is_bot": False, "first_name": first_name}
     if username is not None:
-        told["username"] = username
-    return {**told, **fields}
+        user["username"] = username
+    return {**user, **fields}
 
 
 def find_commands_and_mentions(text: str) -> list[dict[str, Any]]:
     """Return the entities that Telegram finds in a text by itself: commands and names."""
     import re
 
-    found: list[dict[str, Any]] = []
+    entities: list[dict[str, Any]] = []
     for match in re.finditer(r"(?<![\w/@])(/[A-Za-z0-9_]+(?:@\w+)?|@\w{3,})", text):
         offset = len(text[: match.start()].encode("utf-16-le")) // 2
         kind = "bot_command" if match[0].startswith("/") else "mention"
-        found.append({"type": kind, "offset": offset, "length": len(match[0])})
-    return found
+        entities.append({"type": kind, "offset": offset, "length": len(match[0])})
+    return entities

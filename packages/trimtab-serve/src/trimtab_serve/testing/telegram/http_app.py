@@ -40,18 +40,18 @@ def build_bot_api_app(simulator: TelegramSimulator) -> Starlette:
 
     async def method(request: Request) -> Response:
         try:
-            given = await _read_params(request)
+            params = await _read_params(request)
             _check_token(simulator, request.path_params["token"])
             name = str(request.path_params["method"])
             if name.lower() == "getupdates":
-                found = await simulator.get_updates(given, request.is_disconnected)
+                updates = await simulator.get_updates(params, request.is_disconnected)
                 # As ASCII: what is malformed must get out as well, halves of characters too.
-                told = json.dumps({"ok": True, "result": found})
-                return Response(told, media_type="application/json")
-            answer, trouble = simulator.call_method(name, given, BOT_METHODS.get(name))
+                body = json.dumps({"ok": True, "result": updates})
+                return Response(body, media_type="application/json")
+            answer, trouble = simulator.call_method(name, params, BOT_METHODS.get(name))
         except TelegramRefusal as refusal:
             return JSONResponse(refusal.to_json(), refusal.code)
-        except ClientDisconnect:  # whoever asked was killed in the middle of it
+        except ClientDisconnect:  # the client was killed during its request
             return Response(status_code=400)
         except (ValueError, TypeError):
             refusal = make_bad_request_refusal("can't parse request")
@@ -83,30 +83,31 @@ def _check_token(simulator: TelegramSimulator, token: str) -> None:
 
 async def _read_params(request: Request) -> Mapping[str, Any]:
     """Return the parameters, from any of the four ways to send them."""
-    found: dict[str, Any] = dict(request.query_params)
-    raw, kind = await request.body(), request.headers.get("content-type", "")
+    params: dict[str, Any] = dict(request.query_params)
+    raw = await request.body()
+    kind = request.headers.get("content-type", "")
     if kind.startswith("application/json"):
-        found |= cast("dict[str, Any]", json.loads(raw))
+        params |= cast("dict[str, Any]", json.loads(raw))
     elif kind.startswith("multipart/form-data"):
-        found |= _read_multipart(raw, kind)
+        params |= _read_multipart(raw, kind)
     else:
-        found |= dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True))
-    return found
+        params |= dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True))
+    return params
 
 
 def _read_multipart(raw: bytes, content_type: str) -> dict[str, Any]:
     whole = BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + raw)
-    found: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     files: dict[str, bytes] = {}
     for part in cast("list[Mail]", whole.get_payload()):
         name = str(part.get_param("name", header="content-disposition"))
         data = cast("bytes", part.get_payload(decode=True))
         if part.get_filename() is None:
-            found[name] = data.decode("utf-8", "replace")
+            params[name] = data.decode("utf-8", "replace")
         else:
             files[name] = data
-    for name, value in found.items():
+    for name, value in params.items():
         # `attach://name` stands for a file that comes along under that name.
         if isinstance(value, str) and value.startswith("attach://"):
-            found[name] = files.get(value.removeprefix("attach://"), b"")
-    return {**files, **found}
+            params[name] = files.get(value.removeprefix("attach://"), b"")
+    return {**files, **params}

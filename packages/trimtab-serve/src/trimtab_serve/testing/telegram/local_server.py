@@ -54,10 +54,10 @@ def serve_simulated_telegram(
         error.add_note(MISSING_PACKAGE_NOTE)
         raise
 
-    made = simulator or TelegramSimulator()
+    telegram = simulator or TelegramSimulator()
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
     config = uvicorn.Config(
-        build_bot_api_app(made),
+        build_bot_api_app(telegram),
         access_log=False,
         log_config=None,
         log_level="error",
@@ -66,15 +66,17 @@ def serve_simulated_telegram(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,
     )
-    server, listener, ended = uvicorn.Server(config), open_local_socket(port), threading.Event()
+    server = uvicorn.Server(config)
+    listener = open_local_socket(port)
+    end_event = threading.Event()
     serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    pushing = threading.Thread(target=_push_updates, args=(made, ended), daemon=True)
+    pushing = threading.Thread(target=_push_updates, args=(telegram, end_event), daemon=True)
     serving.start()
     pushing.start()
     try:
-        yield ServedTelegramSimulator(url=build_socket_url(listener), simulator=made)
+        yield ServedTelegramSimulator(url=build_socket_url(listener), simulator=telegram)
     finally:
-        ended.set()
+        end_event.set()
         server.should_exit = True
         serving.join(timeout=30)
         pushing.join(timeout=30)

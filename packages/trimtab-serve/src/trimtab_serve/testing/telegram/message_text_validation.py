@@ -54,7 +54,7 @@ def _parse_entities(value: Any) -> list[dict[str, Any]]:
     data = json.loads(value) if isinstance(value, str) else value
     if not isinstance(data, list):
         raise make_bad_request_refusal("can't parse entities: expected an Array")
-    found: list[dict[str, Any]] = []
+    entities: list[dict[str, Any]] = []
     for one in cast("list[Any]", data):
         if not isinstance(one, dict):
             raise make_bad_request_refusal("can't parse MessageEntity: expected an Object")
@@ -64,12 +64,13 @@ def _parse_entities(value: Any) -> list[dict[str, Any]]:
                 raise make_bad_request_refusal(
                     f"can't parse MessageEntity: Can't find field \"{name}\""
                 )
-        found.append(entity)
-    return found
+        entities.append(entity)
+    return entities
 
 
 def _check_entity(entity: Mapping[str, Any], text: str, size: int) -> None:
-    offset, length = int(entity["offset"]), int(entity["length"])
+    offset = int(entity["offset"])
+    length = int(entity["length"])
     if entity["type"] not in ENTITY_TYPES:
         raise make_bad_request_refusal(
             f'can\'t parse MessageEntity: Unsupported type "{entity["type"]}" specified'
@@ -112,9 +113,9 @@ def _check_markup(text: str, mode: str) -> None:
         case "html":
             _check_html(text)
         case "markdownv2":
-            if found := _MARKDOWN_RESERVED.search(text):
+            if match := _MARKDOWN_RESERVED.search(text):
                 raise make_bad_request_refusal(
-                    f"can't parse entities: Character '{found[0]}' is reserved and must be escaped "
+                    f"can't parse entities: Character '{match[0]}' is reserved and must be escaped "
                     "with the preceding '\\'"
                 )
         case "markdown":
@@ -128,20 +129,22 @@ def _check_markup(text: str, mode: str) -> None:
 
 
 def _check_html(text: str) -> None:
-    opened: list[str] = []
-    for found in _HTML_TAG_PATTERN.finditer(text):
-        name, at = found[2].lower(), len(text[: found.start()].encode())
+    open_tags: list[str] = []
+    for match in _HTML_TAG_PATTERN.finditer(text):
+        name = match[2].lower()
+        at = len(text[: match.start()].encode())
         if name not in _HTML_TAGS:
             raise make_bad_request_refusal(
                 f'can\'t parse entities: Unsupported start tag "{name}" at byte offset {at}'
             )
-        if not found[1]:
-            opened.append(name)
-        elif not opened or opened.pop() != name:
+        if not match[1]:
+            open_tags.append(name)
+        elif not open_tags or open_tags.pop() != name:
             raise make_bad_request_refusal(
                 f"can't parse entities: Unexpected end tag at byte offset {at}"
             )
-    if opened:
+    if open_tags:
         raise make_bad_request_refusal(
-            f"can't parse entities: Can't find end tag corresponding to start tag \"{opened[-1]}\""
+            "can't parse entities: Can't find end tag corresponding to start tag "
+            f'"{open_tags[-1]}"'
         )

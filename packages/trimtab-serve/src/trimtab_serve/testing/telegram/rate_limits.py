@@ -32,9 +32,9 @@ class TelegramRateLimits:
         for most, span in rules:
             if most is None:
                 continue
-            seen = self._seen.setdefault((chat_id, span), deque())
-            while seen and seen[0] <= now - span:
-                seen.popleft()
-            if len(seen) >= most:
-                raise make_flood_refusal(max(1, math.ceil(seen[0] + span - now)))
-            seen.append(now)
+            times = self._seen.setdefault((chat_id, span), deque())
+            while times and times[0] <= now - span:
+                times.popleft()
+            if len(times) >= most:
+                raise make_flood_refusal(max(1, math.ceil(times[0] + span - now)))
+            times.append(now)

@@ -150,13 +150,13 @@ class TelegramSimulator:
     def edit_user_message(self, chat_id: int, message_id: int, text: str) -> None:
         """Change the text of a user's message."""
         with self._lock:
-            kept = self.get_or_add_chat(chat_id).messages[message_id]
-            kept |= {
+            message = self.get_or_add_chat(chat_id).messages[message_id]
+            message |= {
                 "text": text,
                 "entities": find_commands_and_mentions(text),
                 "edit_date": int(time.time()),
             }
-            self.push_update({"edited_message": kept})
+            self.push_update({"edited_message": message})
 
     def push_update(self, update: Mapping[str, Any], *, update_id: int | None = None) -> int:
         """Add an update of any kind, valid or not, and return its number."""
@@ -194,8 +194,8 @@ class TelegramSimulator:
     def list_bot_texts(self, chat_id: int) -> list[str]:
         """Return the current texts of the bot's messages in a chat, in order."""
         with self._lock:
-            found = self.get_or_add_chat(chat_id).messages
-            mine = [found[n] for n in sorted(found) if found[n]["from"]["id"] == self.id]
+            messages = self.get_or_add_chat(chat_id).messages
+            mine = [messages[n] for n in sorted(messages) if messages[n]["from"]["id"] == self.id]
             return [one.get("text", one.get("caption", "")) for one in mine]
 
     def call_method(
@@ -209,7 +209,7 @@ class TelegramSimulator:
         with self._lock:
             queue = self._troubles.get(method)
             trouble = queue.popleft() if queue else None
-            refused: TelegramRefusal | None = None
+            refusal_to_raise: TelegramRefusal | None = None
             answer: Any = None
             try:
                 if trouble is not None and trouble.refusal is not None:
@@ -219,16 +219,22 @@ class TelegramSimulator:
                         raise NOT_FOUND_REFUSAL
                     answer = run(self, params)
             except TelegramRefusal as refusal:
-                refused = refusal
-            dropped = trouble is not None and not trouble.carried_out
-            why = refused.description if refused else "dropped" if dropped else None
+                refusal_to_raise = refusal
+            is_dropped = trouble is not None and not trouble.carried_out
+            why = (
+                refusal_to_raise.description
+                if refusal_to_raise
+                else "dropped"
+                if is_dropped
+                else None
+            )
             self.recorded_calls.append(
                 RecordedBotCall(
                     method=method, params=params, at=time.time(), refusal_reason=why, result=answer
                 )
             )
-            if refused is not None:
-                raise refused
+            if refusal_to_raise is not None:
+                raise refusal_to_raise
             return answer, trouble
 
     async def get_updates(
@@ -250,16 +256,16 @@ class TelegramSimulator:
                 if self._poll != mine:
                     self.conflict_count += 1
                     raise make_conflict_refusal(SECOND_POLL_REASON)
-                found = list(self._updates)[:limit]
-            if found or time.monotonic() >= ends or await is_gone():
-                return found
+                updates = list(self._updates)[:limit]
+            if updates or time.monotonic() >= ends or await is_gone():
+                return updates
             await asyncio.sleep(0.01)
 
     def confirm_update(self, update_id: int) -> None:
         """Remove an update that has arrived at the webhook."""
         with self._lock:
-            kept = [one for one in self._updates if one["update_id"] != update_id]
-            self._updates = deque(kept)
+            rest = [one for one in self._updates if one["update_id"] != update_id]
+            self._updates = deque(rest)
 
     def _confirm_up_to(self, offset: int) -> None:
         if offset < 0:
@@ -270,8 +276,8 @@ class TelegramSimulator:
 
 
 def _read_update_id(update: Mapping[str, Any]) -> float:
-    found = update.get("update_id")
-    return found if isinstance(found, int) else -1
+    update_id = update.get("update_id")
+    return update_id if isinstance(update_id, int) else -1
 
 
 def looks_like_bot_token(token: str) -> bool:

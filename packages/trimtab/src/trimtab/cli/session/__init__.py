@@ -6,10 +6,8 @@ import typer
 
 from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
-_INSPECTION_MODULE, _CHANGE_MODULE = (
-    "trimtab.cli.session.inspection",
-    "trimtab.cli.session.changes",
-)
+_INSPECTION_MODULE = "trimtab.cli.session.inspection"
+_CHANGE_MODULE = "trimtab.cli.session.changes"
 
 
 SESSION_COMMANDS = {

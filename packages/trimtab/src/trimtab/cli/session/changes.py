@@ -62,7 +62,8 @@ def export_session_command(
     """Write a session to one file, which `import` can read into any store."""
 
     async def write(kept: Store, told: ProgressStatus) -> int:
-        total, lines = await require_session_position(kept, session) + 2, 0
+        total = await require_session_position(kept, session) + 2
+        lines = 0
         with open_output(output) as file:
             async for line in export.export_session(kept, session):
                 file.write(f"{line}\n")
@@ -98,17 +99,17 @@ def import_session_command(
                     told.show_count(number, total, "lines")
                 yield line
 
-    done = run_on_store(
+    copy = run_on_store(
         store,
         f"importing {file}",
-        lambda kept, told: export.import_session(kept, name, lines(told)),
+        lambda kept, status: export.import_session(kept, name, lines(status)),
         allow_new_folder=True,
     )
-    was = "" if done.session_id == done.exported_id else f", which was {done.exported_id},"
+    was = "" if copy.session_id == copy.exported_id else f", which was {copy.exported_id},"
     _print_note(
-        f"imported {format_count(done.events, 'event')} as session {done.session_id}{was} into "
+        f"imported {format_count(copy.events, 'event')} as session {copy.session_id}{was} into "
         f"{describe_store(store)}; to see it: trimtab session show "
-        f"{done.session_id}{format_store_option(store)}"
+        f"{copy.session_id}{format_store_option(store)}"
     )
 
 
@@ -162,41 +163,41 @@ def erase_message_command(
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, str, list[str]]:
         first = await require_first_message_of_handle(kept, session, handle)
-        wanted = parse_handle(handle)
-        events = iterate_message_events(kept, session, wanted.first_seq, wanted.last_seq)
-        said = [
+        target = parse_handle(handle)
+        events = iterate_message_events(kept, session, target.first_seq, target.last_seq)
+        messages = [
             one.body.message
             async for one in events
             if isinstance(one.body, MessageAdded | ToolResultRepair)
         ]
-        parts = first.parts if wanted.part_index is None else first.parts[wanted.part_index :][:1]
-        typed = [one.text for one in said if one.role == "user"]
-        return len(said), " ".join(part_to_text(part) for part in parts), typed
+        parts = first.parts if target.part_index is None else first.parts[target.part_index :][:1]
+        texts = [one.text for one in messages if one.role == "user"]
+        return len(messages), " ".join(part_to_text(part) for part in parts), texts
 
     async def destroy(kept: Store, _: ProgressStatus) -> tuple[Sequence[str], Sequence[str]]:
         extension = find_extension()
         if extension is not None:
             return await extension.erase_everywhere(store, kept, session, handle, reason=reason)
         _refuse_served_session(session)
-        erased: list[str] = []
+        planned_handles: list[str] = []
 
         async def note(planner: ErasurePlanner) -> None:
-            erased[:] = planner.handles
+            planned_handles[:] = planner.handles
 
-        opened = await open_session_to_erase(kept, session)
-        forks = await SessionRecorder(opened).erase(
+        open_session = await open_session_to_erase(kept, session)
+        forks = await SessionRecorder(open_session).erase(
             handle, reason=reason, before_rewrite=note, fence_open_turn=True
         )
-        return erased, forks
+        return planned_handles, forks
 
-    count, text, typed = run_on_store(store, f"reading {session}", look)
+    count, text, user_texts = run_on_store(store, f"reading {session}", look)
     what = handle if count == 1 else f"{handle} ({format_count(count, 'message')})"
     if not yes:
         _print_note(f"{what}: {shorten_to_line(text, 200)}")
         typer.confirm(f"Erase it from {session}? This cannot be undone", abort=True, err=True)
-    gone, forks = run_on_store(store, f"erasing {handle} from {session}", destroy)
-    _forget_typed_texts(typed)
-    others = len(gone) - count
+    handles, forks = run_on_store(store, f"erasing {handle} from {session}", destroy)
+    _forget_typed_texts(user_texts)
+    others = len(handles) - count
     _print_note(
         f"erased {what}"
         + (f" and {format_count(others, 'later answer')} that may repeat it" if others > 0 else "")
@@ -222,12 +223,12 @@ def delete_session_command(
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, list[str], list[str]]:
         position = await require_session_position(kept, session)
-        typed = [
+        texts = [
             event.body.message.text
             async for event in kept.events(session)
             if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
         ]
-        return position, await kept.forks(session), typed
+        return position, await kept.forks(session), texts
 
     async def remove(kept: Store, _: ProgressStatus) -> None:
         extension = find_extension()
@@ -237,7 +238,7 @@ def delete_session_command(
         _refuse_served_session(session)
         await kept.delete(session)
 
-    position, forks, typed = run_on_store(store, f"reading {session}", look)
+    position, forks, user_texts = run_on_store(store, f"reading {session}", look)
     if not yes:
         typer.confirm(
             f"Delete {session} with its {format_count(position, 'event')} from "
@@ -246,7 +247,7 @@ def delete_session_command(
             err=True,
         )
     run_on_store(store, f"deleting {session}", remove)
-    _forget_typed_texts(typed)
+    _forget_typed_texts(user_texts)
     _print_note(f"deleted {session}: {format_count(position, 'event')}")
     if forks:
         _print_note(f"{join_names(forks)} stay: forks have their own copies")

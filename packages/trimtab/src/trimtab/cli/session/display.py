@@ -41,13 +41,13 @@ _STATE_COLOURS = {"shown": "", "truncated": "yellow", "masked": "yellow"}
 
 def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -> None:
     """Print one session per row. Show parents only if there are any."""
-    forked = any(one.parent for one in sessions)
+    has_forks = any(one.parent for one in sessions)
     table = _make_table()
     table.add_column("session", overflow="fold", style="bold")
     table.add_column("events", justify="right", no_wrap=True)
     table.add_column("messages", justify="right", no_wrap=True)
     table.add_column("updated", no_wrap=True)
-    if forked:
+    if has_forks:
         table.add_column("forked from", overflow="fold")
     for one in sessions:
         row = [
@@ -57,7 +57,7 @@ def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -
             format_age(one.updated),
         ]
         table.add_row(
-            *map(Text, [*row, escape_control_characters(one.parent or "")] if forked else row)
+            *map(Text, [*row, escape_control_characters(one.parent or "")] if has_forks else row)
         )
     console.print(table)
 
@@ -65,21 +65,21 @@ def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -
 def print_session_view(view: SessionView, console: Console, hints: Sequence[str]) -> None:
     """Print the context bar, what is hidden, the last messages and the last calls."""
     line = Text(escape_control_characters(view.session), style="bold")
-    said = [
+    facts = [
         view.report.model,
         f"policy {view.policy}",
         format_count(view.position, "event"),
         f"last {format_age(view.updated)}",
     ]
     console.print(
-        line, Text(f" {escape_control_characters(' · '.join(said))}", style="dim"), sep=""
+        line, Text(f" {escape_control_characters(' · '.join(facts))}", style="dim"), sep=""
     )
     console.print(
         Text(f"\n{view.report}", style=BAR_LEVEL_COLOURS[view.report.level]), no_wrap=True
     )
     _print_hidden(view, console)
-    if told := view.report.describe_unused_tools():
-        console.print(Text(told))
+    if tools_line := view.report.describe_unused_tools():
+        console.print(Text(tools_line))
     print_message_lines(view.lines, console)
     _print_calls(view, console)
     console.print()
@@ -101,11 +101,11 @@ def _print_hidden(view: SessionView, console: Console) -> None:
     console.print(Text(f"The model sees {view.visible_messages:,} of {of}{_undone_note(view)}."))
     for kind, (count, tokens) in view.report.hidden.items():
         noun = "part" if kind in ("mask", "truncate") else "message"
-        told = (
+        summary_line = (
             f"{format_count(count, noun)}, ~{tokens:,} tokens less: "
             f"{_newest_handles(view.hidden.get(kind))}"
         )
-        console.print(Text(f"  {STATE_BY_EDIT.get(kind, kind):<12}{told.rstrip(': ')}"))
+        console.print(Text(f"  {STATE_BY_EDIT.get(kind, kind):<12}{summary_line.rstrip(': ')}"))
     if view.summary:
         room = max(20, console.width - 14)
         console.print(Text(f"  {'summary':<12}{shorten_to_line(view.summary, room)}"), no_wrap=True)
@@ -122,9 +122,11 @@ def _undone_note(view: SessionView) -> str:
 
 def _newest_handles(handles: Sequence[str] | None) -> str:
     """Return the newest few of many handles."""
-    named = list(handles or ())
+    handle_list = list(handles or ())
     return ", ".join(
-        named if len(named) <= MAX_NAMED_HANDLES else ["…", *named[-MAX_NAMED_HANDLES:]]
+        handle_list
+        if len(handle_list) <= MAX_NAMED_HANDLES
+        else ["…", *handle_list[-MAX_NAMED_HANDLES:]]
     )
 
 
@@ -162,11 +164,11 @@ def _print_calls(view: SessionView, console: Console) -> None:
     for name, right in names:
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     table.add_column("edits before it", overflow="fold")
-    for made in view.last_calls:
+    for call in view.last_calls:
         # What was called again, or long ago, has been cut off.
-        open_ = made is view.last_calls[-1] and time.time() - made.at < REPLY_OVERDUE_S
+        open_ = call is view.last_calls[-1] and time.time() - call.at < REPLY_OVERDUE_S
         table.add_row(
-            *map(Text, _call_cells(made, "no reply yet" if open_ else "no reply: interrupted"))
+            *map(Text, _call_cells(call, "no reply yet" if open_ else "no reply: interrupted"))
         )
     console.print(table)
     if view.calls > len(view.last_calls):
@@ -175,20 +177,28 @@ def _print_calls(view: SessionView, console: Console) -> None:
         )
 
 
-def _call_cells(made: CallWithOutcome, silence: str) -> list[str]:
-    outcome = made.outcome
+def _call_cells(call: CallWithOutcome, silence: str) -> list[str]:
+    outcome = call.outcome
     usage = outcome.usage if outcome is not None else None
-    told = [f"{count} {kind}" for kind, count in made.edits.items()]
+    remarks = [f"{count} {kind}" for kind, count in call.edits.items()]
     if outcome is None:
-        told.append(silence)
+        remarks.append(silence)
     elif outcome.status == "error":
-        told.append(f"failed: {shorten_to_line(str((outcome.error or {}).get('kind', '?')), 20)}")
+        remarks.append(
+            f"failed: {shorten_to_line(str((outcome.error or {}).get('kind', '?')), 20)}"
+        )
     if usage is None:
         figures = ["", "", ""]
     else:
         share = f"{usage.cache_read / usage.input:.0%}" if usage.input else ""
         figures = [f"{usage.input:,}", share, f"{usage.output:,}"]
-    return [str(made.seq), format_age(made.at), f"{made.call.tokens:,}", *figures, ", ".join(told)]
+    return [
+        str(call.seq),
+        format_age(call.at),
+        f"{call.call.tokens:,}",
+        *figures,
+        ", ".join(remarks),
+    ]
 
 
 def _make_table() -> Table:
@@ -223,27 +233,28 @@ def print_request(call: CallWithOutcome, request: Mapping[str, Any], console: Co
     if tools := cast("list[Mapping[str, Any]]", request.get("tools")):
         _print_block(console, f"tools ({len(tools)})", [_to_short_json(tool) for tool in tools])
     for key in _MESSAGE_KEYS:
-        said: Any = request.get(key, [])
-        each = cast("list[Any]", said if isinstance(said, list) else [said])
+        messages: Any = request.get(key, [])
+        each = cast("list[Any]", messages if isinstance(messages, list) else [messages])
         for number, message in enumerate(each, 1):
             _print_request_message(console, number, message)
 
 
-def _print_request_head(made: CallWithOutcome, console: Console) -> None:
-    call, outcome = made.call, made.outcome
+def _print_request_head(past_call: CallWithOutcome, console: Console) -> None:
+    call = past_call.call
+    outcome = past_call.outcome
     console.print(
-        Text(f"call {made.seq}", "bold"),
-        Text(f"{format_utc_timestamp(made.at)}, {format_age(made.at)}"),
+        Text(f"call {past_call.seq}", "bold"),
+        Text(f"{format_utc_timestamp(past_call.at)}, {format_age(past_call.at)}"),
     )
-    checked = (
+    verification = (
         f"exactly as sent: rebuilt from the log, SHA-256 {call.hash[:16]}… matches"
         if call.hash
         else "not verified: Trimtab did not render this request, so there is no hash"
     )
-    console.print(Text(checked, "green" if call.hash else "yellow"))
+    console.print(Text(verification, "green" if call.hash else "yellow"))
     figures = [f"at most {call.bound or call.tokens:,} tokens", f"{call.bytes:,} bytes"]
-    if outcome is not None and (used := outcome.usage) is not None and used.input:
-        figures.append(f"{used.input:,} reported, {used.cache_read / used.input:.0%} cached")
+    if outcome is not None and (usage := outcome.usage) is not None and usage.input:
+        figures.append(f"{usage.input:,} reported, {usage.cache_read / usage.input:.0%} cached")
     console.print(Text(" · ".join(figures), "dim"))
 
 

@@ -50,19 +50,20 @@ _SHOWN_INSTEAD = {
 
 async def require_first_message_of_handle(store: Store, session: str, handle: str) -> Message:
     """Return the first message of a handle. Raise `LookupError` if there is none."""
-    wanted, position = parse_handle(handle), await require_session_position(store, session)
-    if not 0 < wanted.first_seq <= position:
+    target = parse_handle(handle)
+    position = await require_session_position(store, session)
+    if not 0 < target.first_seq <= position:
         raise LookupError(f"nothing is called {handle}: positions go up to m{position}")
-    async for event in iterate_message_events(store, session, wanted.first_seq, wanted.last_seq):
+    async for event in iterate_message_events(store, session, target.first_seq, target.last_seq):
         message = _message_of(event)
-        if wanted.part_index is not None and wanted.part_index >= len(message.parts):
+        if target.part_index is not None and target.part_index >= len(message.parts):
             raise LookupError(
                 f"nothing is called {handle}: m{event.seq} has {len(message.parts)} parts, and "
                 f"the first is m{event.seq}.0"
             )
         return message
     raise LookupError(
-        f"nothing is called {handle}: event {wanted.first_seq} is not a message; `trimtab "
+        f"nothing is called {handle}: event {target.first_seq} is not a message; `trimtab "
         f"session show {session}` lists messages and their handles"
     )
 
@@ -114,8 +115,8 @@ def print_visibility_explanation(
 
 def _names_one_message(handle: str) -> bool:
     """Return whether a handle names one whole message, whose label is not part of its text."""
-    named = parse_handle(handle)
-    return named.part_index is None and named.first_seq == named.last_seq
+    target = parse_handle(handle)
+    return target.part_index is None and target.first_seq == target.last_seq
 
 
 def _print_row(console: Console, name: str, text: str) -> None:

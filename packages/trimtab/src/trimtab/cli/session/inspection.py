@@ -54,10 +54,11 @@ def list_sessions_command(
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a store, ordered by id."""
-    found = run_on_store(
+    entries = run_on_store(
         store, "listing sessions", lambda kept, _: kept.sessions(after=after, limit=limit + 1)
     )
-    rows, more = found[:limit], len(found) > limit
+    rows = entries[:limit]
+    more = len(entries) > limit
     following = rows[-1].session if more else None
     if as_json:
         typer.echo(json.dumps({"sessions": [asdict(row) for row in rows], "after": following}))
@@ -67,10 +68,10 @@ def list_sessions_command(
         return
     console = make_output_console()
     print_session_list(rows, console)
-    told = f"{format_count(len(rows), 'session')}"
+    footer = f"{format_count(len(rows), 'session')}"
     if following is not None:
-        told += f"; more: trimtab session list --after {following!r}{format_store_option(store)}"
-    console.print(Text(escape_control_characters(told), "dim"), soft_wrap=True)
+        footer += f"; more: trimtab session list --after {following!r}{format_store_option(store)}"
+    console.print(Text(escape_control_characters(footer), "dim"), soft_wrap=True)
 
 
 def show_session_command(
@@ -94,25 +95,25 @@ def show_session_command(
     if call is not None:
         _print_past_request(session, store, call, as_json=as_json)
         return
-    seen = run_on_store(
+    session_view = run_on_store(
         store, f"reading {session}", lambda kept, _: build_session_view(kept, session, last)
     )
     if as_json:
-        typer.echo(json.dumps(seen.to_json()))
+        typer.echo(json.dumps(session_view.to_json()))
         return
-    hidden = [handles[-1].partition("-")[0] for handles in seen.hidden.values()]
+    hidden_handles = [handles[-1].partition("-")[0] for handles in session_view.hidden.values()]
     hints: list[str] = []
-    if seen.last_calls:
+    if session_view.last_calls:
         hints.append(
             f"what a call sent:  trimtab session show {session} --call "
             f"last{format_store_option(store)}"
         )
-    if hidden:
+    if hidden_handles:
         hints.append(
             f"why it is hidden:  trimtab session why {session} "
-            f"{hidden[0]}{format_store_option(store)}"
+            f"{hidden_handles[0]}{format_store_option(store)}"
         )
-    print_session_view(seen, make_output_console(), hints)
+    print_session_view(session_view, make_output_console(), hints)
 
 
 def explain_hidden_command(
@@ -129,13 +130,13 @@ def explain_hidden_command(
         )  # a wrong handle is refused in its words
         return await history.explain_visibility_by_part(kept, session, handle)
 
-    found = run_on_store(store, f"reading {session}", look)
+    reasons = run_on_store(store, f"reading {session}", look)
     if as_json:
-        told = [asdict(reason) for reason in found]
-        typer.echo(json.dumps(told[0] if len(told) == 1 else told))
+        reasons_json = [asdict(reason) for reason in reasons]
+        typer.echo(json.dumps(reasons_json[0] if len(reasons_json) == 1 else reasons_json))
         return
     console = make_output_console()
-    for reason in found:
+    for reason in reasons:
         recall = f"trimtab session recall {session} {reason.handle}{format_store_option(store)}"
         print_visibility_explanation(reason, console, recall)
 
@@ -146,17 +147,17 @@ def search_session_command(
     store: StoreOption = UNSET_STORE,
 ) -> None:
     """Find messages by their words, including hidden ones. The best match comes first."""
-    wanted = " ".join(query)
+    words = " ".join(query)
 
     async def look(kept: Any, _: object) -> str:
         window = (await load_read_only_context(kept, session)).window
-        return await store_recall.search_session(kept, session, window, wanted)
+        return await store_recall.search_session(kept, session, window, words)
 
-    found = run_on_store(store, f"searching {session}", look)
-    if found == NOTHING_FOUND_TEXT:
-        typer.echo(f"nothing in {session} matches {wanted!r}; words match by their beginning")
+    snippets = run_on_store(store, f"searching {session}", look)
+    if snippets == NOTHING_FOUND_TEXT:
+        typer.echo(f"nothing in {session} matches {words!r}; words match by their beginning")
         raise typer.Exit(1)
-    typer.echo(escape_control_characters(found))
+    typer.echo(escape_control_characters(snippets))
 
 
 def recall_text_command(
@@ -190,8 +191,8 @@ def _write_recalled_file(session: str, handle: str, store: str, output: Path) ->
         window = (await load_read_only_context(kept, session)).window
         return await store_recall.recall_part_from_store(kept, session, window, handle)
 
-    held = list_media(run_on_store(store, f"reading {session}", look))
-    data = next((media.data for media in held if media.data is not None), None)
+    media_list = list_media(run_on_store(store, f"reading {session}", look))
+    data = next((media.data for media in media_list if media.data is not None), None)
     if data is None:
         typer.echo(f"{handle} contains no image and no file", err=True)
         raise typer.Exit(1)
@@ -202,11 +203,11 @@ def _write_recalled_file(session: str, handle: str, store: str, output: Path) ->
 def _print_past_request(session: str, store: str, call: str, *, as_json: bool) -> None:
     async def look(kept: Any, _: object) -> Any:
         position = await require_session_position(kept, session)
-        made = await find_call_by_reference(kept, session, position, call)
-        return made, await history.rebuild_request_from_store(kept, session, made.seq)
+        past_call = await find_call_by_reference(kept, session, position, call)
+        return past_call, await history.rebuild_request_from_store(kept, session, past_call.seq)
 
-    made, request = run_on_store(store, f"rendering a call of {session}", look)
+    past_call, request = run_on_store(store, f"rendering a call of {session}", look)
     if as_json:
         typer.echo(dump_canonical_json(request), nl=sys.stdout.isatty())
     else:
-        print_request(made, request, make_output_console())
+        print_request(past_call, request, make_output_console())

@@ -65,49 +65,52 @@ async def read_last_calls(
 ) -> list[CallWithOutcome]:
     """Read the last `count` calls, oldest first. The log is read from its end."""
     events: list[Event] = []
-    first, size = position + 1 if count else 0, _CALL_SEARCH_SPAN
+    first = position + 1 if count else 0
+    size = _CALL_SEARCH_SPAN
     # One more than asked for: the edits behind it belong to the next.
     while first > 1 and sum(isinstance(event.body, ModelCall) for event in events) <= count:
         start = max(1, first - size)
         piece = [event async for event in store.events(session, [(start, first - 1)])]
-        events, first, size = [*piece, *events], start, 2 * size
+        events = [*piece, *events]
+        first = start
+        size = 2 * size
     return collect_calls(events)[-count:] if count else []
 
 
 def collect_calls(events: Iterable[Event]) -> list[CallWithOutcome]:
     """Return each call with the edits before it and its outcome."""
-    made: dict[int, CallWithOutcome] = {}
+    calls: dict[int, CallWithOutcome] = {}
     edits: Counter[str] = Counter()
     for event in events:
         match event.body:
             case Edit(op=op):
                 edits[op] += 1
             case ModelCall() as call:
-                made[event.seq] = CallWithOutcome(
+                calls[event.seq] = CallWithOutcome(
                     seq=event.seq, at=event.at, call=call, outcome=None, edits=dict(edits)
                 )
                 edits.clear()
-            case CallOutcome() as outcome if (one := made.get(outcome.call)) is not None:
-                made[one.seq] = CallWithOutcome(
+            case CallOutcome() as outcome if (one := calls.get(outcome.call)) is not None:
+                calls[one.seq] = CallWithOutcome(
                     seq=one.seq, at=one.at, call=one.call, outcome=outcome, edits=one.edits
                 )
             case _:
                 pass
-    return list(made.values())
+    return list(calls.values())
 
 
 async def find_call_by_reference(
     store: Store, session: str, log_end: int, typed_reference: str
 ) -> CallWithOutcome:
     """Find the call that a user typed: a position, `last`, or `last-2` for two calls earlier."""
-    if (named := _LAST_CALL_REFERENCE.fullmatch(typed_reference.strip().lower())) is not None:
-        back = int(named[1] or 0)
-        found = await read_last_calls(store, session, log_end, back + 1)
-        if len(found) <= back:
+    if (match := _LAST_CALL_REFERENCE.fullmatch(typed_reference.strip().lower())) is not None:
+        back = int(match[1] or 0)
+        calls = await read_last_calls(store, session, log_end, back + 1)
+        if len(calls) <= back:
             raise LookupError(
-                f"there is no call {typed_reference}: session {session!r} has {len(found):,} calls"
+                f"there is no call {typed_reference}: session {session!r} has {len(calls):,} calls"
             )
-        return found[0]
+        return calls[0]
     if not typed_reference.strip().isdecimal():
         raise ValueError(
             f"invalid call {typed_reference!r}: use a position that `trimtab session show` lists, "
@@ -117,17 +120,19 @@ async def find_call_by_reference(
 
 
 async def _find_call_at(store: Store, session: str, position: int, seq: int) -> CallWithOutcome:
-    # Everything up to the call before it would tell its edits too, but nobody asked for them.
+    # The edits before it are not needed, so the events up to the call before are not read.
     around = (max(1, seq - _CALL_SEARCH_SPAN), seq + _CALL_SEARCH_SPAN)
     near = collect_calls([event async for event in store.events(session, [around])])
-    for made in near:
-        if made.seq == seq:
-            return made
+    for past_call in near:
+        if past_call.seq == seq:
+            return past_call
     what = f"event {seq} is not a call" if seq <= position else f"there is no event {seq}"
-    close = sorted(near, key=lambda made: abs(made.seq - seq))[:2]
+    close = sorted(near, key=lambda past_call: abs(past_call.seq - seq))[:2]
     if not close:
         close = await read_last_calls(store, session, position, 1)
-    hint = " or ".join(str(made.seq) for made in sorted(close, key=lambda made: made.seq))
+    hint = " or ".join(
+        str(past_call.seq) for past_call in sorted(close, key=lambda past_call: past_call.seq)
+    )
     raise LookupError(
         f"{what} of session {session!r}, which has {position:,} events; "
         + (f"nearest calls: --call {hint}" if hint else "it has no calls yet")
@@ -204,7 +209,7 @@ class SessionView:
             "hidden": self.hidden,
             "summary": self.summary,
             "messages": [asdict(line) for line in self.lines],
-            "last_calls": [made.to_json() for made in self.last_calls],
+            "last_calls": [past_call.to_json() for past_call in self.last_calls],
         }
 
 
@@ -250,33 +255,35 @@ async def _count_undone_messages(store: Store, session: str, window: Window) -> 
 
 
 def _hidden_handles(window: Window) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    handles: dict[str, list[str]] = {}
     if window.conversation.dropped_groups:
-        found["drop"] = [
+        handles["drop"] = [
             f"m{window.conversation.dropped_groups.first}-m{window.conversation.dropped_groups.last}"
         ]
     if window.summary is not None:
-        found["summarise"] = [window.summary.handle]
+        handles["summarise"] = [window.summary.handle]
     for group in window.visible_groups.values():
         for entry in group.entries():
             for edit in entry.edits.values():
-                found.setdefault(edit.op, []).append(edit.handle)
-    return found
+                handles.setdefault(edit.op, []).append(edit.handle)
+    return handles
 
 
 def build_message_lines(entry: Entry) -> Iterator[MessageLine]:
     """Yield one line for each part of a message."""
     parts = entry.message.parts
-    hidden = entry.round.group.hidden
+    group_edit = entry.round.group.hidden
     for index, part in enumerate(parts):
-        edit = hidden or entry.edits.get(index)
-        seen = apply_edit_to_part(part, edit) if edit is not None and edit is not hidden else part
+        edit = group_edit or entry.edits.get(index)
+        visible_part = (
+            apply_edit_to_part(part, edit) if edit is not None and edit is not group_edit else part
+        )
         yield MessageLine(
             handle=f"m{entry.seq}" if len(parts) == 1 else f"m{entry.seq}.{index}",
             role=entry.message.role,
             state=STATE_BY_EDIT.get(edit.op, "shown") if edit is not None else "shown",
-            tokens=0 if hidden is not None else entry.shown_size(index).tokens,
-            text=describe_message_part(seen),
+            tokens=0 if group_edit is not None else entry.shown_size(index).tokens,
+            text=describe_message_part(visible_part),
         )
 
 

@@ -56,12 +56,14 @@ def parse_anthropic_block(block: Mapping[str, Any]) -> Part:
     if kind == "text" and isinstance(text, str):
         return Text(text=text, extra=collect_extra_keys(block, "type", "text"))
     if kind == "tool_use" and isinstance(block.get("id"), str) and "input" in block:
-        given = block["input"]
+        tool_input = block["input"]
         call = ToolCall(
             id=block["id"],
             name=block.get("name", ""),
             # An object that was left as the text that it came in is still that object.
-            arguments=given if is_json_object_text(given) else to_compact_json(given),
+            arguments=tool_input
+            if is_json_object_text(tool_input)
+            else to_compact_json(tool_input),
             extra=collect_extra_keys(block, "type", "id", "name", "input"),
         )
         return require_string_call_fields(call)
@@ -74,12 +76,12 @@ def parse_anthropic_block(block: Mapping[str, Any]) -> Part:
 
 def _parse_result(block: Mapping[str, Any]) -> ToolResult:
     content = convert_tool_output_to_content(block, optional=True)
-    held = ["type", "tool_use_id"]
+    keys = ["type", "tool_use_id"]
     if content is not None:
-        held.append("content")
+        keys.append("content")
     is_error = block.get("is_error") is True
     if is_error:
-        held.append("is_error")
+        keys.append("is_error")
     parts: tuple[Text | Media | OpaqueBlock, ...] = ()
     if isinstance(content, str):
         parts = (Text(text=content),)
@@ -90,7 +92,7 @@ def _parse_result(block: Mapping[str, Any]) -> ToolResult:
         content=parts,
         is_error=is_error,
         plain=not isinstance(content, list),
-        extra=collect_extra_keys(block, *held),
+        extra=collect_extra_keys(block, *keys),
     )
 
 
@@ -102,7 +104,8 @@ def _parse_result_content(block: Mapping[str, Any]) -> Text | Media | OpaqueBloc
 def _parse_media(block: Mapping[str, Any]) -> Part:
     source = dict_or_none(block.get("source")) or {}
     extra = collect_extra_keys(block, "type", "source") or {}
-    form, data = source.get("type"), source.get("data")
+    form = source.get("type")
+    data = source.get("data")
     if form == "text" and isinstance(data, str):
         # A document of plain text is text: sized, shortened and shown elsewhere like any other.
         head = {"type": "document", "source": collect_extra_keys(source, "data") or {}}
@@ -110,16 +113,18 @@ def _parse_media(block: Mapping[str, Any]) -> Part:
     mime = url = None
     if form == "base64" and isinstance(data, str) and isinstance(source.get("media_type"), str):
         mime = source["media_type"]
-        left = collect_extra_keys(source, "type", "data", "media_type")
+        source_extra = collect_extra_keys(source, "type", "data", "media_type")
     elif form == "url" and isinstance(source.get("url"), str):
-        data, url = None, source["url"]
-        left = collect_extra_keys(source, "type", "url")
+        data = None
+        url = source["url"]
+        source_extra = collect_extra_keys(source, "type", "url")
     elif form == "file":
-        data, left = None, source
+        data = None
+        source_extra = source
     else:
         return OpaqueBlock(data=block)
-    if left is not None:
-        extra["source"] = left
+    if source_extra is not None:
+        extra["source"] = source_extra
     return Media(kind=block["type"], mime=mime, data=data, url=url, extra=extra or None)
 
 
@@ -170,13 +175,13 @@ def _serialize_result_content(result: ToolResult) -> Any:
 
 def _serialize_media(part: Media) -> dict[str, Any]:
     extra = dict(part.extra or {})
-    left = extra.pop("source", {})
+    source_extra = extra.pop("source", {})
     if part.data is not None:
-        source = {"type": "base64", "media_type": part.mime, "data": part.data, **left}
+        source = {"type": "base64", "media_type": part.mime, "data": part.data, **source_extra}
     elif part.url is not None:
-        source = {"type": "url", "url": part.url, **left}
+        source = {"type": "url", "url": part.url, **source_extra}
     else:
-        source = left
+        source = source_extra
     return {**extra, "type": part.kind, "source": source}
 
 
@@ -224,8 +229,8 @@ def _render_result(part: ToolResult, is_native: bool) -> dict[str, Any]:
     if part.plain and isinstance(first, Text) and (first.extra is None or not is_native):
         out["content"] = first.text
     elif part.content:
-        rendered = (render_anthropic_block(each, is_native) for each in part.content)
-        inner = [block for block in rendered if block is not None]
+        bodies = (render_anthropic_block(each, is_native) for each in part.content)
+        inner = [block for block in bodies if block is not None]
         if inner:
             out["content"] = inner
     return out

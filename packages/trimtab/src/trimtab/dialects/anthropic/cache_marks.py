@@ -28,7 +28,7 @@ def add_cache_marks(
     tools = list(prompt.tools)
     head = len(tools) + len(system_blocks)
     bodies: _Bodies = [*tools, *system_blocks, *(block.body for block in prompt.blocks)]
-    wanted = {
+    mark_indexes = {
         _find_mark_carrier(bodies, head + index)
         for index in prompt.marks
         if _is_valid_mark(prompt, index)
@@ -38,27 +38,28 @@ def add_cache_marks(
         if prompt.selected_tools and prompt.marks
         else -1
     )
-    wanted.add(standard)
+    mark_indexes.add(standard)
     carriers = sorted(
-        wanted | {i for i, body in enumerate(bodies) if _count_caller_marks(body)}, reverse=True
+        mark_indexes | {i for i, body in enumerate(bodies) if _count_caller_marks(body)},
+        reverse=True,
     )
     marked_head = [index for index in carriers if 0 <= index < head]
-    reserved = standard if standard >= 0 else max(marked_head, default=-1)
-    left = MAX_CACHE_MARKS - (1 if prompt.params.get("cache_control") else 0)
+    head_carrier = standard if standard >= 0 else max(marked_head, default=-1)
+    marks_left = MAX_CACHE_MARKS - (1 if prompt.params.get("cache_control") else 0)
     hour = prompt.hour_cache or _has_hour_ttl(prompt.params)
     for index in carriers:
         if index < 0:
             continue
         body = bodies[index]
-        own = _count_caller_marks(body)
-        kept = 1 if 0 <= reserved < index else 0
-        if max(own, 1) > left - kept:
-            if own:
+        caller_marks = _count_caller_marks(body)
+        head_marks = 1 if 0 <= head_carrier < index else 0
+        if max(caller_marks, 1) > marks_left - head_marks:
+            if caller_marks:
                 bodies[index] = without_marks(body)
             continue
-        left -= max(own, 1)
+        marks_left -= max(caller_marks, 1)
         hour = hour or _has_hour_ttl(body)
-        if not own:
+        if not caller_marks:
             body = {**body, "cache_control": {"type": "ephemeral"}}
         # The API refuses a mark of five minutes before one of an hour.
         bodies[index] = _with_hour_ttl(body) if hour else body

@@ -113,8 +113,8 @@ def _serialize_message(message: Message) -> dict[str, Any]:
 
 
 def _serialize_foreign_message(message: Message) -> dict[str, Any]:
-    rendered = render_round_blocks([message])
-    return {"role": rendered[0].role, "content": [block.body for block in rendered]}
+    blocks = render_round_blocks([message])
+    return {"role": blocks[0].role, "content": [block.body for block in blocks]}
 
 
 def is_reply_body(value: WireObject) -> bool:
@@ -165,19 +165,19 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 
 def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
     """Render a round with the results right after the calls: Anthropic wants them first."""
-    said: list[PromptBlock] = []
+    replies: list[PromptBlock] = []
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
     is_claude = parse_claude_version(model) is not None
     for index, message in enumerate(round_messages):
-        own = message.origin == name
+        is_own = message.origin == name
         role = "user" if message.role == "tool" else message.role
-        target = said if role == "assistant" else others
+        target = replies if role == "assistant" else others
         empty = True
         if has_foreign_thinking(message, model):
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
         for part in message.parts:
-            body = render_anthropic_block(part, own)
+            body = render_anthropic_block(part, is_own)
             if body is None or (is_claude and is_unsigned_thinking(body)):
                 continue
             empty = False
@@ -187,20 +187,20 @@ def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> l
         if empty:
             body = {"type": "text", "text": EMPTY_MESSAGE_TEXT}
             target.append(PromptBlock(role=role, body=body, message_index=index))
-    while is_claude and said and said[-1].body.get("type") in THINKING_BLOCK_TYPES:
+    while is_claude and replies and replies[-1].body.get("type") in THINKING_BLOCK_TYPES:
         # A reply that was cut off while the model was thinking. Claude accepts no such end.
-        end = said.pop()
-        if not said:
-            said = [replace(end, body={"type": "text", "text": EMPTY_MESSAGE_TEXT})]
+        end = replies.pop()
+        if not replies:
+            replies = [replace(end, body={"type": "text", "text": EMPTY_MESSAGE_TEXT})]
     if results and any(block.role == "assistant" for block in results):
         results = [replace(block, role="user") for block in results]
-    return said + results + others
+    return replies + results + others
 
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     system, tools, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
-    sent = _resolve_blocks(prompt, bodies)
-    messages = join_blocks([*_render_opening(sent), *sent, *_render_volatile(prompt)])
+    sent_blocks = _resolve_blocks(prompt, bodies)
+    messages = join_blocks([*_render_opening(sent_blocks), *sent_blocks, *_render_volatile(prompt)])
     params = _select_accepted_params(prompt, messages)
     out = {**params, "model": prompt.model, prompt.output_param: prompt.max_output}
     if system:
@@ -216,12 +216,12 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
 
 
 def _render_system_blocks(messages: Sequence[Message]) -> list[WireObject]:
-    rendered: list[WireObject] = []
+    system_blocks: list[WireObject] = []
     for message in messages:
-        own = message.origin == name
-        bodies = (render_anthropic_block(part, own) for part in message.parts)
-        rendered.extend(body for body in bodies if body is not None and "text" in body)
-    return rendered
+        is_own = message.origin == name
+        bodies = (render_anthropic_block(part, is_own) for part in message.parts)
+        system_blocks.extend(body for body in bodies if body is not None and "text" in body)
+    return system_blocks
 
 
 def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> dict[str, Any]:
@@ -231,10 +231,10 @@ def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> d
     or written by another model since.
     """
     params = drop_foreign_parameters(name, prompt.params)
-    asked = dict_or_none(params.get("thinking"))
-    if asked is None:
+    thinking_param = dict_or_none(params.get("thinking"))
+    if thinking_param is None:
         return params
-    thinking = adapt_thinking_to_model(prompt.rules_model, asked)
+    thinking = adapt_thinking_to_model(prompt.rules_model, thinking_param)
     if (
         thinking is not None
         and thinking.get("type") == "enabled"
@@ -244,13 +244,15 @@ def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> d
     if thinking is not None:
         return {**params, "thinking": thinking}
     del params["thinking"]
-    managed = dict_or_none(params.get("context_management"))
-    if managed is not None:
+    management = dict_or_none(params.get("context_management"))
+    if management is not None:
         # Thinking that is off cannot be cleared, and the API refuses to be asked to.
         edits = [
-            edit for edit in dicts_in_list(managed.get("edits")) if not is_clear_thinking_edit(edit)
+            edit
+            for edit in dicts_in_list(management.get("edits"))
+            if not is_clear_thinking_edit(edit)
         ]
-        params["context_management"] = {**managed, "edits": edits}
+        params["context_management"] = {**management, "edits": edits}
         if not edits:
             del params["context_management"]
     return params
@@ -263,14 +265,18 @@ def _resolve_block_roles(prompt: Prompt) -> list[str]:
     Not every model accepts one. Otherwise it gets the user's role.
     """
     roles = [block.role for block in prompt.blocks]
-    taken = accepts_inline_system_messages(prompt.rules_model)
+    accepts_system = accepts_inline_system_messages(prompt.rules_model)
     for index, role in enumerate(roles):
         if role != "system":
             continue
         before = roles[index - 1] if index else ""
         after = next((each for each in roles[index + 1 :] if each != "system"), "")
         last = not after and not prompt.volatile
-        if not taken or before not in ("user", "system") or not (last or after == "assistant"):
+        if (
+            not accepts_system
+            or before not in ("user", "system")
+            or not (last or after == "assistant")
+        ):
             roles[index] = "user"
     return roles
 
@@ -320,12 +326,12 @@ def _without_trailing_space(body: WireObject) -> WireObject:
 
 def render_sent_blocks(prompt: Prompt) -> SentBlocks:
     _, _, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
-    sent = _resolve_blocks(prompt, bodies)
-    pairs = enumerate(zip(prompt.blocks, sent, strict=True))
+    sent_blocks = _resolve_blocks(prompt, bodies)
+    pairs = enumerate(zip(prompt.blocks, sent_blocks, strict=True))
     return SentBlocks(
         changed={index: block for index, (was, block) in pairs if block is not was},
         marked=find_cache_marks(bodies),
-        opening=next(iter(_render_opening(sent)), None),
+        opening=next(iter(_render_opening(sent_blocks)), None),
         volatile=next(iter(_render_volatile(prompt)), None),
     )
 

@@ -13,7 +13,8 @@ messages among the others."""
 _ALWAYS_THINKS = re.compile(r"claude-(?:fable|mythos)-")
 FIRST_SYSTEM_MESSAGE_VERSION = (4, 8)
 """The first version that accepts a system message among the others."""
-FIRST_ADAPTIVE_THINKING_VERSION, LAST_BUDGET_THINKING_VERSION = (4, 6), (4, 6)
+FIRST_ADAPTIVE_THINKING_VERSION = (4, 6)
+LAST_BUDGET_THINKING_VERSION = (4, 6)
 """The first version with adaptive thinking, and the last that accepts a thinking budget."""
 FIRST_VERSION_WITHOUT_PREFILL = (4, 6)
 """The first version that does not continue a reply which the caller began."""
@@ -23,8 +24,8 @@ FIRST_THINKING_VERSION = (3, 7)
 
 def parse_claude_version(model: str) -> tuple[int, int] | None:
     """Return `(4, 5)` for `claude-sonnet-4-5-20250929`; None if it is not a Claude."""
-    found = _CLAUDE.search(model)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    match = _CLAUDE.search(model)
+    return None if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def accepts_inline_system_messages(model: str) -> bool:
@@ -71,7 +72,8 @@ def adapt_thinking_to_model(model: str, requested: Mapping[str, Any]) -> Mapping
     A model without budgets decides itself how much it thinks. A model without the requested kind
     does not think. A model that always thinks is not told to stop.
     """
-    kind, version = requested.get("type"), parse_claude_version(model)
+    kind = requested.get("type")
+    version = parse_claude_version(model)
     if explain_thinking_refusal(model, kind) is None:
         return requested
     if kind != "enabled" or version is None or version < FIRST_THINKING_VERSION:

@@ -68,8 +68,11 @@ class _AnthropicAccumulator:
             self._message["context_management"] = edits
         # Counts are cumulative; a null says nothing and must not erase what the start said.
         counts = dict_or_none(event.get("usage")) or {}
-        known = {key: value for key, value in counts.items() if value is not None}
-        self._message["usage"] = {**(dict_or_none(self._message.get("usage")) or {}), **known}
+        reported_counts = {key: value for key, value in counts.items() if value is not None}
+        self._message["usage"] = {
+            **(dict_or_none(self._message.get("usage")) or {}),
+            **reported_counts,
+        }
 
     def _block(self, index: int) -> dict[str, Any]:
         block = dict(self._blocks[index])

@@ -56,30 +56,30 @@ def count_request_as_sent(reply_body: WireObject, usage: WireObject) -> int | No
         if each.get("type") == "message"
     ]
     total = _parse_figures(usage).input
-    counted = (runs[0] if runs else total) + sum(edits.values())
-    return None if counted == total else counted
+    input_tokens = (runs[0] if runs else total) + sum(edits.values())
+    return None if input_tokens == total else input_tokens
 
 
 def read_anthropic_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | None:
     """Return why the prompt cache was not read, if the request asked and the answer was ready."""
-    told = dict_or_none(reply_body.get("diagnostics")) or {}
-    reason = dict_or_none(told.get("cache_miss_reason"))
+    diagnostics = dict_or_none(reply_body.get("diagnostics")) or {}
+    reason = dict_or_none(diagnostics.get("cache_miss_reason"))
     if reason is None or not isinstance(reason.get("type"), str):
         return None
-    missed = int_or_zero(reason.get("cache_missed_input_tokens"))
-    return {"reason": reason["type"], **({"missed_tokens": missed} if missed else {})}
+    missed_tokens = int_or_zero(reason.get("cache_missed_input_tokens"))
+    return {"reason": reason["type"], **({"missed_tokens": missed_tokens} if missed_tokens else {})}
 
 
 def read_anthropic_edits(reply_body: WireObject) -> dict[str, int] | None:
     """Return the tokens that the server removed from the request, by kind of edit; None if it does
     not say."""
-    managed = dict_or_none(reply_body.get("context_management"))
+    management = dict_or_none(reply_body.get("context_management"))
     blocks = dicts_in_list(reply_body.get("content"))
-    compacted = any(block.get("type") == COMPACTION_EDIT for block in blocks)
-    if managed is None and not compacted:
+    was_compacted = any(block.get("type") == COMPACTION_EDIT for block in blocks)
+    if management is None and not was_compacted:
         return None
-    edits: dict[str, int] = {COMPACTION_EDIT: 0} if compacted else {}
-    for edit in dicts_in_list((managed or {}).get("applied_edits")):
+    edits: dict[str, int] = {COMPACTION_EDIT: 0} if was_compacted else {}
+    for edit in dicts_in_list((management or {}).get("applied_edits")):
         kind = str(edit.get("type"))
         edits[kind] = edits.get(kind, 0) + int_or_zero(edit.get("cleared_input_tokens"))
     return edits

@@ -36,64 +36,64 @@ _Wire = Mapping[str, Any]
 
 
 def find_request_errors(request: _Wire) -> list[str]:
-    found = _check_parameters(request)
+    errors = _check_parameters(request)
     if wrong := find_non_object_indexes(request.get("messages")):
-        told = (f"messages.{index}: Input should be a valid dictionary" for index in wrong)
-        return [*found, *told]
+        index_errors = (f"messages.{index}: Input should be a valid dictionary" for index in wrong)
+        return [*errors, *index_errors]
     messages = dicts_in_list(request.get("messages"))
     if not messages:
-        return [*found, "messages: at least one message is required"]
+        return [*errors, "messages: at least one message is required"]
     contents = [_content_blocks(message) for message in messages]
-    found += _check_roles(messages)
-    found += _check_system_messages(request, messages)
+    errors += _check_roles(messages)
+    errors += _check_system_messages(request, messages)
     for index, content in enumerate(contents):
-        found += _check_message_texts(
+        errors += _check_message_texts(
             messages[index], content, index, last=index == len(messages) - 1
         )
-    found += _check_call_result_pairs(messages, contents)
-    found += _check_prefill(request, messages, contents)
-    found += _check_open_loop_thinking(request, messages, contents)
+    errors += _check_call_result_pairs(messages, contents)
+    errors += _check_prefill(request, messages, contents)
+    errors += _check_open_loop_thinking(request, messages, contents)
     if parse_claude_version(str(request.get("model"))) is not None:
-        found += _check_thinking_blocks(messages, contents)
-    found += _check_tools(request)
-    found += _check_deferred_tools(request, contents)
-    return found + _check_cache_marks(request, contents)
+        errors += _check_thinking_blocks(messages, contents)
+    errors += _check_tools(request)
+    errors += _check_deferred_tools(request, contents)
+    return errors + _check_cache_marks(request, contents)
 
 
 def _check_parameters(request: _Wire) -> list[str]:
-    found = [
+    errors = [
         f"{name}: Extra inputs are not permitted"
         for name in find_foreign_parameters("anthropic", request)
     ]
-    found += find_anthropic_parameter_errors(request)
+    errors += find_anthropic_parameter_errors(request)
     limit = request.get("max_tokens")
     if not isinstance(limit, int) or limit < 1:
-        return [*found, "max_tokens: Field required, at least 1"]
+        return [*errors, "max_tokens: Field required, at least 1"]
     thinking = dict_or_none(request.get("thinking")) or {}
     if thinking.get("type") == "enabled" and int_or_zero(thinking.get("budget_tokens")) >= limit:
-        found.append(
+        errors.append(
             "`max_tokens` must be greater than `thinking.budget_tokens` "
             f"({limit} is not above {thinking['budget_tokens']})"
         )
     budget = thinking.get("budget_tokens")
     if thinking.get("type") == "enabled" and int_or_zero(budget) < MIN_THINKING_BUDGET_TOKENS:
-        found.append(
+        errors.append(
             "thinking.enabled.budget_tokens: Input should be greater than or equal to "
             f"{MIN_THINKING_BUDGET_TOKENS}"
         )
     wrong = explain_thinking_refusal(str(request.get("model")), thinking.get("type"))
     if wrong is not None:
-        found.append(wrong)
+        errors.append(wrong)
     choice = dict_or_none(request.get("tool_choice")) or {}
     if thinking.get("type") == "enabled" and choice.get("type") in ("any", "tool"):
-        found.append("Thinking may not be enabled when tool_choice forces tool use.")
-    managed = dict_or_none(request.get("context_management")) or {}
-    clears = any(is_clear_thinking_edit(edit) for edit in dicts_in_list(managed.get("edits")))
+        errors.append("Thinking may not be enabled when tool_choice forces tool use.")
+    management = dict_or_none(request.get("context_management")) or {}
+    clears = any(is_clear_thinking_edit(edit) for edit in dicts_in_list(management.get("edits")))
     if clears and not _would_think(request, thinking):
-        found.append(
+        errors.append(
             f"`{_CLEAR_THINKING_EDIT_TYPE}` strategy requires `thinking` to be enabled or adaptive"
         )
-    return found
+    return errors
 
 
 def _would_think(request: _Wire, thinking: _Wire) -> bool:
@@ -116,20 +116,20 @@ def _content_blocks(message: _Wire) -> list[dict[str, Any]]:
 
 
 def _check_roles(messages: Sequence[_Wire]) -> list[str]:
-    found = [
+    errors = [
         f"messages.{index}.{key}: Extra inputs are not permitted"
         for index, message in enumerate(messages)
         for key in message
         if key not in ("role", "content")
     ]
-    found += [
+    errors += [
         f"messages.{index}.role: {message.get('role')!r} is not one of user, assistant, system"
         for index, message in enumerate(messages)
         if message.get("role") not in ("user", "assistant", "system")
     ]
     if messages[0].get("role") != "user":
-        found.append('messages: first message must use the "user" role')
-    return found
+        errors.append('messages: first message must use the "user" role')
+    return errors
 
 
 def _check_system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
@@ -141,17 +141,17 @@ def _check_system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[st
         return []
     if not accepts_inline_system_messages(model):
         return ["role 'system' is not supported on this model"]
-    found: list[str] = []
+    errors: list[str] = []
     for index, role in enumerate(roles[1:], 1):
         if role != "system":
             continue
         if roles[index - 1] != "user":
-            found.append(f"messages.{index}: a system message must follow a user message")
+            errors.append(f"messages.{index}: a system message must follow a user message")
         if roles[index + 1 : index + 2] not in ([], ["assistant"]):
-            found.append(
+            errors.append(
                 f"messages.{index}: a system message must be last or come before an assistant's"
             )
-    return found
+    return errors
 
 
 def _check_message_texts(
@@ -161,20 +161,20 @@ def _check_message_texts(
     prefill = last and message.get("role") == "assistant"
     if not content:
         return [] if prefill else [f"{where}: all messages must have non-empty content"]
-    found = _check_text_blocks(content, f"{where}.content")
+    errors = _check_text_blocks(content, f"{where}.content")
     for number, block in enumerate(content):
         # A reply may have blocks of a type that is newer than this list.
         if message.get("role") != "assistant" and block.get("type") not in BLOCK_TYPES:
-            found.append(
+            errors.append(
                 f"{where}.content.{number}: Input tag {block.get('type')!r} found using 'type' "
                 "does not match any of the expected tags"
             )
         if block.get("type") == "tool_result":
-            found += _check_result_content(block, f"{where}.content.{number}.tool_result")
+            errors += _check_result_content(block, f"{where}.content.{number}.tool_result")
     final = content[-1].get("text")
     if prefill and isinstance(final, str) and final[-1:].isspace():
-        found.append("messages: final assistant content cannot end with trailing whitespace")
-    return found
+        errors.append("messages: final assistant content cannot end with trailing whitespace")
+    return errors
 
 
 def _check_result_content(block: _Wire, location: str) -> list[str]:
@@ -182,60 +182,60 @@ def _check_result_content(block: _Wire, location: str) -> list[str]:
     if not isinstance(content, str | list):
         return [f"{location}.content: Input should be a valid string or list"]
     inner = dicts_in_list(content)
-    found = _check_text_blocks(inner, f"{location}.content")
+    errors = _check_text_blocks(inner, f"{location}.content")
     if block.get("is_error") and any(each.get("type") != "text" for each in inner):
-        found.append(f"{location}: all content must be type `text` if `is_error` is true")
-    return found
+        errors.append(f"{location}: all content must be type `text` if `is_error` is true")
+    return errors
 
 
 def _check_text_blocks(content: Sequence[_Wire], location: str) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     for number, block in enumerate(content):
         if block.get("type") != "text":
             continue
         text = block.get("text") or ""
         if not isinstance(text, str):
-            found.append(f"{location}.{number}.text: Input should be a valid string")
+            errors.append(f"{location}.{number}.text: Input should be a valid string")
         elif not text.strip():
-            found.append(
+            errors.append(
                 f"{location}.{number}: text content blocks must contain non-whitespace text"
             )
-    return found
+    return errors
 
 
 def _check_call_result_pairs(
     messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
     """Check that calls and results are in adjacent messages; the API joins messages of one role."""
-    found: list[str] = []
-    seen: set[str] = set()
+    errors: list[str] = []
+    all_ids: set[str] = set()
     open_ids: list[str] = []
-    expected: list[str] = []
+    call_ids: list[str] = []
     where = ""
     late = False
     role: Any = None
     for index, (message, content) in enumerate(zip(messages, contents, strict=True)):
         if message.get("role") != role:
             if role != "assistant":
-                found += _unanswered_call_errors(open_ids, where)
+                errors += _unanswered_call_errors(open_ids, where)
                 open_ids = []
             role = message.get("role")
             late = False
-            expected = list(open_ids)
+            call_ids = list(open_ids)
         for number, block in enumerate(content):
             place = f"messages.{index}.content.{number}"
             kind = block.get("type")
             if kind == "tool_use":
-                found += _check_call(block, role, seen, place)
+                errors += _check_call(block, role, all_ids, place)
                 open_ids.append(str(block.get("id")))
                 where = f"messages.{index}"
             elif kind == "tool_result":
-                found += _check_result(block, role, open_ids, expected, place)
+                errors += _check_result(block, role, open_ids, call_ids, place)
                 if late:
-                    found.append(f"{place}: tool_result blocks must come first in the content")
+                    errors.append(f"{place}: tool_result blocks must come first in the content")
             else:
                 late = True
-    return found + _unanswered_call_errors(open_ids, where)
+    return errors + _unanswered_call_errors(open_ids, where)
 
 
 def _unanswered_call_errors(ids: Sequence[str], location: str) -> list[str]:
@@ -250,41 +250,41 @@ def _unanswered_call_errors(ids: Sequence[str], location: str) -> list[str]:
     ]
 
 
-def _check_call(block: _Wire, role: Any, seen: set[str], location: str) -> list[str]:
+def _check_call(block: _Wire, role: Any, all_ids: set[str], location: str) -> list[str]:
     call_id = str(block.get("id"))
-    found: list[str] = []
+    errors: list[str] = []
     if role != "assistant":
-        found.append(f"{location}: `tool_use` blocks can only be in `assistant` messages")
-    if call_id in seen:
-        found.append(f"{location}: `tool_use` ids must be unique: {call_id}")
-    seen.add(call_id)
+        errors.append(f"{location}: `tool_use` blocks can only be in `assistant` messages")
+    if call_id in all_ids:
+        errors.append(f"{location}: `tool_use` ids must be unique: {call_id}")
+    all_ids.add(call_id)
     if not CALL_ID_PATTERN.fullmatch(call_id):
-        found.append(f"{location}.id: {call_id!r} should match pattern '^[a-zA-Z0-9_-]+$'")
+        errors.append(f"{location}.id: {call_id!r} should match pattern '^[a-zA-Z0-9_-]+$'")
     if not _NAME.fullmatch(str(block.get("name"))):
-        found.append(f"{location}.name: {block.get('name')!r} is not a valid tool name")
+        errors.append(f"{location}.name: {block.get('name')!r} is not a valid tool name")
     if dict_or_none(block.get("input")) is None:
-        found.append(f"{location}.input: Input should be a valid dictionary")
-    return found
+        errors.append(f"{location}.input: Input should be a valid dictionary")
+    return errors
 
 
 def _check_result(
-    block: _Wire, role: Any, open_ids: list[str], expected: Sequence[str], location: str
+    block: _Wire, role: Any, open_ids: list[str], call_ids: Sequence[str], location: str
 ) -> list[str]:
     call_id = str(block.get("tool_use_id"))
-    found: list[str] = []
+    errors: list[str] = []
     if role != "user":
-        found.append(f"{location}: `tool_result` blocks can only be in `user` messages")
+        errors.append(f"{location}: `tool_result` blocks can only be in `user` messages")
     if call_id in open_ids:
         open_ids.remove(call_id)
-    elif call_id in expected:
-        found.append(f"{location}: each tool_use must have a single result, {call_id} has several")
+    elif call_id in call_ids:
+        errors.append(f"{location}: each tool_use must have a single result, {call_id} has several")
     else:
-        found.append(
+        errors.append(
             f"{location}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "
             "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
             "message."
         )
-    return found
+    return errors
 
 
 def _check_prefill(
@@ -323,7 +323,7 @@ def _check_open_loop_thinking(
     if kind is None or kind in THINKING_BLOCK_TYPES:
         return []
     if _find_open_loop_start(messages, contents, text_ends_loop=True)[0] != index:
-        return []  # what holds where somebody spoke within a loop is not documented
+        return []  # the rule for a user message within a loop is not documented
     return [
         (
             f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
@@ -362,7 +362,8 @@ def _find_open_loop_start(
     there is no reply. A text among results ends a loop only if `text_ends_loop`."""
     first = -1
     for index in range(len(messages) - 1, -1, -1):
-        role, content = messages[index].get("role"), contents[index]
+        role = messages[index].get("role")
+        content = contents[index]
         if role == "assistant":
             first = index
         elif role == "system" or index == len(messages) - 1:
@@ -374,40 +375,40 @@ def _find_open_loop_start(
 
 
 def _check_tools(request: _Wire) -> list[str]:
-    found: list[str] = []
-    seen: set[str] = set()
+    errors: list[str] = []
+    names: set[str] = set()
     for index, tool in enumerate(dicts_in_list(request.get("tools"))):
         name = tool.get("name")
-        own = tool.get("type") in (None, "custom", "function")
+        is_custom = tool.get("type") in (None, "custom", "function")
         schema = dict_or_none(tool.get("input_schema"))
-        if own and schema is None:
-            found.append(f"tools.{index}.input_schema: Field required")
+        if is_custom and schema is None:
+            errors.append(f"tools.{index}.input_schema: Field required")
         elif schema is not None and schema.get("type", "object") != "object":
-            found.append(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
-        if own or name is not None:
+            errors.append(f"tools.{index}.custom.input_schema.type: Input should be 'object'")
+        if is_custom or name is not None:
             if name is None:
-                found.append(f"tools.{index}.name: Field required")
+                errors.append(f"tools.{index}.name: Field required")
             elif not isinstance(name, str) or not _NAME.fullmatch(name):
-                found.append(
+                errors.append(
                     f"tools.{index}.name: {name!r} should match pattern "
                     f"'^[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME_CHARS}}}$'"
                 )
-            elif name in seen:
-                found.append(f"tools.{index}.name: tool names must be unique: {name}")
-            seen.add(str(name))
-    return found
+            elif name in names:
+                errors.append(f"tools.{index}.name: tool names must be unique: {name}")
+            names.add(str(name))
+    return errors
 
 
 def _check_thinking_blocks(
     messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    found = [
+    errors = [
         f"messages.{index}.content.{number}.thinking.signature: Field required"
         for index, content in enumerate(contents)
         for number, block in enumerate(content)
         if is_unsigned_thinking(block)
     ]
-    return found + [
+    return errors + [
         f"messages.{index}: The final block in an assistant message cannot be `thinking`."
         for index, content in enumerate(contents)
         if messages[index].get("role") == "assistant"
@@ -424,34 +425,34 @@ def is_unsigned_thinking(block: _Wire) -> bool:
 def _check_deferred_tools(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
     """Check that not all tools are deferred, and that each reference names a tool."""
     tools = dicts_in_list(request.get("tools"))
-    found = [
+    errors = [
         f"Tool {tool.get('name')!r} cannot have both defer_loading=true and cache_control set. "
         "Tools with defer_loading cannot use prompt caching."
         for tool in tools
         if tool.get("defer_loading") and tool.get("cache_control")
     ]
     if tools and all(tool.get("defer_loading") for tool in tools):
-        found.append("At least one tool must have defer_loading=false")
+        errors.append("At least one tool must have defer_loading=false")
     if any(tool.get("type") == "mcp_toolset" for tool in tools):
-        return found  # its server may have further tools
+        return errors  # its server may have further tools
     names = {str(tool.get("name")) for tool in tools}
     for block in (block for content in contents for block in content):
         kinds = {inner.get("type") for inner in dicts_in_list(block.get("content"))}
         if "tool_reference" in kinds and len(kinds) > 1:
-            found.append("Tool definitions cannot be mixed with other content")
-        added = dict_or_none(block.get("tool")) or {}
-        names.add(str((dict_or_none(added.get("definition")) or {}).get("name")))
+            errors.append("Tool definitions cannot be mixed with other content")
+        addition = dict_or_none(block.get("tool")) or {}
+        names.add(str((dict_or_none(addition.get("definition")) or {}).get("name")))
         unknown = (name for name in _find_tool_references(block) if name not in names)
-        found += (f"Tool reference {name!r} not found in available tools" for name in unknown)
-    return found
+        errors += (f"Tool reference {name!r} not found in available tools" for name in unknown)
+    return errors
 
 
 def _find_tool_references(block: _Wire) -> list[str]:
     """Return the tools that a search, a result or a system message loads by name."""
     content = block.get("content")
-    searched = dict_or_none(content) or {}
-    listed = [*dicts_in_list(content), *dicts_in_list(searched.get("tool_references"))]
-    names = [each.get("tool_name") for each in listed if each.get("type") == "tool_reference"]
+    search_output = dict_or_none(content) or {}
+    references = [*dicts_in_list(content), *dicts_in_list(search_output.get("tool_references"))]
+    names = [each.get("tool_name") for each in references if each.get("type") == "tool_reference"]
     change = dict_or_none(block.get("tool")) or {}
     if change.get("type") == "tool_reference":
         names.append(change.get("name"))
@@ -472,32 +473,32 @@ def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> l
                 inner = enumerate(dicts_in_list(block.get("content")))
                 blocks += ((f"{place}.content.{at}", each) for at, each in inner)
             blocks.append((place, block))
-    marked = [
+    mark_places = [
         (f"{place}.cache_control".lstrip("."), block)
         for place, block in [*blocks, ("", request)]
         if block.get("cache_control")
     ]
-    found: list[str] = []
+    errors: list[str] = []
     last_ttl = "1h"
-    for place, block in marked:
+    for place, block in mark_places:
         if block.get("type") in THINKING_BLOCK_TYPES:
-            found.append(f"{place}: thinking blocks cannot carry cache_control")
+            errors.append(f"{place}: thinking blocks cannot carry cache_control")
         mark = dict_or_none(block["cache_control"]) or {}
         ttl = mark.get("ttl") or "5m"
         if mark.get("type") != "ephemeral":
-            found.append(f"{place}.type: Input should be 'ephemeral'")
+            errors.append(f"{place}.type: Input should be 'ephemeral'")
         elif ttl not in ("5m", "1h"):
-            found.append(f"{place}.ttl: Input should be '5m' or '1h'")
+            errors.append(f"{place}.ttl: Input should be '5m' or '1h'")
         elif ttl == "1h" and last_ttl == "5m":
-            found.append(
+            errors.append(
                 f"{place}: a ttl='1h' cache_control block must not come after a ttl='5m' "
                 "cache_control block. Note that blocks are processed in the following order: "
                 "`tools`, `system`, `messages`."
             )
         last_ttl = ttl
-    if len(marked) > MAX_CACHE_MARKS:
-        found.append(
+    if len(mark_places) > MAX_CACHE_MARKS:
+        errors.append(
             f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. Found "
-            f"{len(marked)}."
+            f"{len(mark_places)}."
         )
-    return found
+    return errors

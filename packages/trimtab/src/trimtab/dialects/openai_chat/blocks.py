@@ -42,12 +42,12 @@ def parse_chat_part(part: Mapping[str, Any]) -> Text | Media | OpaqueBlock:
     if kind in _MEDIA_KIND_BY_URL_TYPE and isinstance(body.get("url"), str):
         return _parse_media_url(_MEDIA_KIND_BY_URL_TYPE[kind], kind, body, extra)
     if kind == "input_audio" and _all_text(body, "data", "format"):
-        left = collect_extra_keys(body, "data", "format")
+        leftover = collect_extra_keys(body, "data", "format")
         return Media(
             kind="audio",
             mime=f"audio/{body['format']}",
             data=body["data"],
-            extra=_with_leftover(extra, kind, left),
+            extra=_with_leftover(extra, kind, leftover),
         )
     if kind == "file":
         return _parse_file(body, extra)
@@ -82,13 +82,15 @@ def _parse_media_url(
 
 
 def _parse_file(body: Mapping[str, Any], extra: dict[str, Any]) -> Media:
-    given = body.get("file_data")
-    split = parse_data_url(given) if isinstance(given, str) else None
+    file_data = body.get("file_data")
+    split = parse_data_url(file_data) if isinstance(file_data, str) else None
     if split is None:
         return Media(kind="file", extra={**extra, "file": body})
     kind: MediaKind = "document" if split[0] == "application/pdf" else "file"
-    left = collect_extra_keys(body, "file_data")
-    return Media(kind=kind, mime=split[0], data=split[1], extra=_with_leftover(extra, "file", left))
+    leftover = collect_extra_keys(body, "file_data")
+    return Media(
+        kind=kind, mime=split[0], data=split[1], extra=_with_leftover(extra, "file", leftover)
+    )
 
 
 def serialize_chat_part(part: Text | Media | OpaqueBlock) -> dict[str, Any]:
@@ -120,11 +122,11 @@ def parse_chat_tool_call(wire_call: Mapping[str, Any]) -> ToolCall:
     extra = collect_extra_keys(wire_call, "id", "type", kind) or {}
     if kind == "custom":
         extra["type"] = "custom"
-    given = body.get(key, "")
+    arguments = body.get(key, "")
     return ToolCall(
         id=wire_call.get("id") or "",
         name=body.get("name") or "",
-        arguments=given if isinstance(given, str) else to_compact_json(given),
+        arguments=arguments if isinstance(arguments, str) else to_compact_json(arguments),
         extra=_with_leftover(extra, kind, collect_extra_keys(body, "name", key)),
     )
 
@@ -178,8 +180,8 @@ def render_chat_content(
             if part.text:
                 out.append({"type": "text", "text": part.text})
         elif isinstance(part, Media):
-            rendered = _render_media(part) if allow_media else None
-            out.append(rendered or {"type": "text", "text": omitted_media_text(part)})
+            media_part = _render_media(part) if allow_media else None
+            out.append(media_part or {"type": "text", "text": omitted_media_text(part)})
     if len(out) == 1 and out[0]["type"] == "text":
         return out[0]["text"]
     return out or ""
@@ -189,8 +191,8 @@ def _render_media(part: Media) -> dict[str, Any] | None:
     url = media_to_url(part)
     if part.kind == "image" and url is not None:
         detail = read_picture_detail(part.extra)
-        told = {} if detail == "auto" else {"detail": detail}
-        return {"type": "image_url", "image_url": {"url": url, **told}}
+        detail_keys = {} if detail == "auto" else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": url, **detail_keys}}
     if part.kind == "audio" and part.data is not None and part.mime in _AUDIO_FORMAT_BY_MIME_TYPE:
         body = {"data": part.data, "format": _AUDIO_FORMAT_BY_MIME_TYPE[part.mime]}
         return {"type": "input_audio", "input_audio": body}

@@ -101,24 +101,24 @@ def parse_message(wire: WireObject) -> Message:
         )
     if role == "tool":
         return _parse_result(wire)
-    held = ["role"]
+    keys = ["role"]
     parts: list[Part] = []
     if role == "assistant" and any(wire.get(key) for key in REASONING_KEYS):
         reasoning = {key: wire[key] for key in REASONING_KEYS if wire.get(key)}
         # A part of its own, so that it is sized, and kept while its tool loop is open.
         parts.append(OpaqueBlock(data=reasoning, thinking=True))
-        held += reasoning
+        keys += reasoning
     content = require_valid_content(wire, optional=role == "assistant")
     if isinstance(content, str):
         parts.append(Text(text=content))
-        held.append("content")
+        keys.append("content")
     elif content is not None:
         parts += [parse_chat_part(part) for part in content]
-        held.append("content")
+        keys.append("content")
     if calls := read_object_list(wire, "tool_calls"):
         parts += [require_string_call_fields(parse_chat_tool_call(call)) for call in calls]
-        held.append("tool_calls")
-    extra = _without_empty_values(collect_extra_keys(wire, *held))
+        keys.append("tool_calls")
+    extra = _without_empty_values(collect_extra_keys(wire, *keys))
     if wire["role"] == "developer":
         extra = {**(extra or {}), "role": "developer"}
     plain = not isinstance(content, list)
@@ -132,13 +132,13 @@ def _without_empty_values(extra: dict[str, Any] | None) -> dict[str, Any] | None
     """
     if extra is None:
         return None
-    told = {
+    filled_keys = {
         key: value
         for key, value in extra.items()
         if key == "content"
         or (value is not None and value != [] and (value or key not in REASONING_KEYS))
     }
-    return told or None
+    return filled_keys or None
 
 
 def _parse_result(wire: WireObject) -> Message:
@@ -149,12 +149,12 @@ def _parse_result(wire: WireObject) -> Message:
         parts = (Text(text=content),)
     elif content is not None:
         parts = tuple(parse_chat_part(part) for part in content)
-    held = ["role", "tool_call_id"]
+    keys = ["role", "tool_call_id"]
     if content is not None:
-        held.append("content")
+        keys.append("content")
     plain = not isinstance(content, list)
     result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
-    extra = _without_empty_values(collect_extra_keys(wire, *held))
+    extra = _without_empty_values(collect_extra_keys(wire, *keys))
     return Message(
         role="tool", parts=(require_string_call_fields(result),), origin=name, extra=extra
     )
@@ -222,12 +222,13 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
             f"the reply has {len(choices)} choices, but it must have one: set n=1 in the "
             "request, or remove the other choices from the reply"
         )
-    usage, said = dict_or_none(reply_body.get("usage")), dict_or_none(choices[0]["message"])
-    if said is None:
+    usage = dict_or_none(reply_body.get("usage"))
+    reply_message = dict_or_none(choices[0]["message"])
+    if reply_message is None:
         kind = type(choices[0]["message"]).__name__
         raise ValueError(f"the message of the reply's choice is {kind}; it must be an object")
     return ModelReply(
-        message=parse_message({"role": "assistant", **said}),
+        message=parse_message({"role": "assistant", **reply_message}),
         usage=None if usage is None else parse_chat_usage(usage),
         stop=choices[0].get("finish_reason"),
         id=reply_body.get("id"),
@@ -236,14 +237,14 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
 
 def parse_chat_usage(usage: WireObject) -> Usage:
     details = dict_or_none(usage.get("prompt_tokens_details")) or {}
-    cached = details.get("cached_tokens")
-    if cached is None:
+    cache_read = details.get("cached_tokens")
+    if cache_read is None:
         # DeepSeek's name for it.
-        cached = usage.get("prompt_cache_hit_tokens")
+        cache_read = usage.get("prompt_cache_hit_tokens")
     return Usage(
         input=int_or_zero(usage.get("prompt_tokens")),
         output=int_or_zero(usage.get("completion_tokens")),
-        cache_read=int_or_zero(cached),
+        cache_read=int_or_zero(cache_read),
         cache_write=int_or_zero(details.get("cache_write_tokens")),
     )
 
@@ -268,28 +269,30 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
     """Render one assistant message, then the results, then the rest: results must directly follow
     calls."""
-    said: dict[str, Any] | None = None
+    reply: dict[str, Any] | None = None
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
     first_assistant = 0
     for index, message in enumerate(round_messages):
-        own = message.origin == name
+        is_own = message.origin == name
         if has_foreign_thinking(message, model) or is_served_by_openai(model):
             message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
-        results += (_render_result_block(message, result, own, index) for result in message.results)
+        results += (
+            _render_result_block(message, result, is_own, index) for result in message.results
+        )
         if message.role == "assistant":
             message = _with_valid_tool_names(message, model)  # noqa: PLW2901 - as this server takes it
-            wire = _render_assistant(message, own)
-            first_assistant = index if said is None else first_assistant
-            said = wire if said is None else _merge_messages(said, wire)
-        elif body := _render_other(message, own):
+            wire = _render_assistant(message, is_own)
+            first_assistant = index if reply is None else first_assistant
+            reply = wire if reply is None else _merge_messages(reply, wire)
+        elif body := _render_other(message, is_own):
             if body["role"] == "developer" and model and not is_openai_model(model):
                 body["role"] = "system"  # as everybody else calls it
             others.append(PromptBlock(role=body["role"], body=body, message_index=index))
     start = (
         []
-        if said is None
-        else [PromptBlock(role="assistant", body=said, message_index=first_assistant)]
+        if reply is None
+        else [PromptBlock(role="assistant", body=reply, message_index=first_assistant)]
     )
     return start + results + others
 
@@ -346,8 +349,8 @@ def _render_other(message: Message, is_native: bool) -> dict[str, Any] | None:
     if not content and message.results:
         return None
     role = "user" if message.role == "tool" else message.role
-    rendered = render_chat_content(content, allow_media=role == "user")
-    return {"role": role, "content": rendered or EMPTY_MESSAGE_TEXT}
+    wire_content = render_chat_content(content, allow_media=role == "user")
+    return {"role": role, "content": wire_content or EMPTY_MESSAGE_TEXT}
 
 
 def _content_parts(message: Message) -> list[Text | Media | OpaqueBlock]:
@@ -383,11 +386,11 @@ def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
     Many chat templates reject a system message that is not the first, and two user messages in a
     row.
     """
-    said = block.body.get("content") or ""
-    if isinstance(said, str):
-        content = f"{text}\n\n{said}" if said else text
+    old_content = block.body.get("content") or ""
+    if isinstance(old_content, str):
+        content = f"{text}\n\n{old_content}" if old_content else text
     else:
-        content = [{"type": "text", "text": text}, *said]
+        content = [{"type": "text", "text": text}, *old_content]
     return replace(block, body={**block.body, "content": content})
 
 
@@ -407,11 +410,11 @@ def _can_merge(first: WireObject, second: WireObject) -> bool:
     """Whether two adjacent messages can be joined: same role, no sender's name, and at most the
     second has calls, whose results follow."""
     role = first.get("role")
-    named = "name" in first or "name" in second
+    has_name = "name" in first or "name" in second
     return (
         role in ("user", "assistant")
         and second.get("role") == role
-        and not (named or first.get("tool_calls"))
+        and not (has_name or first.get("tool_calls"))
     )
 
 
@@ -421,14 +424,14 @@ def _as_part_list(content: Any) -> list[Any]:
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     is_openai = is_openai_model(prompt.rules_model)
-    # Who serves other models is not known, and some of them take more.
+    # The server of other models is unknown, and some servers accept more.
     params = drop_foreign_parameters(name, prompt.params) if is_openai else prompt.params
-    kept = {key: value for key, value in params.items() if key not in _OUTPUT_LIMIT_PARAMS}
-    out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
+    other_params = {key: value for key, value in params.items() if key not in _OUTPUT_LIMIT_PARAMS}
+    out = {**other_params, "model": prompt.model, prompt.output_param: prompt.max_output}
     if prompt.tools:
         out["tools"] = list(prompt.tools)
     head = (render_round_blocks([message], prompt.rules_model) for message in prompt.system)
-    system = [block.body for found in head for block in found]
+    system = [block.body for head_blocks in head for block in head_blocks]
     messages = [*system, *[block.body for block in prompt.blocks]]
     if accepts_cache_breakpoints(prompt.rules_model):
         messages = add_cache_breakpoints_to_messages(messages, len(system), prompt.marks)
@@ -436,9 +439,9 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
         messages = _merge_neighbours_of_one_role(messages)
     if prompt.volatile:
         tail = _render_volatile(prompt.volatile).body
-        joined = bool(messages) and _can_merge(messages[-1], tail)
+        can_join = bool(messages) and _can_merge(messages[-1], tail)
         messages = (
-            [*messages[:-1], _merge_messages(messages[-1], tail)] if joined else [*messages, tail]
+            [*messages[:-1], _merge_messages(messages[-1], tail)] if can_join else [*messages, tail]
         )
     out["messages"] = messages
     if prompt.stream:
@@ -463,5 +466,5 @@ def must_join(first: PromptBlock, second: PromptBlock, model: str) -> bool:
 
 def join_blocks(blocks: Sequence[PromptBlock], model: str = "") -> list[dict[str, Any]]:
     bodies = [block.body for block in blocks]
-    joined = bodies if is_openai_model(model) else _merge_neighbours_of_one_role(bodies)
-    return [dict(body) for body in joined]
+    messages = bodies if is_openai_model(model) else _merge_neighbours_of_one_role(bodies)
+    return [dict(body) for body in messages]

@@ -42,12 +42,12 @@ class _ChoiceAccumulator:
         for key, value in fragment.items():
             body = dict_or_none(value)
             if body is not None and key in ("function", "custom"):
-                held: dict[str, Any] = call.setdefault(key, {})
+                pieces: dict[str, Any] = call.setdefault(key, {})
                 for inner, piece in body.items():
                     if inner in ("arguments", "input"):
-                        held.setdefault(inner, []).append(piece or "")
+                        pieces.setdefault(inner, []).append(piece or "")
                     elif piece is not None:
-                        held[inner] = piece
+                        pieces[inner] = piece
             elif key != "index" and value is not None:
                 call[key] = value
 
@@ -57,11 +57,11 @@ class _ChoiceAccumulator:
         Some servers give all calls one index; another id with a name begins the next call.
         """
         calls = self.calls.setdefault(index, [{}])
-        called = fragment.get("id")
+        call_id = fragment.get("id")
         for call in reversed(calls):
-            if called and call.get("id") == called:
+            if call_id and call.get("id") == call_id:
                 return call
-        if called and calls[-1].get("id") and _fragment_tool_name(fragment):
+        if call_id and calls[-1].get("id") and _fragment_tool_name(fragment):
             calls.append({})
         return calls[-1]
 
@@ -89,10 +89,12 @@ def _assemble_call(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def _merge_delta(held: Any, value: Any) -> Any:
     """Append to lists and to the texts of objects; replace every other value."""
-    old, new = list_or_none(held), list_or_none(value)
+    old = list_or_none(held)
+    new = list_or_none(value)
     if old is not None and new is not None:
         return [*old, *new]
-    before, after = dict_or_none(held), dict_or_none(value)
+    before = dict_or_none(held)
+    after = dict_or_none(value)
     if before is None or after is None:
         return held if value is None else value
     out = dict(before)

@@ -13,10 +13,11 @@ from trimtab.dialects.json_values import (
     list_or_none,
 )
 from trimtab.dialects.openai_chat.blocks import MAX_CALL_ID_CHARS, MAX_TOOL_NAME_CHARS
-from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
 from trimtab.dialects.openai_responses.request_errors import detect_reasoning_support
 from trimtab.dialects.parameter_rules import (
     find_chat_parameter_errors,
+    find_max_length_errors,
+    find_name_errors,
     find_openai_output_errors,
     find_openai_schema_errors,
 )
@@ -36,11 +37,11 @@ def find_request_errors(request: _Wire) -> list[str]:
     messages = dicts_in_list(request.get("messages"))
     if not messages:
         return ["messages: [] is too short, at least one message is required"]
-    found: list[str] = []
+    errors: list[str] = []
     for index, message in enumerate(messages):
-        found += _check_message(message, f"messages[{index}]")
+        errors += _check_message(message, f"messages[{index}]")
     return (
-        found
+        errors
         + _check_call_result_pairs(messages)
         + _check_tools(request)
         + find_openai_output_errors(request, "max_tokens")
@@ -69,101 +70,102 @@ def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[
     if not is_openai_model(str(request.get("model"))):
         return []
     foreign = find_foreign_parameters("openai_chat", request)
-    found = [f"Unknown parameter: '{name}'." for name in foreign]
-    found += find_chat_parameter_errors(request)
+    errors = [f"Unknown parameter: '{name}'." for name in foreign]
+    errors += find_chat_parameter_errors(request)
     if "max_tokens" in request and detect_reasoning_support(str(request["model"])):
-        found.append(
+        errors.append(
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
             "'max_completion_tokens' instead."
         )
     for index, message in enumerate(messages):
-        found += (
+        errors += (
             f"Invalid type for 'messages[{index}].{key}': expected {kind}, but got null instead."
             for key, kind in _NON_NULL_KEYS.items()
             if key in message and message[key] is None
         )
-        served = is_served_by_openai(str(request.get("model")))
-        if served:
+        is_openai = is_served_by_openai(str(request.get("model")))
+        if is_openai:
             thoughts = (key for key in REASONING_KEYS if key in message)
-            found += (f"messages[{index}].{key}: this API has no such field" for key in thoughts)
+            errors += (f"messages[{index}].{key}: this API has no such field" for key in thoughts)
         for number, call in enumerate(dicts_in_list(message.get("tool_calls"))):
             where = f"messages[{index}].tool_calls[{number}]"
-            found += find_max_length_errors(call.get("id"), MAX_CALL_ID_CHARS, f"{where}.id")
+            errors += find_max_length_errors(call.get("id"), MAX_CALL_ID_CHARS, f"{where}.id")
             kind = "custom" if call.get("type") == "custom" else "function"
-            if served and (name := (dict_or_none(call.get(kind)) or {}).get("name")):
-                found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"{where}.{kind}.name")
-    return found
+            if is_openai and (name := (dict_or_none(call.get(kind)) or {}).get("name")):
+                errors += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"{where}.{kind}.name")
+    return errors
 
 
 def _check_assistant(message: _Wire, location: str) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     calls = list_or_none(message.get("tool_calls"))
     if calls is not None and not calls:
-        found.append(f"{location}.tool_calls: [] is too short, leave it out instead")
-    said = any(message.get(key) for key in ("refusal", "audio", "function_call"))
+        errors.append(f"{location}.tool_calls: [] is too short, leave it out instead")
+    has_other_content = any(message.get(key) for key in ("refusal", "audio", "function_call"))
     content = message.get("content")
-    if not calls and not said and (content is None or content == []):
-        found.append(f"{location}.content: expected a string, got null (there are no tool_calls)")
+    if not calls and not has_other_content and (content is None or content == []):
+        errors.append(f"{location}.content: expected a string, got null (there are no tool_calls)")
     for number, call in enumerate(dicts_in_list(calls)):
-        found += _check_call(call, f"{location}.tool_calls[{number}]")
-    return found
+        errors += _check_call(call, f"{location}.tool_calls[{number}]")
+    return errors
 
 
 def _check_call(call: _Wire, location: str) -> list[str]:
     custom = call.get("type") == "custom"
     kind, key = ("custom", "input") if custom else ("function", "arguments")
     body = dict_or_none(call.get(kind)) or {}
-    found: list[str] = []
+    errors: list[str] = []
     if not isinstance(body.get(key), str):
-        found.append(f"{location}.{kind}.{key}: expected a string")
+        errors.append(f"{location}.{kind}.{key}: expected a string")
     if not body.get("name"):
-        found.append(f"{location}.{kind}.name: a name is required")
+        errors.append(f"{location}.{kind}.name: a name is required")
     if not call.get("id"):
-        found.append(f"{location}.id: an id is required")
-    return found
+        errors.append(f"{location}.id: an id is required")
+    return errors
 
 
 def _check_call_result_pairs(messages: Sequence[_Wire]) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     waiting: dict[str, None] = {}
-    answered: set[str] = set()
+    answered_ids: set[str] = set()
     where = 0
     for index, message in enumerate(messages):
         if message.get("role") == "tool":
-            found += _check_result(message, waiting, answered, index)
+            errors += _check_result(message, waiting, answered_ids, index)
             continue
-        found += _unanswered_call_errors(waiting, where)
-        waiting, where = {}, index
-        answered.clear()
+        errors += _unanswered_call_errors(waiting, where)
+        waiting = {}
+        where = index
+        answered_ids.clear()
         for call in dicts_in_list(message.get("tool_calls")):
             call_id = str(call.get("id"))
             if call_id in waiting:
-                found.append(f"messages[{index}].tool_calls: duplicate id {call_id}")
+                errors.append(f"messages[{index}].tool_calls: duplicate id {call_id}")
             waiting[call_id] = None
-    return found + _unanswered_call_errors(waiting, where)
+    return errors + _unanswered_call_errors(waiting, where)
 
 
 def _check_result(
-    message: _Wire, waiting: dict[str, None], answered: set[str], index: int
+    message: _Wire, waiting: dict[str, None], answered_ids: set[str], index: int
 ) -> list[str]:
     call_id = str(message.get("tool_call_id"))
-    found: list[str] = []
+    errors: list[str] = []
     content = message.get("content")
     if not isinstance(content, str | list):
-        found.append(f"messages[{index}].content: a tool message must have content")
+        errors.append(f"messages[{index}].content: a tool message must have content")
     elif content == []:
-        found.append(f"messages[{index}].content: [] is too short, at least one part is required")
+        errors.append(f"messages[{index}].content: [] is too short, at least one part is required")
     if call_id in waiting:
         del waiting[call_id]
-        answered.add(call_id)
-    elif call_id in answered:
-        found.append(f"messages[{index}]: duplicate tool message for tool_call_id {call_id}")
+        answered_ids.add(call_id)
+    elif call_id in answered_ids:
+        errors.append(f"messages[{index}]: duplicate tool message for tool_call_id {call_id}")
     else:
-        found.append(
+        errors.append(
             f"messages[{index}]: messages with role 'tool' must be a response to a preceding "
             f"message with 'tool_calls' (tool_call_id {call_id})"
         )
-    return found
+    return errors
 
 
 def _unanswered_call_errors(waiting: Mapping[str, None], message_index: int) -> list[str]:
@@ -180,28 +182,28 @@ def _unanswered_call_errors(waiting: Mapping[str, None], message_index: int) -> 
 
 
 def _check_tools(request: _Wire) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     tools = list_or_none(request.get("tools"))
     if tools is not None and not tools:
-        found.append("tools: [] is too short, leave it out instead")
-    seen: list[Any] = []
+        errors.append("tools: [] is too short, leave it out instead")
+    names: list[Any] = []
     for index, tool in enumerate(dicts_in_list(tools)):
         kind = tool.get("type")
         if not isinstance(kind, str):
-            found.append(f"Missing required parameter: 'tools[{index}].type'.")
+            errors.append(f"Missing required parameter: 'tools[{index}].type'.")
         key = "custom" if dict_or_none(tool.get("custom")) is not None else "function"
         body = dict_or_none(tool.get(key))
         if body is None:
             if kind in ("function", "custom"):
-                found.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
+                errors.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
             continue
         name = body.get("name")
         if not name:
-            found.append(f"tools[{index}]: a name is required")
-        elif name in seen:
-            found.append(f"tools[{index}]: duplicate name {name}")
+            errors.append(f"tools[{index}]: a name is required")
+        elif name in names:
+            errors.append(f"tools[{index}]: duplicate name {name}")
         else:
-            found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].{key}.name")
-            seen.append(name)
-        found += find_openai_schema_errors(name, body.get("parameters"))
-    return found
+            errors += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].{key}.name")
+            names.append(name)
+        errors += find_openai_schema_errors(name, body.get("parameters"))
+    return errors

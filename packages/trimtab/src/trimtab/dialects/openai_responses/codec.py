@@ -132,9 +132,9 @@ def _parse_input(wire: WireObject, role_name: object) -> Message:
     parts = (
         (Text(text=content),) if plain else tuple(parse_responses_part(part) for part in content)
     )
-    held = ["content"] if wire["role"] == "developer" else ["role", "content"]
+    keys = ["content"] if wire["role"] == "developer" else ["role", "content"]
     return Message(
-        role=role, parts=parts, plain=plain, origin=name, extra=collect_extra_keys(wire, *held)
+        role=role, parts=parts, plain=plain, origin=name, extra=collect_extra_keys(wire, *keys)
     )
 
 
@@ -179,7 +179,7 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     return ModelReply(
         message=_parse_assistant(dicts_in_list(reply_body.get("output"))),
         usage=None if usage is None else parse_responses_usage(usage),
-        # What was compacted is not counted any more, and nobody tells what it was.
+        # What was compacted is no longer counted, and the reply does not say what it was.
         counted=None if edits is None else 0,
         cache_diagnosis=read_responses_cache_diagnosis(reply_body),
         server_edits=edits,
@@ -206,23 +206,27 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
 
 
 def render_round_blocks(round_messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
-    said = [index for index, message in enumerate(round_messages) if message.role == "assistant"]
+    reply_indexes = [
+        index for index, message in enumerate(round_messages) if message.role == "assistant"
+    ]
     thinks = detect_reasoning_support(model) is not False
     bodies: list[dict[str, Any]] = []
     indexes: list[int] = []
-    if said:
-        replies = [round_messages[index] for index in said]
+    if reply_indexes:
+        replies = [round_messages[index] for index in reply_indexes]
         bodies, counts = render_assistant_items(replies, model=model, model_reasons=thinks)
-        indexes = [index for index, count in zip(said, counts, strict=True) for _ in range(count)]
+        indexes = [
+            index for index, count in zip(reply_indexes, counts, strict=True) for _ in range(count)
+        ]
     others: list[PromptBlock] = []
     for index, message in enumerate(round_messages):
-        own = message.origin == name
-        if message.role == "assistant" and own:
+        is_own = message.origin == name
+        if message.role == "assistant" and is_own:
             continue
-        bodies += (render_result_item(result, own) for result in message.results)
+        bodies += (render_result_item(result, is_own) for result in message.results)
         indexes += [index] * len(message.results)
         if message.role != "assistant":
-            items = _render_input(message, own)
+            items = _render_input(message, is_own)
             others += (PromptBlock(role="", body=item, message_index=index) for item in items)
     bodies = match_result_types_to_calls(bodies)
     blocks = [
@@ -239,8 +243,8 @@ def _render_input(message: Message, is_native: bool) -> list[dict[str, Any]]:
     if not content and message.results:
         return []
     role = "user" if message.role == "tool" else message.role
-    rendered = render_responses_content(content, allow_media=role == "user")
-    return [{"role": role, "content": rendered or EMPTY_MESSAGE_TEXT}]
+    wire_content = render_responses_content(content, allow_media=role == "user")
+    return [{"role": role, "content": wire_content or EMPTY_MESSAGE_TEXT}]
 
 
 def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
@@ -249,19 +253,23 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     out[prompt.output_param] = prompt.max_output
     if not out["store"] and _should_include_reasoning(prompt):
         # Nothing is kept over there, so the reasoning must come back with each reply.
-        asked = list_or_none(prompt.params.get("include")) or []
+        include = list_or_none(prompt.params.get("include")) or []
         out["include"] = (
-            asked if ENCRYPTED_REASONING_INCLUDE in asked else [*asked, ENCRYPTED_REASONING_INCLUDE]
+            include
+            if ENCRYPTED_REASONING_INCLUDE in include
+            else [*include, ENCRYPTED_REASONING_INCLUDE]
         )
     if prompt.tools:
         out["tools"] = list(prompt.tools)
-    marked = accepts_cache_breakpoints(prompt.rules_model)
-    instructions = None if marked and -1 in prompt.marks else _as_instructions(prompt.system)
+    has_breakpoints = accepts_cache_breakpoints(prompt.rules_model)
+    instructions = (
+        None if has_breakpoints and -1 in prompt.marks else _as_instructions(prompt.system)
+    )
     if instructions is not None:
         out["instructions"] = instructions
     head = [] if instructions is not None else _render_system_items(prompt.system)
     items: list[Mapping[str, Any]] = [*head, *(block.body for block in prompt.blocks)]
-    if marked:
+    if has_breakpoints:
         items = add_cache_breakpoints_to_items(items, len(head), prompt.marks)
     if prompt.volatile:
         items.append(_render_volatile(prompt.volatile).body)
@@ -276,8 +284,8 @@ def _should_include_reasoning(prompt: Prompt) -> bool:
 
     For an unknown model the caller's own `include` decides.
     """
-    known = detect_reasoning_support(prompt.rules_model)
-    return prompt.params.get("include") is None if known is None else known
+    is_reasoning = detect_reasoning_support(prompt.rules_model)
+    return prompt.params.get("include") is None if is_reasoning is None else is_reasoning
 
 
 def _as_instructions(system: Sequence[Message]) -> str | None:

@@ -106,14 +106,16 @@ def parse_assistant_parts(reply_items: Sequence[_Wire]) -> tuple[Part, ...]:
 
     A call that the provider answered itself stays opaque with its answer.
     """
-    done = [item.get("call_id") for item in reply_items if item.get("type") in RESULT_ITEM_TYPES]
+    answered_ids = [
+        item.get("call_id") for item in reply_items if item.get("type") in RESULT_ITEM_TYPES
+    ]
     parts: list[Part] = []
     for item in reply_items:
         kind = item.get("type")
         if (
             kind in CALL_ITEM_TYPES
             and isinstance(item.get("call_id"), str)
-            and item["call_id"] not in done
+            and item["call_id"] not in answered_ids
             and not is_run_by_provider(item)
         ):
             parts.append(_parse_call_item(item))
@@ -128,18 +130,18 @@ def _parse_call_item(item: _Wire) -> ToolCall:
     kind = item["type"]
     key = _TEXT_KEY_BY_CALL_TYPE.get(kind)
     if key is not None:
-        held = ["call_id", "name", key]
+        keys = ["call_id", "name", key]
         if kind == "function_call":
-            held.append("type")
+            keys.append("type")
         call = ToolCall(
             id=item["call_id"],
             name=item.get("name", ""),
             arguments=item.get(key, ""),
-            extra=collect_extra_keys(item, *held),
+            extra=collect_extra_keys(item, *keys),
         )
         return require_string_call_fields(call)
-    kept = ("type", "id", "status", "call_id")
-    body = {key: value for key, value in item.items() if key not in kept}
+    header_keys = ("type", "id", "status", "call_id")
+    body = {key: value for key, value in item.items() if key not in header_keys}
     extra = {key: item[key] for key in ("type", "id", "status") if key in item}
     name = kind.removesuffix("_call")
     return ToolCall(id=item["call_id"], name=name, arguments=to_compact_json(body), extra=extra)
@@ -183,25 +185,25 @@ def parse_result_message(result_item: _Wire) -> Message:
         output = convert_tool_output_to_content(
             result_item, key="output", optional="output" in result_item
         )
-    listed = list_or_none(output)
+    output_parts = list_or_none(output)
     single = dict_or_none(output)
     if single is None and result_item["type"] not in TEXT_RESULT_ITEM_TYPES:
         require_valid_content(result_item, key="output", optional=True)
     content: tuple[Text | Media | OpaqueBlock, ...] = ()
-    if listed is not None:
-        content = tuple(parse_responses_part(part) for part in listed)
+    if output_parts is not None:
+        content = tuple(parse_responses_part(part) for part in output_parts)
     elif single is not None:
         content = (OpaqueBlock(data=single),)
     elif isinstance(output, str):
         content = (Text(text=output),)
-    held = ["call_id"]
+    keys = ["call_id"]
     if result_item["type"] == "function_call_output":
-        held.append("type")
+        keys.append("type")
     if output is not None or result_item["type"] in TEXT_RESULT_ITEM_TYPES:
-        held.append("output")
-    extra = collect_extra_keys(result_item, *held)
+        keys.append("output")
+    extra = collect_extra_keys(result_item, *keys)
     result = ToolResult(
-        call_id=result_item["call_id"], content=content, plain=listed is None, extra=extra
+        call_id=result_item["call_id"], content=content, plain=output_parts is None, extra=extra
     )
     return Message(role="tool", parts=(result,), origin=DIALECT_NAME)
 
@@ -282,10 +284,10 @@ def render_assistant_items(
             left_out = bare.parts != message.parts and (
                 not model_reasons or has_foreign_thinking(message, model)
             )
-            written = serialize_assistant_items(bare if left_out else message)
+            wire_items = serialize_assistant_items(bare if left_out else message)
             # By its id the server would know that an item was made with reasoning.
-            unnamed = (_without_id(item) for item in written) if left_out else written
-            items += (_with_required_values(_with_wire_id(item)) for item in unnamed)
+            bare_items = (_without_id(item) for item in wire_items) if left_out else wire_items
+            items += (_with_required_values(_with_wire_id(item)) for item in bare_items)
         else:
             items += _render_foreign(message)
         ends.append(len(items))
@@ -369,14 +371,20 @@ def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[st
 
     A result that was masked, erased or repaired no longer says which type it had.
     """
-    named = [item for item in items if _is_identified_call_or_result(item)]
-    calls = {item["call_id"]: item["type"] for item in named if item.get("type") in CALL_ITEM_TYPES}
-    found = {
-        item["call_id"]: item["type"] for item in named if item.get("type") in RESULT_ITEM_TYPES
+    calls_and_results = [item for item in items if _is_identified_call_or_result(item)]
+    calls = {
+        item["call_id"]: item["type"]
+        for item in calls_and_results
+        if item.get("type") in CALL_ITEM_TYPES
+    }
+    result_types = {
+        item["call_id"]: item["type"]
+        for item in calls_and_results
+        if item.get("type") in RESULT_ITEM_TYPES
     }
     apart = {
         name
-        for name, kind in found.items()
+        for name, kind in result_types.items()
         if name in calls and kind != get_result_item_type(calls[name])
     }
     return [

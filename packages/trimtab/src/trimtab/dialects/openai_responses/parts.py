@@ -15,8 +15,8 @@ def parse_responses_part(part: Mapping[str, Any]) -> Text | Media | OpaqueBlock:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
         # Text of another API is sent as this one's, and the keys beside it are unknown here.
-        held = ("type", "text") if kind == "input_text" else part
-        return Text(text=part["text"], extra=collect_extra_keys(part, *held))
+        keys = ("type", "text") if kind == "input_text" else part
+        return Text(text=part["text"], extra=collect_extra_keys(part, *keys))
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         return _media_from_url("image", part, "image_url")
     if kind == "input_image":
@@ -40,8 +40,8 @@ def _media_from_url(kind: MediaKind, part: Mapping[str, Any], key: str) -> Media
 
 
 def _parse_file(part: Mapping[str, Any]) -> Media:
-    given = part.get("file_data")
-    if isinstance(given, str) and (split := parse_data_url(given)) is not None:
+    file_data = part.get("file_data")
+    if isinstance(file_data, str) and (split := parse_data_url(file_data)) is not None:
         kind: MediaKind = "document" if split[0] == "application/pdf" else "file"
         return _media_from_url(kind, part, "file_data")
     url = part.get("file_url")
@@ -78,8 +78,8 @@ def render_responses_content(
             if part.text:
                 out.append({"type": "input_text", "text": part.text})
         elif isinstance(part, Media):
-            rendered = _render_media(part) if allow_media else None
-            out.append(rendered or {"type": "input_text", "text": omitted_media_text(part)})
+            media_part = _render_media(part) if allow_media else None
+            out.append(media_part or {"type": "input_text", "text": omitted_media_text(part)})
     if len(out) == 1 and "text" in out[0]:
         return out[0]["text"]
     return out or ""

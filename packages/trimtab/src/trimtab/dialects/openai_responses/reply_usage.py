@@ -23,12 +23,14 @@ def parse_responses_usage(usage: WireObject) -> Usage:
 
 def read_responses_cache_diagnosis(reply_body: WireObject) -> dict[str, Any] | None:
     """Return what the comparison with an earlier response found, if the request asked for one."""
-    told = dict_or_none(reply_body.get("prompt_cache_diagnostics"))
-    if told is None or not isinstance(told.get("type"), str):
+    diagnostics = dict_or_none(reply_body.get("prompt_cache_diagnostics"))
+    if diagnostics is None or not isinstance(diagnostics.get("type"), str):
         return None
-    missed = int_or_zero(told.get("cache_missed_tokens"))
-    reason = told.get("reason") if told["type"] == "cache_miss" else told["type"]
-    return {"reason": str(reason), **({"missed_tokens": missed} if missed else {})}
+    missed_tokens = int_or_zero(diagnostics.get("cache_missed_tokens"))
+    reason = (
+        diagnostics.get("reason") if diagnostics["type"] == "cache_miss" else diagnostics["type"]
+    )
+    return {"reason": str(reason), **({"missed_tokens": missed_tokens} if missed_tokens else {})}
 
 
 def read_responses_compaction(reply_body: WireObject) -> dict[str, int] | None:

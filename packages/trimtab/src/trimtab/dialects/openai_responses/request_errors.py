@@ -8,7 +8,6 @@ from typing import Any
 
 from trimtab.dialects.foreign_parameters import find_foreign_parameters
 from trimtab.dialects.json_values import dicts_in_list, find_non_object_indexes, list_or_none
-from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
 from trimtab.dialects.openai_responses.items import (
     CALL_ITEM_TYPES,
     MAX_CALL_ID_CHARS,
@@ -21,6 +20,8 @@ from trimtab.dialects.openai_responses.items import (
     is_run_by_provider,
 )
 from trimtab.dialects.parameter_rules import (
+    find_max_length_errors,
+    find_name_errors,
     find_openai_schema_errors,
     find_responses_parameter_errors,
 )
@@ -46,39 +47,39 @@ def find_request_errors(request: _Wire) -> list[str]:
 
 def _check_parameters(request: _Wire) -> list[str]:
     foreign = find_foreign_parameters("openai_responses", request)
-    found = [f"Unknown parameter: '{name}'." for name in foreign]
-    found += find_responses_parameter_errors(request)
-    asked = ENCRYPTED_REASONING_INCLUDE in (list_or_none(request.get("include")) or [])
-    if asked and detect_reasoning_support(str(request.get("model"))) is False:
-        found.append("Encrypted content is not supported with this model.")
-    return found
+    errors = [f"Unknown parameter: '{name}'." for name in foreign]
+    errors += find_responses_parameter_errors(request)
+    wants_reasoning = ENCRYPTED_REASONING_INCLUDE in (list_or_none(request.get("include")) or [])
+    if wants_reasoning and detect_reasoning_support(str(request.get("model"))) is False:
+        errors.append("Encrypted content is not supported with this model.")
+    return errors
 
 
 def _check_input(request: _Wire) -> list[str]:
-    given = request.get("input")
-    if isinstance(given, str) and given:
+    request_input = request.get("input")
+    if isinstance(request_input, str) and request_input:
         return []
-    if wrong := find_non_object_indexes(given):
+    if wrong := find_non_object_indexes(request_input):
         return [f"Invalid type for 'input[{index}]': expected an object." for index in wrong]
-    items = dicts_in_list(given)
+    items = dicts_in_list(request_input)
     if not items and not request.get("previous_response_id"):
         return ["input: at least one item is required"]
-    found: list[str] = []
+    errors: list[str] = []
     for index, item in enumerate(items):
-        found += _check_item_shape(item, f"input[{index}]")
+        errors += _check_item_shape(item, f"input[{index}]")
     if detect_reasoning_support(str(request.get("model"))) is not None:
         # Other servers make longer ids themselves.
-        found += _check_call_id_lengths(items)
+        errors += _check_call_id_lengths(items)
     if not request.get("previous_response_id"):
-        found += _check_call_result_pairs(items)
+        errors += _check_call_result_pairs(items)
     if detect_reasoning_support(str(request.get("model"))) is False and any(
         item.get("type") == "reasoning" for item in items
     ):
-        found.append(
+        errors.append(
             "Reasoning input items can only be provided to a reasoning or computer use model. "
             "Remove reasoning items from your input and try again."
         )
-    return found + _check_reasoning_items(items)
+    return errors + _check_reasoning_items(items)
 
 
 def _check_item_shape(item: _Wire, location: str) -> list[str]:
@@ -108,14 +109,14 @@ def _check_text_types(item: _Wire, location: str) -> list[str]:
 
 
 def _check_call(item: _Wire, location: str) -> list[str]:
-    found: list[str] = []
+    errors: list[str] = []
     if item["type"] == "function_call":
         keys = ("call_id", "name", "arguments")
         wrong = [key for key in keys if not isinstance(item.get(key), str)]
-        found += (f"{location}.{key}: expected a string" for key in wrong)
+        errors += (f"{location}.{key}: expected a string" for key in wrong)
     if isinstance(item.get("name"), str):
-        found += find_name_errors(item["name"], MAX_TOOL_NAME_CHARS, f"{location}.name")
-    return found
+        errors += find_name_errors(item["name"], MAX_TOOL_NAME_CHARS, f"{location}.name")
+    return errors
 
 
 def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
@@ -124,43 +125,44 @@ def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
         for index, item in enumerate(items)
         if item.get("type") in CALL_ITEM_TYPES and not is_run_by_provider(item)
     ]
-    told = (
+    errors_by_call = (
         find_max_length_errors(items[i].get("call_id"), MAX_CALL_ID_CHARS, f"input[{i}].call_id")
         for i in calls
     )
-    return [each for found in told for each in found]
+    return [each for errors in errors_by_call for each in errors]
 
 
 def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
     """Check that each result comes after its call, and that each call has exactly one."""
-    found: list[str] = []
+    errors: list[str] = []
     waiting: dict[str, int] = {}
-    called: set[str] = set()
+    call_ids: set[str] = set()
     for index, item in enumerate(items):
-        kind, call_id = item.get("type"), str(item.get("call_id"))
+        kind = item.get("type")
+        call_id = str(item.get("call_id"))
         if is_run_by_provider(item):
             continue
         if kind in CALL_ITEM_TYPES:
-            if call_id in called:
-                found.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
-            called.add(call_id)
+            if call_id in call_ids:
+                errors.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
+            call_ids.add(call_id)
             waiting[call_id] = index
         elif kind in RESULT_ITEM_TYPES:
             call_type = str(items[waiting[call_id]].get("type")) if call_id in waiting else ""
             if call_type and kind == get_result_item_type(call_type):
                 del waiting[call_id]
-            elif call_id in called and call_id not in waiting:
-                found.append(f"input[{index}]: duplicate output for call_id {call_id}")
+            elif call_id in call_ids and call_id not in waiting:
+                errors.append(f"input[{index}]: duplicate output for call_id {call_id}")
             else:
-                found.append(
+                errors.append(
                     f"input[{index}]: No tool call found for "
                     f"{_item_type_in_words(kind, '_output')} output "
                     f"with call_id {call_id}."
                 )
     for call_id, index in waiting.items():
         kind = _item_type_in_words(items[index].get("type"), "")
-        found.append(f"input[{index}]: No tool output found for {kind} {call_id}.")
-    return found
+        errors.append(f"input[{index}]: No tool output found for {kind} {call_id}.")
+    return errors
 
 
 def _item_type_in_words(kind: Any, suffix: str) -> str:
@@ -169,41 +171,41 @@ def _item_type_in_words(kind: Any, suffix: str) -> str:
 
 def _check_reasoning_items(items: Sequence[_Wire]) -> list[str]:
     """Check that reasoning is followed by a message or a call; alone it is rejected."""
-    found: list[str] = []
+    errors: list[str] = []
     for index, item in enumerate(items):
         if item.get("type") != "reasoning":
             continue
         following = items[index + 1] if index + 1 < len(items) else None
         if following is None or find_item_role(following) != "assistant":
-            found.append(
+            errors.append(
                 f"input[{index}]: Item '{item.get('id')}' of type 'reasoning' was provided without "
                 "its required following item."
             )
-    return found
+    return errors
 
 
 def _check_tools(request: _Wire) -> list[str]:
-    found: list[str] = []
-    seen: set[str] = set()
+    errors: list[str] = []
+    names: set[str] = set()
     for index, tool in enumerate(dicts_in_list(request.get("tools"))):
         name = tool.get("name")
         if not isinstance(tool.get("type"), str):
-            found.append(f"Missing required parameter: 'tools[{index}].type'.")
+            errors.append(f"Missing required parameter: 'tools[{index}].type'.")
         if tool.get("type") in ("function", "custom"):
             if not isinstance(name, str) or not name:
-                found.append(f"tools[{index}].name: a name is required")
-            elif name in seen:
-                found.append(f"tools[{index}].name: duplicate name {name}")
+                errors.append(f"tools[{index}].name: a name is required")
+            elif name in names:
+                errors.append(f"tools[{index}].name: duplicate name {name}")
             else:
-                found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].name")
-            seen.add(str(name))
-            found += find_openai_schema_errors(name, tool.get("parameters"))
+                errors += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].name")
+            names.add(str(name))
+            errors += find_openai_schema_errors(name, tool.get("parameters"))
     tools = dicts_in_list(request.get("tools"))
     inner = [each for tool in tools for each in (tool, *dicts_in_list(tool.get("tools")))]
     if any(tool.get("defer_loading") for tool in inner) and not any(
         tool.get("type") == "tool_search" for tool in tools
     ):
-        found.append(
+        errors.append(
             "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
         )
-    return found
+    return errors

@@ -60,16 +60,16 @@ def build_error_outcome(
     _validate_failure_report(kind, message, **token_counts)
     if open_call_seq is None:
         raise ValueError("no call is open, so no error can be recorded for it")
-    known: dict[str, Any] = {
+    details: dict[str, Any] = {
         name: value for name, value in token_counts.items() if value is not None
     }
     is_size = parse_size_refusal(message) is not None
-    is_window = not known and names_context_window(message)
+    is_window = not details and names_context_window(message)
     teaches = kind == "rejected" or (kind == "overflow" and (is_size or is_window))
     if teaches and message:
-        kept = message if redact is None else redact(message)
-        known["message"] = replace_lone_surrogates(kept[:MAX_REJECTION_CHARS])
-    return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **known})
+        text = message if redact is None else redact(message)
+        details["message"] = replace_lone_surrogates(text[:MAX_REJECTION_CHARS])
+    return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **details})
 
 
 def _validate_failure_report(kind: Any, message: Any, **token_counts: Any) -> None:

@@ -26,8 +26,8 @@ _NOT_IN_RESPONSES_FORM = ("input_schema", "function", "custom")
 def get_definition_in_prompt(tool: _Json) -> _Json | None:
     """Return what the model sees of a tool that nothing has loaded; None if it sees nothing."""
     if inner := _list_objects(tool.get("tools")):
-        shown = [each for each in inner if not _is_deferred_within(tool, each)]
-        return {**tool, "tools": shown} if len(shown) < len(inner) else tool
+        inner_in_prompt = [each for each in inner if not _is_deferred_within(tool, each)]
+        return {**tool, "tools": inner_in_prompt} if len(inner_in_prompt) < len(inner) else tool
     kind = tool.get("type")
     if not _is_deferred(tool) or kind == "mcp":
         return tool
@@ -38,16 +38,16 @@ def get_definition_in_prompt(tool: _Json) -> _Json | None:
 
 def find_deferred_definitions(tools: Iterable[_Json]) -> dict[str, _Json]:
     """Return the deferred definitions by the name of their tool."""
-    found: dict[str, _Json] = {}
+    definitions: dict[str, _Json] = {}
     for tool in tools:
         inner = _list_objects(tool.get("tools"))
-        deferred = [each for each in inner if _is_deferred_within(tool, each)]
+        definitions_here = [each for each in inner if _is_deferred_within(tool, each)]
         if not inner and _is_deferred(tool):
-            deferred = [tool]
-        for each in deferred:
-            named: _Json = each.get("function") or each
-            found[str(named.get("name"))] = each
-    return found
+            definitions_here = [tool]
+        for each in definitions_here:
+            function: _Json = each.get("function") or each
+            definitions[str(function.get("name"))] = each
+    return definitions
 
 
 def list_tools_in_prompt(tool: _Json) -> list[tuple[str, _Json]]:
@@ -55,13 +55,15 @@ def list_tools_in_prompt(tool: _Json) -> list[tuple[str, _Json]]:
 
     That is the tool itself, or several tools of a namespace. A provider's own tool gives none.
     """
-    shown = get_definition_in_prompt(tool)
-    found: list[tuple[str, _Json]] = []
-    for each in [] if shown is None else _list_objects(shown.get("tools")) or [shown]:
+    definition = get_definition_in_prompt(tool)
+    tools: list[tuple[str, _Json]] = []
+    for each in (
+        [] if definition is None else _list_objects(definition.get("tools")) or [definition]
+    ):
         body: _Json = each.get("function") or each.get("custom") or each
         if body is not each or "input_schema" in each or each.get("type") in _FUNCTION_TYPES:
-            found.append((str(body.get("name")), each))
-    return found
+            tools.append((str(body.get("name")), each))
+    return tools
 
 
 def list_loaded_tools(message: Message) -> set[str]:
@@ -107,9 +109,9 @@ def _iterate_loads_of_block(block: _Json) -> Iterator[tuple[str, bool]]:
         case "tool_addition":
             change: Any = block.get("tool")
             if isinstance(change, Mapping):
-                added = cast("_Json", change)
-                definition: _Json = added.get("definition") or {}
-                yield str(definition.get("name") or added.get("name")), bool(definition)
+                addition = cast("_Json", change)
+                definition: _Json = addition.get("definition") or {}
+                yield str(definition.get("name") or addition.get("name")), bool(definition)
         case _:
             pass
 
@@ -122,9 +124,9 @@ def _is_deferred(tool: _Json) -> bool:
 def _is_deferred_within(group: _Json, tool: _Json) -> bool:
     """Whether a tool of a namespace or of an MCP toolset is deferred."""
     configs: _Json = group.get("configs") or {}
-    own: _Json = configs.get(str(tool.get("name"))) or {}
+    config: _Json = configs.get(str(tool.get("name"))) or {}
     usual: _Json = group.get("default_config") or {}
-    return _is_deferred(tool) or own.get("defer_loading", usual.get("defer_loading")) is True
+    return _is_deferred(tool) or config.get("defer_loading", usual.get("defer_loading")) is True
 
 
 def _list_objects(value: Any) -> Sequence[_Json]:

@@ -76,11 +76,11 @@ def format_first_line_placeholder(result_text: str) -> str:
     If that line is not informative (a bracket or a number, for example), the next lines follow it.
     """
     lines = (line.strip() for line in result_text.splitlines() if line.strip())
-    kept = next(lines, "")
-    if sum(map(str.isalnum, kept)) < MIN_INFORMATIVE_CHARS:
-        while len(kept) < 100 and (line := next(lines, "")):
-            kept = f"{kept} {line}"
-    return f"[Previously viewed: {replace_recall_offers(kept[:100])}]"
+    first_line = next(lines, "")
+    if sum(map(str.isalnum, first_line)) < MIN_INFORMATIVE_CHARS:
+        while len(first_line) < 100 and (line := next(lines, "")):
+            first_line = f"{first_line} {line}"
+    return f"[Previously viewed: {replace_recall_offers(first_line[:100])}]"
 
 
 def format_result_summary_header(result_tokens: int) -> str:
@@ -165,14 +165,14 @@ def replace_long_arguments(arguments_json: str, max_chars: int, replacement: str
     a JSON object stay as they are.
     """
     try:
-        given = json.loads(arguments_json)
-        if not isinstance(given, dict):
+        arguments = json.loads(arguments_json)
+        if not isinstance(arguments, dict):
             return arguments_json
-        made = _replace_long_strings(cast("dict[str, Any]", given), max_chars, replacement)
-        changed = json.dumps(made, ensure_ascii=False, allow_nan=False)
+        shorter = _replace_long_strings(cast("dict[str, Any]", arguments), max_chars, replacement)
+        shorter_json = json.dumps(shorter, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):
         return arguments_json  # a model may have written what is no JSON
-    return arguments_json if made == given else changed
+    return arguments_json if shorter == arguments else shorter_json
 
 
 def _replace_long_strings(value: Any, max_chars: int, replacement: str) -> Any:
@@ -195,13 +195,13 @@ def apply_edit_to_part(part: Part, edit: Edit) -> Part:
     if isinstance(part, ToolResult):
         if edit.op == "mask":
             return replace(part, content=(Text(text=edit.text),), plain=True, extra=None)
-        kept = (
+        other_content = (
             tuple(p for p in part.content if not isinstance(p, Text))
             if _keeps_some_text(edit)
             else ()
         )
         cut = Text(text=apply_truncate_edit(part.text, edit))
-        return replace(part, content=(cut, *kept), plain=part.plain and not kept)
+        return replace(part, content=(cut, *other_content), plain=part.plain and not other_content)
     if isinstance(part, Text):
         return replace(
             part, text=edit.text if edit.op == "mask" else apply_truncate_edit(part.text, edit)
@@ -219,8 +219,8 @@ def erase_message_payload(message: Message, part_index: int | None) -> Message:
         _erase_part_payload(p) if part_index is None or index == part_index else p
         for index, p in enumerate(message.parts)
     )
-    kept = {MODEL_FAMILY_KEY} if part_index is None else UNSENT_EXTRA_KEYS
-    extra = {key: value for key, value in (message.extra or {}).items() if key in kept}
+    surviving_keys = {MODEL_FAMILY_KEY} if part_index is None else UNSENT_EXTRA_KEYS
+    extra = {key: value for key, value in (message.extra or {}).items() if key in surviving_keys}
     return replace(message, parts=parts, extra=extra or None)
 
 

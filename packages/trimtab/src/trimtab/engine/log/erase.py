@@ -56,8 +56,8 @@ class ErasurePlanner:
         """Idempotency keys of all tools that were started, whichever message called them."""
         self.is_turn_open = False
         """Whether the last turn has not ended. A process may still be working on it."""
-        named = [targets] if isinstance(targets, HandleTarget) else [*targets]
-        self._targets = sorted(named, key=lambda one: one.first_seq)
+        all_targets = [targets] if isinstance(targets, HandleTarget) else [*targets]
+        self._targets = sorted(all_targets, key=lambda one: one.first_seq)
         self._to_come, self._in_range = self._targets[::-1], list[HandleTarget]()
         """Targets that begin after the last position, the next one last; and targets that contain
         it."""
@@ -81,10 +81,11 @@ class ErasurePlanner:
 
     def add_event(self, event: Event) -> None:
         """Read the next event of the log."""
-        body, self._last_position = event.body, event.seq
+        body = event.body
+        self._last_position = event.seq
         while self._to_come and self._to_come[-1].first_seq <= event.seq:
             self._in_range.append(self._to_come.pop())
-        named = self._in_range = [one for one in self._in_range if event.seq <= one.last_seq]
+        targets_here = self._in_range = [one for one in self._in_range if event.seq <= one.last_seq]
         copies = self._list_recall_copies(body)
         match body:
             case PayloadErasure():
@@ -102,14 +103,14 @@ class ErasurePlanner:
                 self.erasures[self._erased_in_turn] = replace(erasure, calls=calls)
             case _:
                 pass
-        if named:
+        if targets_here:
             self._seen_positions.add(event.seq)
             parts = (
                 max(1, len(body.message.parts))
                 if isinstance(body, MessageAdded | ToolResultRepair)
                 else 0
             )
-            for index in {one.part_index for one in named}:
+            for index in {one.part_index for one in targets_here}:
                 if (index or 0) < parts:
                     self._add_erasure(event, index, self._reason)
                     self._erased_in_turn = len(self.erasures) - 1
@@ -137,17 +138,21 @@ class ErasurePlanner:
             LookupError: A handle names nothing, or `is_evicted` says that a named position is no
                 longer in memory. A caller must not believe that content was destroyed.
         """
-        found = sorted({one.message for one in self.erasures})
-        for named in self._targets:
-            for seq in range(max(1, named.first_seq), min(named.last_seq, self._last_position) + 1):
+        positions = sorted({one.message for one in self.erasures})
+        for target in self._targets:
+            for seq in range(
+                max(1, target.first_seq), min(target.last_seq, self._last_position) + 1
+            ):
                 if seq not in self._seen_positions and is_evicted(seq):
                     raise LookupError(
                         f"nothing was erased: position {seq} is no longer in memory; erase "
                         "it in the store that keeps the log"
                     )
-            if bisect_left(found, named.first_seq) == bisect_right(found, named.last_seq):
-                part = "" if named.part_index is None else f".{named.part_index}"
-                raise LookupError(f"nothing was erased: nothing is called m{named.first_seq}{part}")
+            if bisect_left(positions, target.first_seq) == bisect_right(positions, target.last_seq):
+                part = "" if target.part_index is None else f".{target.part_index}"
+                raise LookupError(
+                    f"nothing was erased: nothing is called m{target.first_seq}{part}"
+                )
         return [one for one in self.erasures if not self._is_already_erased(one)]
 
     def _add_erasure(self, event: Event, part: int | None, why: str) -> None:
@@ -194,11 +199,13 @@ def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], E
 
     def change(event: Event) -> Event:
         body = event.body
-        first, last = event.seq, event.seq
+        first = event.seq
+        last = event.seq
         if event.seq in calls:
             return erase_event_payload(event, first, last)
         if isinstance(body, Edit):
-            first, last = body.first, body.last
+            first = body.first
+            last = body.last
         for place in places[bisect_left(places, first) : bisect_right(places, last)]:
             for erase in by_message[place]:
                 event = erase_event_payload(event, place, place, erase.part)

@@ -500,9 +500,13 @@ def event_from_json(event_json: JsonMapping) -> Event:
     kind = event_json["kind"]  # without one it is not an event of any version
     check_event_version(event_json)
     cls = _CLASS_BY_KIND[kind]
-    known = {spec.name for spec in fields(cls)}
+    field_names = {spec.name for spec in fields(cls)}
     body = cls(
-        **{key: _decode_field(key, value) for key, value in event_json.items() if key in known}
+        **{
+            key: _decode_field(key, value)
+            for key, value in event_json.items()
+            if key in field_names
+        }
     )
     return Event(seq=event_json["seq"], at=event_json["at"], body=body)
 

@@ -23,7 +23,9 @@ from trimtab.engine.text.terminal import (
     render_as_terminal,
 )
 
-HEAD_SHARE, TAIL_SHARE, ERRORS_SHARE = 0.45, 0.35, 0.2
+HEAD_SHARE = 0.45
+TAIL_SHARE = 0.35
+ERRORS_SHARE = 0.2
 """Shares of the room. Head and tail get what errors do not need."""
 MAX_UNUSED_SHARE = 0.25
 """Head or tail may leave this share of its room empty before a line is cut in the middle."""
@@ -97,8 +99,11 @@ class _LineMeter:
     are counted and remembered, and within a chunk tokens are divided by characters."""
 
     def __init__(self, lines: Sequence[str], count: TokenCountFunction, *, backwards: bool) -> None:
-        self._lines, self._count, self._backwards = lines, count, backwards
-        self._ends, self._totals = [0], [0]
+        self._lines = lines
+        self._count = count
+        self._backwards = backwards
+        self._ends = [0]
+        self._totals = [0]
 
     def _text(self, first: int, last: int) -> str:
         """Return some lines as they are in the text, numbered from the side that is counted
@@ -115,7 +120,8 @@ class _LineMeter:
         chunk = bisect_left(self._ends, number)
         if self._ends[chunk] == number:
             return self._totals[chunk]
-        first, before = self._ends[chunk - 1], self._totals[chunk - 1]
+        first = self._ends[chunk - 1]
+        before = self._totals[chunk - 1]
         share = len(self._text(first, number)) / len(self._text(first, self._ends[chunk]))
         return before + ceil(share * (self._totals[chunk] - before))
 
@@ -230,12 +236,12 @@ def select_kept_pieces(
         count_tokens: Counts the tokens of a text.
         total_tokens: The tokens of the whole text, if the caller knows them. This saves a count.
     """
-    shown = render_as_terminal(text)
-    is_too_long = total_tokens is not None and total_tokens > max_tokens and shown == text
-    if not is_too_long and _fits(shown, max_tokens, count_tokens):
+    display = render_as_terminal(text)
+    is_too_long = total_tokens is not None and total_tokens > max_tokens and display == text
+    if not is_too_long and _fits(display, max_tokens, count_tokens):
         whole = ((0, len(text)),) if text else ()
-        return _build_kept_pieces(text, whole, errors=0, tokens=count_tokens(shown))
-    lines = _build_line_table(text, shown, count_tokens)
+        return _build_kept_pieces(text, whole, errors=0, tokens=count_tokens(display))
+    lines = _build_line_table(text, display, count_tokens)
     if len(lines.kept) < len(lines.bodies) and _fits(
         "\n".join(lines.items), max_tokens, count_tokens
     ):
@@ -244,11 +250,13 @@ def select_kept_pieces(
             return _build_kept_pieces(text, pieces, errors=0, tokens=tokens)
     left_out = _Gap(lines=len(lines.bodies), characters=0, repeats=False)
     usable = max_tokens - count_tokens(f"\n{left_out.marker()}\n")
-    found = _find_errors(lines, shown) if usable > 0 else []
+    error_lines = _find_errors(lines, display) if usable > 0 else []
     for scale in _ROOM_SHARES_TRIED:
         if int(usable * scale) <= 0:
             break
-        pieces, errors = _select_head_tail_errors(lines, found, int(usable * scale), count_tokens)
+        pieces, errors = _select_head_tail_errors(
+            lines, error_lines, int(usable * scale), count_tokens
+        )
         if (tokens := count_tokens(render_kept_pieces(text, pieces))) <= max_tokens:
             return _build_kept_pieces(text, pieces, errors=errors, tokens=tokens)
     return _build_kept_pieces(text, (), errors=0, tokens=0)
@@ -335,27 +343,27 @@ def _repeats_line_above(text: str, begin: int, end: int, shown_from: int) -> boo
     return all(other.rstrip("\r") == same for other in others)
 
 
-def _build_line_table(text: str, shown: str, count: TokenCountFunction) -> _LineTable:
-    bodies = shown.removesuffix("\n").split("\n")
-    written = bodies if shown == text else text.removesuffix("\n").split("\n")
-    sizes = array("q", accumulate(map(len, written), initial=0))
+def _build_line_table(text: str, display: str, count: TokenCountFunction) -> _LineTable:
+    bodies = display.removesuffix("\n").split("\n")
+    source_lines = bodies if display == text else text.removesuffix("\n").split("\n")
+    sizes = array("q", accumulate(map(len, source_lines), initial=0))
     repeats = _count_repeats(bodies)
-    kept: list[int] = []
+    numbers: list[int] = []
     line = 0
     while line < len(bodies):
-        kept.append(line)
+        numbers.append(line)
         line += 1 + repeats.get(line, 0)
     items = [
         f"{bodies[line]}\n{_format_repeat_marker(repeats[line])}"
         if line in repeats
         else bodies[line]
-        for line in kept
+        for line in numbers
     ]
     return _LineTable(
         text=text,
         sizes=sizes,
         bodies=bodies,
-        kept=kept,
+        kept=numbers,
         items=items,
         head_meter=_LineMeter(items, count, backwards=False),
         tail_meter=_LineMeter(items, count, backwards=True),
@@ -465,15 +473,20 @@ def _find_largest_fitting(
     The search starts small, so that its cost depends on what fits. Measures mostly grow evenly, so
     a guess is usually close. Every second guess halves the range, for texts with uneven lines.
     """
-    low, measured_low = 0, 0
-    high, measured_high = top + 1, 0
-    guess, halves = min(1, top), False
+    low = 0
+    measured_low = 0
+    high = top + 1
+    measured_high = 0
+    guess = min(1, top)
+    halves = False
     while high - low > 1:
-        measured = measure(guess)
-        if measured <= room:
-            low, measured_low = guess, measured
+        measure_of_guess = measure(guess)
+        if measure_of_guess <= room:
+            low = guess
+            measured_low = measure_of_guess
         else:
-            high, measured_high = guess, measured
+            high = guess
+            measured_high = measure_of_guess
         if high - low <= max(1, precision * low):
             break
         if measured_high and halves:
@@ -482,36 +495,37 @@ def _find_largest_fitting(
             share = (room - measured_low) / (measured_high - measured_low)
             guess = low + int((high - low) * share)
         else:
-            reached = int(low * room / measured_low) if measured_low else top
-            guess = min(reached, 4 * low + 4)
-        guess, halves = min(max(guess, low + 1), high - 1), not halves
+            estimate = int(low * room / measured_low) if measured_low else top
+            guess = min(estimate, 4 * low + 4)
+        guess = min(max(guess, low + 1), high - 1)
+        halves = not halves
     return low
 
 
-def _find_errors(lines: _LineTable, shown: str) -> list[_ErrorExcerpt]:
+def _find_errors(lines: _LineTable, display: str) -> list[_ErrorExcerpt]:
     """Return the lines that name an error, each with the line after it. Of similar lines only the
     first is used."""
-    judged: set[str] = set()
-    seen: set[str] = set()
-    found: list[_ErrorExcerpt] = []
+    shapes: set[str] = set()
+    message_shapes: set[str] = set()
+    excerpts: list[_ErrorExcerpt] = []
     line = before = 0
-    for begin in find_possible_error_line_starts(shown):
-        line += shown.count("\n", before, begin)
+    for begin in find_possible_error_line_starts(display):
+        line += display.count("\n", before, begin)
         before = begin
         item = line if len(lines.kept) == len(lines.bodies) else bisect_left(lines.kept, line)
         body = lines.bodies[line]
-        known = _NONZERO_NUMBER.sub("1", body[:MAX_ERROR_LINE_CHARS])
-        if known in judged or item == len(lines.kept) or lines.kept[item] != line:
+        shape = _NONZERO_NUMBER.sub("1", body[:MAX_ERROR_LINE_CHARS])
+        if shape in shapes or item == len(lines.kept) or lines.kept[item] != line:
             continue
         if len(body) <= MAX_ERROR_LINE_CHARS:
-            judged.add(known)
+            shapes.add(shape)
         if (at := find_error_offset(body)) is None:
             continue
-        said = _NONZERO_NUMBER.sub("1", body[at : at + MAX_ERROR_LINE_CHARS])
-        if said not in seen:
-            seen.add(said)
-            found.append(_ErrorExcerpt(pieces=_error_pieces(lines, item, at)))
-    return found
+        message_shape = _NONZERO_NUMBER.sub("1", body[at : at + MAX_ERROR_LINE_CHARS])
+        if message_shape not in message_shapes:
+            message_shapes.add(message_shape)
+            excerpts.append(_ErrorExcerpt(pieces=_error_pieces(lines, item, at)))
+    return excerpts
 
 
 def _error_pieces(lines: _LineTable, item: int, at: int) -> tuple[CharRange, ...]:
@@ -541,19 +555,20 @@ def _render_errors(text: str, errors: Sequence[_ErrorExcerpt]) -> str:
 def _errors_between(
     head: Sequence[CharRange], errors: Sequence[_ErrorExcerpt], tail: Sequence[CharRange]
 ) -> Sequence[_ErrorExcerpt]:
-    begin, end = head[-1][1], tail[0][0]
+    begin = head[-1][1]
+    end = tail[0][0]
     return [one for one in errors if begin <= one.pieces[0][0] and one.pieces[0][1] <= end]
 
 
 def _merge_pieces(pieces: Iterable[CharRange]) -> tuple[CharRange, ...]:
     """Merge pieces that overlap, touch or nearly touch."""
-    merged: list[CharRange] = []
+    ranges: list[CharRange] = []
     for begin, end in pieces:
-        if merged and begin - merged[-1][1] <= MAX_UNMARKED_GAP_CHARS:
-            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        if ranges and begin - ranges[-1][1] <= MAX_UNMARKED_GAP_CHARS:
+            ranges[-1] = ranges[-1][0], max(ranges[-1][1], end)
         elif begin < end:
-            merged.append((begin, end))
-    return tuple(merged)
+            ranges.append((begin, end))
+    return tuple(ranges)
 
 
 def _splits_surrogate_pair(text: str, at: int) -> bool:

@@ -18,12 +18,13 @@ def resolve_fork_position(fork_seq: int | None, oldest_seq_in_memory: int, last_
     """
     if fork_seq is not None and (isinstance(fork_seq, bool) or not isinstance(fork_seq, int)):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
         raise TypeError(describe_wrong_value("at", fork_seq, "a position in the log, or None"))
-    fork_seq, first = last_seq if fork_seq is None else fork_seq, max(1, oldest_seq_in_memory)
+    fork_seq = last_seq if fork_seq is None else fork_seq
+    first = max(1, oldest_seq_in_memory)
     if not first <= fork_seq <= last_seq:
         past = "; earlier events are no longer in memory: fork the session in its store"
-        told = past if 0 < fork_seq < oldest_seq_in_memory else ""
+        advice = past if 0 < fork_seq < oldest_seq_in_memory else ""
         raise ValueError(
-            f"cannot fork at {fork_seq}; positions go from {first} to {last_seq}{told}"
+            f"cannot fork at {fork_seq}; positions go from {first} to {last_seq}{advice}"
         )
     return fork_seq
 
@@ -40,8 +41,8 @@ def build_events_closing_fork_copy(
     for event in parent_events_after:
         match event.body:
             case PayloadErasure() as erase if erase.message <= fork_position:
-                copied = tuple(call for call in erase.calls if call <= fork_position)
-                bodies.append(replace(erase, calls=copied))
+                past_calls = tuple(call for call in erase.calls if call <= fork_position)
+                bodies.append(replace(erase, calls=past_calls))
             case RetentionErasure() as rule:
                 bodies.append(replace(rule, before=min(rule.before, fork_position + 1)))
             case _:

@@ -64,10 +64,10 @@ def redactor(*patterns: str | re.Pattern[str], hook: Redact | None = None) -> Re
             redact = redactor("email", re.compile(r"ACC-\d+"))
             context = Context("gpt-4o", redact=redact)
     """
-    known = [_find_pattern_and_mark(given) for given in patterns]
+    rules = [_find_pattern_and_mark(pattern_or_name) for pattern_or_name in patterns]
 
     def redact(text: str) -> str:
-        for pattern, sign in known:
+        for pattern, sign in rules:
             text = pattern.sub(sign, text)
         return hook(text) if hook is not None else text
 
@@ -79,8 +79,8 @@ def redacted_message(message: Message, redact: Redact | None) -> Message:
     if redact is None:
         return message
     parts = tuple(_redact_part(part, redact) for part in message.parts)
-    kept = replace(message, parts=parts, extra=_redact_extra(message.extra, redact))
-    return message if kept == message else kept
+    clean = replace(message, parts=parts, extra=_redact_extra(message.extra, redact))
+    return message if clean == message else clean
 
 
 def _find_pattern_and_mark(given: str | re.Pattern[str]) -> tuple[re.Pattern[str], str]:
@@ -90,7 +90,7 @@ def _find_pattern_and_mark(given: str | re.Pattern[str]) -> tuple[re.Pattern[str
         right = "the name of a built-in pattern, or a pattern for texts from re.compile"
         raise TypeError(describe_wrong_value("a pattern", given, right))
     if given not in REDACTION_PATTERNS:
-        # Not taken for an expression: a misspelt name would match nothing, and nobody would notice.
+        # Not read as a pattern: a misspelt name would match nothing, and nobody would notice.
         raise ValueError(
             f"unknown pattern {given!r}; choose one of {', '.join(REDACTION_PATTERNS)}, or pass "
             f"your own pattern as re.compile({given!r})"
@@ -116,11 +116,11 @@ def _redact_part(part: Part, redact: Redact) -> Part:
 def _redact_arguments(text: str, redact: Redact) -> str:
     """Redact the arguments of a call string by string, so that they stay valid JSON."""
     try:
-        given = json.loads(text)
-        kept = _redact_json_value(given, redact)
+        arguments = json.loads(text)
+        clean = _redact_json_value(arguments, redact)
     except (ValueError, RecursionError):
         return redact(text)
-    return text if kept == given else json.dumps(kept, ensure_ascii=False)
+    return text if clean == arguments else json.dumps(clean, ensure_ascii=False)
 
 
 def _redact_extra(extra: Extra, redact: Redact) -> Extra:
@@ -141,8 +141,8 @@ def _redact_json_value(value: Any, redact: Redact, *, keys: bool = True) -> Any:
         return redact(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
-        named = redact if keys else str
-        return {named(key): _redact_json_value(item, redact, keys=keys) for key, item in pairs}
+        redact_key = redact if keys else str
+        return {redact_key(key): _redact_json_value(item, redact, keys=keys) for key, item in pairs}
     if isinstance(value, Sequence):
         return [
             _redact_json_value(item, redact, keys=keys) for item in cast("Sequence[Any]", value)

@@ -30,11 +30,11 @@ def is_event_in_force(event_seq: int, rewinds: Sequence[tuple[int, int]]) -> boo
 def list_undone_spans(rewinds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the first and last position of each undone span, ascending. Each span ends with its
     rewind."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for at, to in reversed(rewinds):
-        if not found or at < found[-1][0]:
-            found.append((to + 1, at))
-    return found[::-1]
+        if not spans or at < spans[-1][0]:
+            spans.append((to + 1, at))
+    return spans[::-1]
 
 
 def _list_spans_in_force(

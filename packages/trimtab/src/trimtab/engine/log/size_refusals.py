@@ -58,14 +58,14 @@ def parse_size_refusal(provider_message: str) -> SizeRefusal | None:
     Return None if it is about something else, such as tokens.
     """
     for cause, pattern in _PATTERNS:
-        found = re.search(pattern, provider_message, re.IGNORECASE | re.DOTALL)
-        if found is None:
+        match = re.search(pattern, provider_message, re.IGNORECASE | re.DOTALL)
+        if match is None:
             continue
-        named = found.groupdict()
-        if named.get("n"):
-            return SizeRefusal(cause=cause, limit=int(named["n"]))
-        if named.get("mb"):
-            return SizeRefusal(cause=cause, limit=int(float(named["mb"]) * BYTES_PER_MB))
+        figures = match.groupdict()
+        if figures.get("n"):
+            return SizeRefusal(cause=cause, limit=int(figures["n"]))
+        if figures.get("mb"):
+            return SizeRefusal(cause=cause, limit=int(float(figures["mb"]) * BYTES_PER_MB))
         return SizeRefusal(cause=cause)
     return None
 

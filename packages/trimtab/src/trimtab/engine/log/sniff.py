@@ -112,15 +112,16 @@ def find_image_defect(image_bytes: bytes) -> str | None:
 
 
 def _find_png_defect(data: bytes) -> str | None:
-    at, drawn = 8, False
+    at = 8
+    has_picture = False
     while at + 12 <= len(data):
         kind = data[at + 4 : at + 8]
         if at == 8 and kind != b"IHDR":
             return "its header is missing"
-        drawn = drawn or kind == b"IDAT"
+        has_picture = has_picture or kind == b"IDAT"
         at += 12 + int.from_bytes(data[at : at + 4], "big")
         if kind == b"IEND":
-            return None if drawn else "it contains no picture"
+            return None if has_picture else "it contains no picture"
     return f"it is cut off after {len(data):,} bytes"
 
 
@@ -140,8 +141,8 @@ def _find_gif_defect(data: bytes) -> str | None:
 
 
 def _find_webp_defect(data: bytes) -> str | None:
-    told = 8 + int.from_bytes(data[4:8], "little")
-    if len(data) < 30 or told > len(data):
+    declared_size = 8 + int.from_bytes(data[4:8], "little")
+    if len(data) < 30 or declared_size > len(data):
         return f"it is cut off after {len(data):,} bytes"
     return None
 
@@ -149,7 +150,8 @@ def _find_webp_defect(data: bytes) -> str | None:
 def _read_webp_dimensions(data: bytes) -> tuple[int, int] | None:
     match data[12:16]:
         case b"VP8 ":
-            width, height = data[26:28], data[28:30]
+            width = data[26:28]
+            height = data[28:30]
             return (
                 int.from_bytes(width, "little") & 0x3FFF,
                 int.from_bytes(height, "little") & 0x3FFF,
@@ -158,18 +160,19 @@ def _read_webp_dimensions(data: bytes) -> tuple[int, int] | None:
             bits = int.from_bytes(data[21:25], "little")
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X":
-            width, height = data[24:27], data[27:30]
+            width = data[24:27]
+            height = data[27:30]
             return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
         case _:
             return None
 
 
 def _find_jpeg_defect(data: bytes) -> str | None:
-    found = {marker: at for at, marker in _iter_jpeg_segments(data)}
-    scan = found.get(_JPEG_SCAN_MARKER, len(data))
+    offsets = {marker: at for at, marker in _iter_jpeg_segments(data)}
+    scan = offsets.get(_JPEG_SCAN_MARKER, len(data))
     # The picture itself stands behind the header of its scan.
     begins = scan + 2 + int.from_bytes(data[scan + 2 : scan + 4], "big")
-    if not _JPEG_FRAME_MARKERS & found.keys() or begins >= len(data):
+    if not _JPEG_FRAME_MARKERS & offsets.keys() or begins >= len(data):
         return f"it is cut off after {len(data):,} bytes"
     return None
 
@@ -177,7 +180,8 @@ def _find_jpeg_defect(data: bytes) -> str | None:
 def _read_jpeg_dimensions(data: bytes) -> tuple[int, int] | None:
     for at, marker in _iter_jpeg_segments(data):
         if marker in _JPEG_FRAME_MARKERS and at + 9 <= len(data):
-            height, width = data[at + 5 : at + 7], data[at + 7 : at + 9]
+            height = data[at + 5 : at + 7]
+            width = data[at + 7 : at + 9]
             return int.from_bytes(width, "big"), int.from_bytes(height, "big")
     return None
 

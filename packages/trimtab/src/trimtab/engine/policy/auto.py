@@ -132,12 +132,12 @@ class AutoTuning:
 
     def list_tokens(self, target_tokens: int) -> int:
         """Return the tokens for the list beside a model's summary."""
-        own = self.config.summary.list_tokens
+        tokens = self.config.summary.list_tokens
         return (
             LIST_TOKENS_PER_NAME
             * min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
-            if own is None
-            else own
+            if tokens is None
+            else tokens
         )
 
 
@@ -168,26 +168,28 @@ def build_auto_policy(
         if plan.tokens - plan.user_words_tokens <= low + MIN_GAIN_TOKENS:
             return build_auto_decision(tuning, plan, meter)
         prices = compute_relative_cache_prices(window, budget)
-        ordered = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
+        candidates = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
         look = forecast_compaction(
-            plan, [r for r in ordered if r.key not in plan.keep_last_results], low
+            plan, [r for r in candidates if r.key not in plan.keep_last_results], low
         )
-        forced = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
-        if manual and look.takes_groups and not forced:
+        must_compact = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
+        if manual and look.takes_groups and not must_compact:
             if (
-                awaited := decide_summary_request_or_wait(tuning, plan, look, prices, meter)
+                waiting_decision := decide_summary_request_or_wait(
+                    tuning, plan, look, prices, meter
+                )
             ) is not None:
-                return awaited
+                return waiting_decision
             look = forecast_compaction(plan, look.ordered_results, low, include_groups=False)
         meter += prices.read_price * look.removed_tokens
         price = (prices.write_price - prices.read_price) * look.rewritten_tokens
         pays = prices.is_cold or meter >= payback_factor * price
-        if forced or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
+        if must_compact or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
             cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
             compact_to_target(
-                tuning, plan, look.ordered_results, low, include_groups=forced or not manual
+                tuning, plan, look.ordered_results, low, include_groups=must_compact or not manual
             )
-            if forced and plan.tokens > low:
+            if must_compact and plan.tokens > low:
                 compact_forcibly(
                     tuning,
                     plan,
@@ -236,22 +238,20 @@ def decide_summary_request_or_wait(
     paid_waiting_cost: float,
 ) -> Decision | None:
     """Decide whether to request a summary or wait for it; None if masks are the better choice."""
-    window, low = (
-        plan.window,
-        compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens),
-    )
-    taken = select_groups_to_summarise(
+    window = plan.window
+    low = compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+    groups = select_groups_to_summarise(
         plan,
         list_summarisable_groups(plan),
         low,
         REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(low) // 2,
     )
     again = prices.write_price - prices.read_price
-    paid = estimate_summary_cost_in_tokens(window, taken, tuning.config)
+    summary_cost = estimate_summary_cost_in_tokens(window, groups, tuning.config)
     whole = CompactionOffer(
         removed_tokens=forecast.removed_tokens,
         rewrite_price=again * forecast.rewritten_tokens,
-        summary_price=paid,
+        summary_price=summary_cost,
     )
     only = forecast_compaction(plan, forecast.ordered_results, low, include_groups=False)
     masks = CompactionOffer(
@@ -269,7 +269,7 @@ def decide_summary_request_or_wait(
         tuning,
         plan,
         paid_waiting_cost,
-        span_to_summarise=build_span_to_summarise(plan, taken) if pays else None,
+        span_to_summarise=build_span_to_summarise(plan, groups) if pays else None,
     )
 
 
@@ -292,12 +292,12 @@ def make_result_cap_function(
         TARGET_TOKENS_BY_GOAL["balanced"],
     )
     new = {result.key: result.size.tokens for result in plan.window.unsent_results()}
-    left = [mark - (plan.tokens - plan.user_words_tokens - sum(new.values()))]
+    unspent = [mark - (plan.tokens - plan.user_words_tokens - sum(new.values()))]
 
     def cap(result: ToolResultView) -> TextCap:
-        share = max(0, left[0]) / max(1, mark)
+        share = max(0, unspent[0]) / max(1, mark)
         amount = max(least, int(mark * share**3 / 2))
-        left[0] -= min(amount, new.get(result.key, 0))
+        unspent[0] -= min(amount, new.get(result.key, 0))
         return TextCap(
             amount=amount,
             max_names=max_names * CUT_NAMES_FACTOR * least // RESULT_CAP_TOKENS_BY_GOAL[goal],
@@ -347,29 +347,32 @@ def forecast_compaction(
     If the results are not enough and `include_groups` is set, it also takes whole groups.
     """
     need = plan.tokens - plan.user_words_tokens - target_tokens
-    chosen: list[ToolResultView] = []
-    removed = 0
+    masks: list[ToolResultView] = []
+    tokens_removed = 0
     for result in ordered_results:
-        if removed >= need:
+        if tokens_removed >= need:
             break
-        chosen.append(result)
+        masks.append(result)
         tokens = plan.part_size(result.entry, result.part).tokens
-        removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
+        tokens_removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
     takes_groups = False
-    if include_groups and removed < need:
+    if include_groups and tokens_removed < need:
         # Masked results leave their calls behind; whole groups leave nothing.
-        freed = 0
+        group_tokens = 0
         for group in iterate_summarisable_groups(plan):
-            takes_groups, freed = True, freed + plan.tokens_freed_by(group)
-            if freed >= need:
+            takes_groups = True
+            group_tokens = group_tokens + plan.tokens_freed_by(group)
+            if group_tokens >= need:
                 break
-        removed = min(need, max(removed, freed)) if takes_groups else removed
-    first = 0 if takes_groups else min((r.entry.round.group.index for r in chosen), default=0)
+        tokens_removed = (
+            min(need, max(tokens_removed, group_tokens)) if takes_groups else tokens_removed
+        )
+    first = 0 if takes_groups else min((r.entry.round.group.index for r in masks), default=0)
     return CompactionForecast(
         ordered_results=ordered_results,
-        chosen_results=chosen,
-        removed_tokens=removed,
-        rewritten_tokens=max(0, count_sent_tokens_from(plan, first) - removed),
+        chosen_results=masks,
+        removed_tokens=tokens_removed,
+        rewritten_tokens=max(0, count_sent_tokens_from(plan, first) - tokens_removed),
         takes_groups=takes_groups,
     )
 
@@ -475,12 +478,12 @@ def mask_result_with_names(
     tokens = plan.part_size(result.entry, result.part).tokens
     text = extract_editable_text(result.entry.message.parts[result.part])
     identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
-    named = ", ".join(identifiers.list_top(min(max_names, tokens // 16)))
+    names = ", ".join(identifiers.list_top(min(max_names, tokens // 16)))
     plan.mask(
         result.entry,
         result.part,
         reason,
-        add_quoted_identifiers(format_mask_placeholder(tokens), named),
+        add_quoted_identifiers(format_mask_placeholder(tokens), names),
     )
 
 
@@ -493,7 +496,7 @@ def list_mask_candidates(
     if config.tool_result_keep_first == config.tool_result_keep_last == 0:
         return []
     results = list(plan.window.results.values())
-    kept = {
+    exempt = {
         result.key for result in (*results[:first], *results[max(0, len(results) - keep_newest) :])
     }
-    return [result for result in list_maskable_results(plan, config) if result.key not in kept]
+    return [result for result in list_maskable_results(plan, config) if result.key not in exempt]

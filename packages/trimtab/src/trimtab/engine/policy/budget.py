@@ -148,10 +148,10 @@ def build_budget(
 
 def read_thinking_budget(params: Mapping[str, Any]) -> int:
     """Return the tokens that the model may think before it replies. They count as output."""
-    asked = params.get("thinking")
-    if not isinstance(asked, Mapping):
+    thinking = params.get("thinking")
+    if not isinstance(thinking, Mapping):
         return 0
-    tokens = cast("Mapping[str, Any]", asked).get("budget_tokens")
+    tokens = cast("Mapping[str, Any]", thinking).get("budget_tokens")
     return tokens if isinstance(tokens, int) else 0
 
 
@@ -161,9 +161,9 @@ def hides_on_refusal(window: Window) -> bool:
     If not, less output is requested before anything is hidden. That is not enough for a window of
     less than half of what was believed.
     """
-    believed, _ = resolve_token_limit_and_source(window.settings, None)
-    learned = window.accounting.learned_limit
-    is_far_smaller = learned is not None and learned < believed // 2
+    known_limit, _ = resolve_token_limit_and_source(window.settings, None)
+    learned_limit = window.accounting.learned_limit
+    is_far_smaller = learned_limit is not None and learned_limit < known_limit // 2
     return is_far_smaller or window.settings.policy in PRESETS_HIDING_ON_REFUSAL
 
 
@@ -180,8 +180,10 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
         now=now,
         learned_request_limits=window.accounting.learned_request_limits,
     )
-    unchanged = window.accounting.version_at_last_call == window.accounting.prefix_version
-    if window.accounting.overflow_without_numbers and (unchanged or not hides_on_refusal(window)):
+    is_same_prefix = window.accounting.version_at_last_call == window.accounting.prefix_version
+    if window.accounting.overflow_without_numbers and (
+        is_same_prefix or not hides_on_refusal(window)
+    ):
         # Nobody knows how long it may be: a shorter reply is what is easiest to do without.
         budget = replace(budget, max_output=budget.least_output)
     newest = {
@@ -191,5 +193,5 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
     }
     if sum(window.conversation.groups[index].tokens for index in newest) <= budget.room:
         return budget
-    # What must stay is above where the price jumps: to hide the rest would be in vain.
+    # What must stay already exceeds the limit of the lower price: hiding the rest saves nothing.
     return replace(budget, soft_limit=budget.limit)

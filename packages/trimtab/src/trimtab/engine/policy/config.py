@@ -173,9 +173,9 @@ class PolicyConfig:
 
     def truncation_for_tool(self, tool: str) -> ResultTruncation:
         """Return how a result of a tool is shortened if it is above its cap."""
-        own = self.tools.get(tool)
-        chosen = own.tool_result_truncation if own is not None else None
-        return chosen or self.tool_result_truncation or "head"
+        tool_config = self.tools.get(tool)
+        truncation = tool_config.tool_result_truncation if tool_config is not None else None
+        return truncation or self.tool_result_truncation or "head"
 
     @property
     def summarises_results(self) -> bool:
@@ -231,21 +231,21 @@ class PolicyLimits(TypedDict, total=False):
 
 def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyConfig:
     """Parse the `session.context` block, including its `summary` and `thresholds`."""
-    given = dict(context_settings or {})
-    tools = _require_mapping("tools", given.get("tools"))
-    own = {
+    settings = dict(context_settings or {})
+    tools = _require_mapping("tools", settings.get("tools"))
+    tool_configs = {
         name: _parse_block(PerToolResultConfig, f"tools.{name}.", value)
         for name, value in tools.items()
     }
-    nested = {"summary": SummaryConfig, "thresholds": ThresholdsPresetConfig}
+    kinds = {"summary": SummaryConfig, "thresholds": ThresholdsPresetConfig}
     blocks: dict[str, Any] = {
-        name: _parse_block(kind, f"{name}.", given[name])
-        for name, kind in nested.items()
-        if name in given
+        name: _parse_block(kind, f"{name}.", settings[name])
+        for name, kind in kinds.items()
+        if name in settings
     }
-    if given.get("keep") is not None:
-        blocks["keep"] = _parse_keep_patterns(given["keep"])
-    return _parse_block(PolicyConfig, "", {**given, **blocks, "tools": own})
+    if settings.get("keep") is not None:
+        blocks["keep"] = _parse_keep_patterns(settings["keep"])
+    return _parse_block(PolicyConfig, "", {**settings, **blocks, "tools": tool_configs})
 
 
 def _parse_keep_patterns(value: Any) -> tuple[str, ...]:
@@ -262,13 +262,13 @@ def _parse_block(kind: type[T], key_prefix: str, value: Any) -> T:
     data = {
         k: v for k, v in _require_mapping(key_prefix.rstrip("."), value).items() if v is not None
     }
-    known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
-    for name in sorted(data.keys() - known.keys()):
-        close = get_close_matches(name, known, n=1)
+    fields_by_name: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    for name in sorted(data.keys() - fields_by_name.keys()):
+        close = get_close_matches(name, fields_by_name, n=1)
         hint = f"did you mean {key_prefix}{close[0]}? " if close else ""
         raise ValueError(
             f"unknown setting {f'{key_prefix}{name}'!r} in limits; {hint}"
-            f"known: {', '.join(sorted(known))}"
+            f"known: {', '.join(sorted(fields_by_name))}"
         )
     return kind(**data)
 

@@ -52,7 +52,8 @@ class CompactionOffer:
         price."""
         if prices.is_cold:
             return self._gain(prices) > other._gain(prices)
-        mine, theirs = self.removed_tokens * other.price, other.removed_tokens * self.price
+        mine = self.removed_tokens * other.price
+        theirs = other.removed_tokens * self.price
         return mine > theirs if mine != theirs else self.removed_tokens > other.removed_tokens
 
     def is_paid_by(
@@ -82,10 +83,12 @@ def estimate_summary_cost_in_tokens(
     window: Window, groups: Sequence[Group], config: PolicyConfig
 ) -> float:
     """S: return the cost of a summary of these groups, in input tokens of the main model."""
-    shown = sum(
+    message_tokens = sum(
         min(group.tokens, MAX_SHOWN_MESSAGE_TOKENS * group.message_count) for group in groups
     )
-    read = shown + count_framed_summary_tokens(window, window.summary) + SUMMARY_PROMPT_TOKENS
+    read = (
+        message_tokens + count_framed_summary_tokens(window, window.summary) + SUMMARY_PROMPT_TOKENS
+    )
     return config.summary.price * (read + OUTPUT_TOKEN_PRICE * REQUESTED_SUMMARY_TOKENS)
 
 
@@ -100,13 +103,13 @@ def select_groups_to_summarise(
         + summary_tokens
         - count_framed_summary_tokens(plan.window, plan.summary)
     )
-    taken: list[Group] = []
+    selection: list[Group] = []
     for group in groups:
         if need <= 0:
             break
         need -= plan.group_tokens(group)
-        taken.append(group)
-    return taken
+        selection.append(group)
+    return selection
 
 
 def count_calls_awaiting_summary(window: Window) -> int:

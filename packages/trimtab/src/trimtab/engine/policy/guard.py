@@ -98,8 +98,8 @@ def _hide_media(plan: Plan) -> None:
     """Hide pictures that no request may contain."""
     hide_media_over_limits(plan)
     if (too_many := find_pictures_over_limits(plan)) is not None:
-        allowed, pinned = too_many
-        raise CannotFit(allowed, sum(pinned.values()), pinned, unit="pictures")
+        limit, pinned_pictures = too_many
+        raise CannotFit(limit, sum(pinned_pictures.values()), pinned_pictures, unit="pictures")
 
 
 def _plan_with_edits(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
@@ -122,7 +122,7 @@ def shrink_plan_to_fit(plan: Plan) -> None:
         plan.settle_user_words()
         if fits():
             return
-    # Where nobody named a limit, it is the refusal that has to be told.
+    # If no limit is known, the error must quote the refusal.
     raise build_cannot_fit_error(
         plan, refusal="" if plan.window.accounting.overflow_without_numbers else None
     )
@@ -147,33 +147,36 @@ def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
 
     Hiding everything else would not help then. User messages are cut less than results.
     """
-    said, found = list_newest_user_text_parts(plan), list_active_round_results(plan)
-    last = sum(plan.part_size(*place).tokens for place in (*said, *found))
+    words_places = list_newest_user_text_parts(plan)
+    result_places = list_active_round_results(plan)
+    last = sum(plan.part_size(*place).tokens for place in (*words_places, *result_places))
     if plan.tokens <= room_tokens or last <= room_tokens:
         return
     # Once is enough: what is cut a little more at each call is read from no cache.
-    cut = max(_guard_cut_seq(entry, part) for entry, part in (*said, *found))
-    said = [place for place in said if place[0].seq > cut]
-    found = [place for place in found if place[0].seq > cut]
-    words = sum(plan.part_size(*place).tokens for place in said)
-    size = words + sum(plan.part_size(*place).tokens for place in found)
+    cut = max(_guard_cut_seq(entry, part) for entry, part in (*words_places, *result_places))
+    words_places = [place for place in words_places if place[0].seq > cut]
+    result_places = [place for place in result_places if place[0].seq > cut]
+    words_tokens = sum(plan.part_size(*place).tokens for place in words_places)
+    size = words_tokens + sum(plan.part_size(*place).tokens for place in result_places)
     room_tokens = int(CUT_FILL_SHARE * room_tokens)
-    left = max(
+    share = max(
         int(OVERSIZED_ROOM_SHARE * room_tokens) - (last - size),
         int(MIN_OVERSIZED_ROOM_SHARE * room_tokens),
         room_tokens - (plan.tokens - size),
     )
     least = compute_min_newest_text_tokens(plan)
-    kept = min(words, max(left // 2 if found else left, least))
+    words_share = min(words_tokens, max(share // 2 if result_places else share, least))
     # Others may have spoken while calls waited: the newest has its part whatever they said.
-    newest = [place for place in said if place[0] is plan.window.newest_user_entry]
-    others = [place for place in said if place[0] is not plan.window.newest_user_entry]
-    own = sum(plan.part_size(*place).tokens for place in newest)
-    own_kept = min(own, max(kept // 2, kept - (words - own), least))
+    newest = [place for place in words_places if place[0] is plan.window.newest_user_entry]
+    others = [place for place in words_places if place[0] is not plan.window.newest_user_entry]
+    newest_tokens = sum(plan.part_size(*place).tokens for place in newest)
+    newest_share = min(
+        newest_tokens, max(words_share // 2, words_share - (words_tokens - newest_tokens), least)
+    )
     some = int(MIN_OVERSIZED_ROOM_SHARE * room_tokens)
-    _cut_to_shares(plan, newest, own_kept)
-    _cut_to_shares(plan, others, max(kept - own_kept, some))
-    _cut_to_shares(plan, found, max(left - kept, some))
+    _cut_to_shares(plan, newest, newest_share)
+    _cut_to_shares(plan, others, max(words_share - newest_share, some))
+    _cut_to_shares(plan, result_places, max(share - words_share, some))
 
 
 def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
@@ -202,31 +205,32 @@ def _guard_cut_seq(entry: Entry, part: int) -> int:
 def build_cannot_fit_error(plan: Plan, *, refusal: str | None = None) -> CannotFit:
     """Return the error that names the parts that cannot shrink, and the provider's `refusal` if
     there is one."""
-    needed, last = plan.bound() + plan.budget.max_output, plan.window.last_call
+    need = plan.bound() + plan.budget.max_output
+    last = plan.window.last_call
     if refusal is None and not plan.fits_request_bytes():
         return _build_too_many_bytes_error(plan)
     if refusal is not None and last is not None:
         # What was refused counts, not what could be asked for now.
-        needed = last.body.bound + last.body.max_output
+        need = last.body.bound + last.body.max_output
         plan.budget = replace(plan.budget, max_output=last.body.max_output)
     return CannotFit(
-        plan.budget.limit, needed, _unshrinkable_parts(plan, needed), refusal, plan.budget.source
+        plan.budget.limit, need, _unshrinkable_parts(plan, need), refusal, plan.budget.source
     )
 
 
 def _build_too_many_bytes_error(plan: Plan) -> CannotFit:
-    kept = {
+    media = {
         f"{'pinned ' if entry.pinned else ''}{entry.message.role} message m{entry.seq}": size.bytes
         for entry, _, size in plan.shown_media()
     }
-    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
-    needed = plan.request_bytes()
+    largest = dict(sorted(media.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
+    need = plan.request_bytes()
     parts = {
         "system prompt and tools": plan.budget.head.bytes,
         **largest,
-        OTHER_MESSAGES_PART: needed - plan.budget.head.bytes - sum(largest.values()),
+        OTHER_MESSAGES_PART: need - plan.budget.head.bytes - sum(largest.values()),
     }
-    return CannotFit(plan.budget.request_limits.max_bytes, needed, parts, unit="bytes")
+    return CannotFit(plan.budget.request_limits.max_bytes, need, parts, unit="bytes")
 
 
 def _make_fits_check(plan: Plan) -> Callable[[], bool]:
@@ -245,12 +249,12 @@ def _make_batch_check(plan: Plan, fits: EnoughCheck, older_tokens: int) -> Enoug
     budget = plan.budget
     if plan.window.last_call is None:
         return fits
-    fixed = compute_input_upper_bound(
+    overhead = compute_input_upper_bound(
         counter=plan.window.counter,
         new_tokens=budget.head.tokens + budget.volatile,
         learned_ratio=budget.ratio,
     )
-    room = max(0, budget.max_input_bound - fixed)
+    room = max(0, budget.max_input_bound - overhead)
     rest = max(0, budget.max_input_bound - plan.bound() + older_tokens)
     free = min(BATCH_ROOM_SHARE * room, BATCH_REST_SHARE * rest)
     return lambda: fits() and plan.bound() <= budget.max_input_bound - free
@@ -267,20 +271,20 @@ def _groups_that_must_stay(plan: Plan) -> Iterable[Group]:
     ]
 
 
-def _unshrinkable_parts(plan: Plan, needed: int) -> dict[str, int]:
-    kept: dict[str, int] = {}
+def _unshrinkable_parts(plan: Plan, need: int) -> dict[str, int]:
+    sizes_by_name: dict[str, int] = {}
     for group in _groups_that_must_stay(plan):
         for entry in group.entries():
             size = sum(plan.part_size(entry, part).tokens for part in range(len(entry.sizes)))
-            pinned = "pinned " if entry.pinned else ""
-            name = f"{pinned}{entry.message.role} message m{entry.seq}"
-            kept[name] = size
-    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
+            prefix = "pinned " if entry.pinned else ""
+            name = f"{prefix}{entry.message.role} message m{entry.seq}"
+            sizes_by_name[name] = size
+    largest = dict(sorted(sizes_by_name.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
     parts = {
         "system prompt and tools": plan.budget.head.tokens,
         "requested output": plan.budget.max_output,
         "volatile tail": plan.budget.volatile,
         **largest,
-        OTHER_MESSAGES_PART: sum(kept.values()) - sum(largest.values()),
+        OTHER_MESSAGES_PART: sum(sizes_by_name.values()) - sum(largest.values()),
     }
-    return {**parts, MARGIN_PART: max(0, needed - sum(parts.values()))}
+    return {**parts, MARGIN_PART: max(0, need - sum(parts.values()))}

@@ -90,9 +90,9 @@ def list_active_round_results(plan: Plan) -> list[PartRef]:
     if active is None:
         return []
     answers = [call.result for call in active.calls if call.result is not None]
-    found = [(result.entry, result.part) for result in answers]
-    found += [(entry, part) for entry in active.entries for part in entry.unpaired_results]
-    return [place for place in found if not place[0].pinned]
+    places = [(result.entry, result.part) for result in answers]
+    places += [(entry, part) for entry in active.entries for part in entry.unpaired_results]
+    return [place for place in places if not place[0].pinned]
 
 
 def list_newest_user_text_parts(plan: Plan) -> list[PartRef]:
@@ -118,8 +118,8 @@ def compute_min_newest_text_tokens(plan: Plan) -> int:
 def build_text_cap_for_part(entry: Entry, part: int, max_tokens: int) -> TextCap:
     """Return the cap of a text. A user's message also keeps its end, because questions are often
     there."""
-    said = isinstance(entry.message.parts[part], Text) or part in entry.unpaired_results
-    return TextCap(amount=max_tokens, strategy="both" if said else "lines")
+    is_text = isinstance(entry.message.parts[part], Text) or part in entry.unpaired_results
+    return TextCap(amount=max_tokens, strategy="both" if is_text else "lines")
 
 
 def cut_texts_to_common_size(
@@ -136,8 +136,8 @@ def cut_texts_to_common_size(
     high = max((plan.part_size(*place).tokens for place in texts), default=0)
 
     def cut(most: int) -> None:
-        for (entry, part), own in zip(texts, least, strict=True):
-            cap = max(most, own)
+        for (entry, part), floor in zip(texts, least, strict=True):
+            cap = max(most, floor)
             if plan.part_size(entry, part).tokens > cap:
                 plan.truncate(entry, part, build_text_cap_for_part(entry, part, cap), reason)
 
@@ -147,8 +147,8 @@ def cut_texts_to_common_size(
         middle = (low + high) // 2
         with plan.undo_unless(lambda: False):  # only to see
             cut(middle)
-            reached = is_enough()
-        low, high = (middle, high) if reached else (low, middle)
+            fits = is_enough()
+        low, high = (middle, high) if fits else (low, middle)
     cut(low)
 
 
@@ -158,17 +158,18 @@ def _compute_min_tokens_of_texts(plan: Plan, texts: list[PartRef]) -> list[int]:
     The newest user message comes first. The other user messages of the active round share what it
     does not need.
     """
-    least, left = [0] * len(texts), compute_min_newest_text_tokens(plan)
+    least = [0] * len(texts)
+    tokens = compute_min_newest_text_tokens(plan)
     for is_newest in (True, False):
         sizes = {
             index: plan.part_size(*place).tokens
             for index, place in enumerate(texts)
             if (place[0] is plan.window.newest_user_entry) is is_newest
         }
-        share = _min_tokens_per_text(list(sizes.values()), left)
+        share = _min_tokens_per_text(list(sizes.values()), tokens)
         for index in sizes:
             least[index] = share
-        left = max(0, left - sum(sizes.values()))
+        tokens = max(0, tokens - sum(sizes.values()))
     return least
 
 
@@ -177,12 +178,12 @@ def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
     total."""
     if sum(sizes) <= min_total_tokens:
         return max(sizes, default=0)
-    left = min_total_tokens
+    tokens = min_total_tokens
     for index, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - index)
+        share = tokens // (len(sizes) - index)
         if size > share:
             return share
-        left -= size
+        tokens -= size
     return 0
 
 
@@ -295,10 +296,14 @@ def _separating_groups(plan: Plan) -> set[int]:
     signed thinking cannot be cut, so it is not among them.
     """
     apart: set[int] = set()
-    heard = False
+    after_user_words = False
     for before, after in pairwise(plan.visible_groups()):
-        heard = heard or before.has_user_words
-        if heard and after.has_user_words and not (before.has_user_words or before.has_thinking):
+        after_user_words = after_user_words or before.has_user_words
+        if (
+            after_user_words
+            and after.has_user_words
+            and not (before.has_user_words or before.has_thinking)
+        ):
             apart.add(before.index)
     return apart
 
@@ -324,7 +329,9 @@ def _drop_older_user_words(
     If a list of the user's words is kept, the user messages go into it, and the list is shortened
     until it is enough. That is never done in advance.
     """
-    before, groups, is_done = plan.tokens, _groups_in_hiding_order(plan), is_enough
+    before = plan.tokens
+    groups = _groups_in_hiding_order(plan)
+    is_done = is_enough
     if make_batch_check and not plan.lists_user_words:
         older = sum(plan.group_tokens(group) for group in groups if plan.may_hide(group))
         is_done = make_batch_check(older)
@@ -349,20 +356,22 @@ def _cut_instructions(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
             if is_enough():
                 return
             plan.truncate(entry, part, TextCap(amount=most, strategy="both"), reason)
-    held = [group for group in _groups_in_hiding_order(plan) if group.has_instructions]
-    drop_groups(plan, held, is_enough, reason, include_instructions=True)
+    groups = [group for group in _groups_in_hiding_order(plan) if group.has_instructions]
+    drop_groups(plan, groups, is_enough, reason, include_instructions=True)
 
 
 def cap_instructions_to_room_share(plan: Plan, reason: str) -> None:
     """Limit system and developer messages within the conversation to a quarter of the room
     together."""
-    told = [e for g in plan.visible_groups() for e in g.entries() if e.message.role == "system"]
+    instructions = [
+        e for g in plan.visible_groups() for e in g.entries() if e.message.role == "system"
+    ]
     most = plan.budget.room // USER_WORDS_ROOM_DIVISOR
 
     def enough() -> bool:
-        seen = (entry for entry in told if not plan.hides(entry.round.group))
+        entries = (entry for entry in instructions if not plan.hides(entry.round.group))
         return (
-            sum(plan.part_size(e, part).tokens for e in seen for part in range(len(e.sizes)))
+            sum(plan.part_size(e, part).tokens for e in entries for part in range(len(e.sizes)))
             <= most
         )
 

@@ -26,8 +26,8 @@ _NO_ROOM_REASONS = (OVER_LIMIT_REASON, OVER_ROOM_REASON, OVERFLOW_REASON, NO_ROO
 
 def decide_restored_user_words(window: Window, budget: Budget) -> tuple[Edit, ...]:
     """Return the edits that show users' words again for which there was no room before."""
-    relisted = _relist_user_words(window, budget)
-    return (*_reveal_cut_texts(window, budget), *([] if relisted is None else [relisted]))
+    list_edit = _relist_user_words(window, budget)
+    return (*_reveal_cut_texts(window, budget), *([] if list_edit is None else [list_edit]))
 
 
 def _reveal_cut_texts(window: Window, budget: Budget) -> Iterator[Edit]:
@@ -36,9 +36,10 @@ def _reveal_cut_texts(window: Window, budget: Budget) -> Iterator[Edit]:
     for group in reversed(window.visible_groups.values()):
         for entry in reversed([*group.entries()]):
             for part in _list_parts_cut_for_room(entry):
-                shown, whole = entry.shown_size(part), entry.sizes[part]
-                plan.tokens += whole.tokens - shown.tokens
-                plan.bytes += whole.bytes - shown.bytes
+                size_now = entry.shown_size(part)
+                whole = entry.sizes[part]
+                plan.tokens += whole.tokens - size_now.tokens
+                plan.bytes += whole.bytes - size_now.bytes
                 if plan.tokens > CUT_FILL_SHARE * budget.room or not plan.fits_request_bytes():
                     return
                 yield Edit(
@@ -101,17 +102,17 @@ def _list_left_out_items(window: Window) -> list[UserWordsItem]:
     words = window.conversation.user_words
     if (line := words.left_out) is None:
         return []
-    listed = {place[:2] for place in _listed_parts(words)}
+    places = {place[:2] for place in _listed_parts(words)}
     missing = [
         item
         for group in window.conversation.groups
         if group.hidden is not None and line.first <= group.last and group.first <= line.last
         for entry in group.entries()
         for item in words.items_of_entry(entry)
-        if line.first <= entry.seq <= line.last and item.listed_part[:2] not in listed
+        if line.first <= entry.seq <= line.last and item.listed_part[:2] not in places
     ]
-    found = {item.listed_part.seq for item in missing}
-    return missing if len(found) == line.messages else []
+    seqs = {item.listed_part.seq for item in missing}
+    return missing if len(seqs) == line.messages else []
 
 
 def _listed_parts(words: UserWordsList) -> list[UserPartReference]:

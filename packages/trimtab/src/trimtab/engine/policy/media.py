@@ -63,41 +63,45 @@ def find_pictures_over_limits(plan: Plan) -> tuple[int, dict[str, int]] | None:
 
     They are pinned: all others were hidden.
     """
-    shown, limits = _list_shown(plan), plan.budget.request_limits
-    allowed = limits.max_pictures
-    if any(each.size.longest_side_px > limits.max_side_of_many_px for each in shown):
-        allowed = min(allowed or limits.many_pictures, limits.many_pictures or allowed)
-    if not allowed or _count_pictures(shown) <= allowed:
+    visible = _list_shown(plan)
+    limits = plan.budget.request_limits
+    most = limits.max_pictures
+    if any(each.size.longest_side_px > limits.max_side_of_many_px for each in visible):
+        most = min(most or limits.many_pictures, limits.many_pictures or most)
+    if not most or _count_pictures(visible) <= most:
         return None
-    return allowed, {f"pinned pictures of m{s.entry.seq}": s.size.pictures for s in shown}
+    return most, {f"pinned pictures of m{s.entry.seq}": s.size.pictures for s in visible}
 
 
 def _hide_unsendable(plan: Plan, limits: RequestLimits) -> None:
     """Hide media that cannot be sent even alone. The placeholder says why and offers no recall."""
-    for shown in _list_shown(plan):
-        if limits.max_side_px and shown.size.longest_side_px > limits.max_side_px:
-            why = f"{shown.size.longest_side_px:,} of {limits.max_side_px:,} pixels a side"
+    for media in _list_shown(plan):
+        if limits.max_side_px and media.size.longest_side_px > limits.max_side_px:
+            why = f"{media.size.longest_side_px:,} of {limits.max_side_px:,} pixels a side"
         elif limits.max_picture_bytes and (
-            shown.size.largest_picture_bytes > limits.max_picture_bytes
+            media.size.largest_picture_bytes > limits.max_picture_bytes
         ):
-            has, most = shown.size.largest_picture_bytes, limits.max_picture_bytes
+            has = media.size.largest_picture_bytes
+            most = limits.max_picture_bytes
             why = f"{format_megabytes(has)} of {format_megabytes(most)} for a picture"
-        elif limits.max_bytes and shown.size.bytes > limits.max_bytes:
-            has, most = shown.size.bytes, limits.max_bytes
+        elif limits.max_bytes and media.size.bytes > limits.max_bytes:
+            has = media.size.bytes
+            most = limits.max_bytes
             why = f"{format_megabytes(has)} of {format_megabytes(most)} for a request"
         else:
             continue
-        text = _placeholder(plan, shown, f"too large to be sent ({why})", offers_recall=False)
-        plan.hide_media(shown.entry, shown.part, f"guard: {why}", text)
+        text = _placeholder(plan, media, f"too large to be sent ({why})", offers_recall=False)
+        plan.hide_media(media.entry, media.part, f"guard: {why}", text)
 
 
 def _hide_too_many(plan: Plan, limits: RequestLimits) -> None:
-    shown = _list_shown(plan)
-    count, most = _count_pictures(shown), limits.max_pictures
+    visible = _list_shown(plan)
+    count = _count_pictures(visible)
+    most = limits.max_pictures
     if not most or count <= most:
         return
     why = f"guard: {count:,} of {most:,} pictures"
-    for each in _in_hiding_order(shown):
+    for each in _in_hiding_order(visible):
         if count <= (int(TARGET_SHARE * most) if each.is_older else most):
             return
         if each.size.pictures and _hide(plan, each, why):
@@ -110,18 +114,19 @@ def _hide_large_among_many(plan: Plan, limits: RequestLimits) -> None:
     If few older pictures are large, hide those. If there are more, or if a large one is new, hide
     the oldest pictures until the number is below the limit.
     """
-    many, most = limits.many_pictures, limits.max_side_of_many_px
-    shown = _list_shown(plan)
-    count = _count_pictures(shown)
-    large = [each for each in shown if each.size.longest_side_px > most]
+    many = limits.many_pictures
+    most = limits.max_side_of_many_px
+    visible = _list_shown(plan)
+    count = _count_pictures(visible)
+    large = [each for each in visible if each.size.longest_side_px > most]
     if not many or count <= many or not large:
         return
     all_older = all(each.is_older for each in large)
     if all_older and _count_pictures(large) <= count - int(TARGET_SHARE * many):
         why = f"guard: larger than {most:,} pixels a side in a request with {count:,} pictures"
-        hidden = [each for each in large if _hide(plan, each, why)]
-        count -= _count_pictures(hidden)
-        if len(hidden) == len(large) or count <= many:
+        removals = [each for each in large if _hide(plan, each, why)]
+        count -= _count_pictures(removals)
+        if len(removals) == len(large) or count <= many:
             return
     why = (
         f"guard: the request has {count:,} pictures, and one is larger than {most:,} pixels a "
@@ -172,15 +177,15 @@ def _count_pictures(shown: Iterable[_ShownMedia]) -> int:
     return sum(each.size.pictures for each in shown)
 
 
-def _placeholder(plan: Plan, shown: _ShownMedia, what: str, *, offers_recall: bool) -> str:
+def _placeholder(plan: Plan, place: _ShownMedia, what: str, *, offers_recall: bool) -> str:
     """Return what the model reads in place of pictures: the text beside them, and what they
     were."""
-    content = shown.entry.message.parts[shown.part]
-    held = list_media(content)
-    kinds = ", ".join(dict.fromkeys(media.kind for media in held))
-    words = f"[{kinds} {what}: {'; '.join(map(describe_media, held))}]"
+    content = place.entry.message.parts[place.part]
+    contents = list_media(content)
+    kinds = ", ".join(dict.fromkeys(media.kind for media in contents))
+    words = f"[{kinds} {what}: {'; '.join(map(describe_media, contents))}]"
     if offers_recall:
         hint = plan.window.settings.recall_hint
-        words = add_recall_handle(words, f"m{shown.entry.seq}.{shown.part}", hint)
+        words = add_recall_handle(words, f"m{place.entry.seq}.{place.part}", hint)
     caption = content.text[:MAX_KEPT_CAPTION_CHARS] if isinstance(content, ToolResult) else ""
     return f"{caption}\n{words}" if caption.strip() else words

@@ -70,7 +70,8 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
     """
     if (over := decide_media_over_limits(window, budget)).edits:
         return over  # it was refused for its bytes
-    plan, last = Plan(window, budget), window.last_call
+    plan = Plan(window, budget)
+    last = window.last_call
     output = budget.max_output
     if (
         not window.accounting.overflow_without_numbers
@@ -87,7 +88,7 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
         if smaller or (last is not None and output < last.body.max_output):
             return Decision()  # with less output it is another request already
     except CannotFit:
-        return Decision()  # which is said where the request is made again
+        return Decision()  # the error is raised when the request is made again
     decision = decide_aggressive_hiding(window, budget, config=config)
     if not decision.edits:
         raise build_cannot_fit_error(plan, refusal="")
@@ -97,10 +98,11 @@ def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfi
 def drop_oldest_half(plan: Plan) -> None:
     """Drop the oldest half of the visible messages. A boundary inside a group moves before the
     group."""
-    kept, before = plan.visible_messages // 2, plan.tokens
+    half = plan.visible_messages // 2
+    before = plan.tokens
     with plan.undo_unless(lambda: plan.tokens < before):
         for group in plan.order_for_hiding(plan.visible_groups()):
-            if plan.visible_messages - group.message_count < kept:
+            if plan.visible_messages - group.message_count < half:
                 return
             plan.drop(group, OVERFLOW_REASON)
 
@@ -112,11 +114,11 @@ def shrink_bound_to_half(plan: Plan) -> None:
 
 
 def _make_enough_check(plan: Plan) -> Callable[[], bool]:
-    named = (
+    has_limit = (
         plan.window.accounting.learned_limit is not None
         and not plan.window.accounting.overflow_without_numbers
     )
-    if not named or plan.window.settings.policy == "compact":
+    if not has_limit or plan.window.settings.policy == "compact":
         return lambda: plan.bytes <= UNKNOWN_LIMIT_TARGET_BYTES
     return lambda: plan.bound() <= plan.budget.max_input_bound
 

@@ -36,9 +36,9 @@ def truncate_unsent_results(plan: Plan, config: PolicyConfig, preset_cap: Preset
         truncation = config.truncation_for_tool(result.tool)
         cap = _cap_for_result(tool, config, preset, truncation)
         if cap is not None and not tool.exempt and _may_exceed(result, cap):
-            # Where somebody has summarised it, it is edited already.
-            told = "; no summary was made" if truncation == "summary" else ""
-            why = f"{result.tool}: over {cap.amount} {cap.unit}{told}"
+            # A result that was summarised is already edited.
+            note = "; no summary was made" if truncation == "summary" else ""
+            why = f"{result.tool}: over {cap.amount} {cap.unit}{note}"
             plan.truncate(result.entry, result.part, cap, why)
 
 
@@ -61,8 +61,8 @@ def _cap_for_result(
             unit=unit,
             strategy=preset_cap.strategy if preset_cap is not None else "head",
         )
-    said = tool_config.tool_result_truncation or config.tool_result_truncation
-    if cap is None or (said is None and cap.strategy == "lines"):
+    setting = tool_config.tool_result_truncation or config.tool_result_truncation
+    if cap is None or (setting is None and cap.strategy == "lines"):
         return cap
     strategy: TruncateStrategy = "head" if truncation == "summary" else truncation
     return replace(cap, strategy=strategy)
@@ -82,16 +82,18 @@ def _may_exceed(result: ToolResultView, cap: TextCap) -> bool:
 def drop_history_over_cap(plan: Plan, max_tokens: int) -> None:
     """Drop oldest groups until the history before the newest user message is within the cap."""
     limit = min(max_tokens, plan.budget.available) if max_tokens else plan.budget.available
-    window, start, asked = plan.window, plan.window.turn_start_group, 0
+    window = plan.window
+    start = plan.window.turn_start_group
+    unread_bytes = 0
     if window.conversation.last_reveal_seq > window.read_through_seq:
         # What was revealed comes on top until it was read: nothing else goes for it, nor when the
         # guard lets it go again and a notice stands there.
         unread = [g for g in plan.visible_groups() if g.index < start and plan.is_unread(g)]
-        asked = sum(map(plan.group_bytes, unread))
+        unread_bytes = sum(map(plan.group_bytes, unread))
 
     def over() -> int:
-        notice = plan.notice_growth_bytes() if asked else 0
-        return bytes_to_tokens(plan.bytes - plan.turn_bytes - asked + notice) - limit
+        notice = plan.notice_growth_bytes() if unread_bytes else 0
+        return bytes_to_tokens(plan.bytes - plan.turn_bytes - unread_bytes + notice) - limit
 
     def enough() -> bool:
         # By an estimate of what is listed more would go than has to: it is counted at the end.
@@ -117,12 +119,12 @@ def mask_middle_results(plan: Plan, config: PolicyConfig, keep_first: int, keep_
     results = plan.window.turn_results
     if (keep_first == 0 and keep_last == 0) or results.count <= keep_first + keep_last:
         return
-    kept = results.keys_at_ends(keep_first, keep_last)
+    exempt = results.keys_at_ends(keep_first, keep_last)
     why = f"middle of {results.count} results"
-    kept |= plan.keep_last_results
+    exempt |= plan.keep_last_results
     for result in list_maskable_results(plan, config):
         if (
-            result.key not in kept
+            result.key not in exempt
             and result.entry.round.group.index >= plan.window.turn_start_group
         ):
             size = plan.part_size(result.entry, result.part).bytes
@@ -150,11 +152,11 @@ def shrink_older_results_to_first_lines(
     if first == 0 and last == 0:
         return
     results = [r for r in plan.window.results.values() if not plan.hides(r.entry.round.group)]
-    kept = {result.key for result in (*results[:first], *results[max(0, len(results) - last) :])}
+    exempt = {result.key for result in (*results[:first], *results[max(0, len(results) - last) :])}
     for result in order_kept_file_results_last(plan, list_maskable_results(plan, config)):
         if result.key in plan.keep_last_results and is_enough_before_kept_files():
             return
-        if result.key not in kept:
+        if result.key not in exempt:
             text = format_first_line_placeholder(get_result_text(result))
             plan.mask(result.entry, result.part, reason, text)
 
@@ -196,15 +198,16 @@ def list_older_groups(plan: Plan, keep_messages: int) -> list[Group]:
 
 def iterate_older_groups(plan: Plan, keep_messages: int) -> Iterator[Group]:
     """Yield the same groups, oldest first, without reading more groups than needed."""
-    kept, visible = 0, plan.window.visible_groups
+    newer_messages = 0
+    visible = plan.window.visible_groups
     newest_older = None
     for group in reversed(visible.values()):
         if plan.hides(group):
             continue
-        if kept >= keep_messages:
+        if newer_messages >= keep_messages:
             newest_older = group.index
             break
-        kept += group.message_count
+        newer_messages += group.message_count
     for group in visible.values():
         if newest_older is None or group.index > newest_older:
             return

@@ -93,8 +93,10 @@ def drop_oldest_turn_rounds(plan: Plan) -> None:
     For some models and texts the upper bound is reached before the `bytes/4` limit. So it is also
     checked here. Otherwise the guard would hide other content instead of rounds.
     """
-    room, most = plan.budget.available, plan.budget.max_input_bound
-    why, start = f"over {room} tokens", plan.window.turn_start_group
+    room = plan.budget.available
+    most = plan.budget.max_input_bound
+    why = f"over {room} tokens"
+    start = plan.window.turn_start_group
     plan.drop_oldest(lambda: bytes_to_tokens(plan.bytes) <= room, why, after_group=start)
     why = f"the upper bound of the estimate is over {most} tokens"
     plan.drop_oldest(lambda: plan.bound() <= most, why, after_group=start)
@@ -108,10 +110,10 @@ def find_next_layered_mask_seq(plan: Plan, config: PolicyConfig) -> int | None:
         if config.tool_result_keep_first is None
         else config.tool_result_keep_first
     )
-    kept = plan.window.turn_results.keys_at_ends(first, 0)
+    exempt = plan.window.turn_results.keys_at_ends(first, 0)
     start = plan.window.turn_start_group
     for result in plan.window.results.values():
-        later = result.entry.round.group.index >= start and result.key not in kept
+        later = result.entry.round.group.index >= start and result.key not in exempt
         if later and plan.shows(result):
             return result.seq
     return None
@@ -137,13 +139,13 @@ def build_mask_over_bytes_policy(config: PolicyConfig, goal: Goal = "balanced") 
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        own = TextCap(
+        preset_cap = TextCap(
             amount=COMPACT_MAX_RESULT_BYTES,
             unit="bytes",
             format_indicator=words,
             indicator_is_extra=True,
         )
-        truncate_unsent_results(plan, config, own)
+        truncate_unsent_results(plan, config, preset_cap)
         apply_history_cap(plan, config)
         limit = compute_compact_trigger_bytes(config, goal, budget)
         if plan.bytes > limit:
@@ -163,9 +165,10 @@ def compute_compact_trigger_bytes(config: PolicyConfig, goal: Goal, budget: Budg
 
     It is the user's number or the goal's, but at most what is available.
     """
-    own = config.max_context_bytes
+    user_limit = config.max_context_bytes
     return min(
-        COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][0] if own is None else own, budget.available * 4
+        COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][0] if user_limit is None else user_limit,
+        budget.available * 4,
     )
 
 
@@ -176,7 +179,8 @@ ROLLING_TARGET_SHARE = 0.7
 
 def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extractive") -> Policy:
     summary = config.summary
-    cap, listed = summary.max_tokens or MAX_EXTRACT_TOKENS, summary.list_tokens_under("rolling")
+    cap = summary.max_tokens or MAX_EXTRACT_TOKENS
+    list_tokens = summary.list_tokens_under("rolling")
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
@@ -185,20 +189,21 @@ def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extr
         apply_history_cap(plan, config)
         mask_middle_results_if_configured(plan, config)
         if plan.visible_messages <= summary.window and plan.tokens <= budget.room:
-            return plan.to_decision(summary_tokens=cap, list_tokens=listed)
-        over, forced = plan.tokens > budget.room, plan.visible_messages >= summary.forced
+            return plan.to_decision(summary_tokens=cap, list_tokens=list_tokens)
+        over = plan.tokens > budget.room
+        must_compact = plan.visible_messages >= summary.forced
         older = [
             g
             for g in list_older_groups(plan, summary.keep)
-            if forced or not plan.holds_keep_last_result(g)
+            if must_compact or not plan.holds_keep_last_result(g)
         ]
         why = f"{plan.visible_messages} messages, window {summary.window}"
-        if over or forced or summary_mode == "extractive":
+        if over or must_compact or summary_mode == "extractive":
             # Where the newest messages alone are over the room, the oldest of them are summarised,
             # too: what is not would be dropped.
             may_go = append_missing_groups(older, list_older_groups(plan, 0)) if over else older
             before = plan.bound()
-            with plan.undo_unless(lambda: not forced or plan.bound() < before):
+            with plan.undo_unless(lambda: not must_compact or plan.bound() < before):
                 summarise_extractively_to_target(
                     plan,
                     may_go,
@@ -208,16 +213,18 @@ def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extr
                     why,
                     min_groups=len(older),
                     max_tokens=cap,
-                    list_tokens=listed,
+                    list_tokens=list_tokens,
                 )
-            if forced and plan.visible_messages >= summary.forced:
-                hide_groups_of_short_messages(plan, older, why, max_tokens=cap, list_tokens=listed)
+            if must_compact and plan.visible_messages >= summary.forced:
+                hide_groups_of_short_messages(
+                    plan, older, why, max_tokens=cap, list_tokens=list_tokens
+                )
             older = []
             apply_history_cap(plan, config)  # a summary of what was found since counts as history
         return plan.to_decision(
             span_to_summarise=build_span_to_summarise(plan, older),
             summary_tokens=cap,
-            list_tokens=listed,
+            list_tokens=list_tokens,
         )
 
     return decide
@@ -229,11 +236,9 @@ THRESHOLDS_MAX_RESULT_CHARS = 8_000
 def build_thresholds_policy(
     config: PolicyConfig, summary_mode: SummaryMode = "extractive"
 ) -> Policy:
-    at, cap, listed = (
-        config.thresholds,
-        config.summary.max_tokens,
-        config.summary.list_tokens_under("thresholds"),
-    )
+    at = config.thresholds
+    cap = config.summary.max_tokens
+    list_tokens = config.summary.list_tokens_under("thresholds")
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
@@ -242,10 +247,11 @@ def build_thresholds_policy(
         )
         apply_history_cap(plan, config)
         mask_middle_results_if_configured(plan, config)
-        soft, hard = budget.tokens_at_share(at.summarise), budget.tokens_at_share(at.trim)
+        soft = budget.tokens_at_share(at.summarise)
+        hard = budget.tokens_at_share(at.trim)
         cut_oversized_newest_texts(plan, hard)
         if plan.tokens <= soft:
-            return plan.to_decision(summary_tokens=cap, list_tokens=listed)
+            return plan.to_decision(summary_tokens=cap, list_tokens=list_tokens)
         all_older = list_older_groups(plan, at.keep)
         older = [group for group in all_older if not plan.holds_keep_last_result(group)]
         over = plan.tokens > hard
@@ -260,7 +266,7 @@ def build_thresholds_policy(
                 f"{plan.tokens} tokens over {at.summarise:.0%}",
                 min_groups=len(older),
                 max_tokens=cap,
-                list_tokens=listed,
+                list_tokens=list_tokens,
             )
             older = all_older = []
             apply_history_cap(plan, config)
@@ -271,7 +277,7 @@ def build_thresholds_policy(
         return plan.to_decision(
             span_to_summarise=build_span_to_summarise(plan, older or all_older),
             summary_tokens=cap,
-            list_tokens=listed,
+            list_tokens=list_tokens,
         )
 
     return decide

@@ -63,13 +63,13 @@ def decide_masks_before_retry(
     ]
     fresh = {entry.seq for entry in new}
     if blamed_texts:
-        held = [
+        places = [
             place
             for place in _all_parts(_visible_entries(window))
             if _contains_blamed_text(place, blamed_texts)
         ]
-        held = [place for place in held if not _is_current_question(window, place)]
-        return _decide_masks(window, [place for place in held if place[0].seq not in fresh])
+        places = [place for place in places if not _is_current_question(window, place)]
+        return _decide_masks(window, [place for place in places if place[0].seq not in fresh])
     others = [entry for entry in list_unanswered_entries(window) if entry.seq not in fresh]
     decision = _decide_masks(window, _media_parts(others))
     if not decision.edits:
@@ -92,28 +92,32 @@ def decide_masks_at_next_message(window: Window, *, blamed_texts: Collection[str
     refusal = parse_size_refusal(window.accounting.rejection.provider_message)
     if refusal is not None and refusal.cause in ("bytes", "pictures"):
         return Decision()  # older pictures go before the next call: these may be sent
-    sent = [
+    unanswered_entries = [
         entry
         for entry in list_unanswered_entries(window)
         if entry.seq <= window.accounting.rejection.last_sent_seq
     ]
-    held = [place for place in _all_parts(sent) if _contains_blamed_text(place, blamed_texts)]
-    if not held and _MEDIA.search(window.accounting.rejection.provider_message):
-        held = _media_parts(sent)
-    decision = _decide_masks(window, held)
-    return decision if decision.edits else _decide_masks(window, _all_parts(sent))
+    places = [
+        place
+        for place in _all_parts(unanswered_entries)
+        if _contains_blamed_text(place, blamed_texts)
+    ]
+    if not places and _MEDIA.search(window.accounting.rejection.provider_message):
+        places = _media_parts(unanswered_entries)
+    decision = _decide_masks(window, places)
+    return decision if decision.edits else _decide_masks(window, _all_parts(unanswered_entries))
 
 
 def list_unanswered_entries(window: Window) -> list[Entry]:
     """Return the messages of users and tools since the model's last message, oldest first."""
-    found: list[Entry] = []
+    newest_first: list[Entry] = []
     for round in reversed(window.conversation.rounds):
         if round.entries[-1].seq <= window.conversation.last_assistant_seq:
             break
-        found += (
+        newest_first += (
             e for e in reversed(round.entries) if e.seq > window.conversation.last_assistant_seq
         )
-    return [entry for entry in reversed(found) if entry.message.role in ("user", "tool")]
+    return [entry for entry in reversed(newest_first) if entry.message.role in ("user", "tool")]
 
 
 def find_first_entry_of_user_undo(window: Window) -> Entry | None:
@@ -137,12 +141,14 @@ def build_message_without_rejected_parts(entry: Entry) -> Message:
     """Return a message as a summary may use it: without content that a provider has rejected."""
     if not _has_rejected_parts(entry):
         return entry.message
-    left = {index for index, edit in entry.edits.items() if edit.why.startswith(REJECTED_REASON)}
+    rejections = {
+        index for index, edit in entry.edits.items() if edit.why.startswith(REJECTED_REASON)
+    }
     parts = enumerate(entry.message.parts)
-    made = tuple(
-        apply_edit_to_part(part, entry.edits[n]) if n in left else part for n, part in parts
+    accepted_parts = tuple(
+        apply_edit_to_part(part, entry.edits[n]) if n in rejections else part for n, part in parts
     )
-    return replace(entry.message, parts=made)
+    return replace(entry.message, parts=accepted_parts)
 
 
 def _has_rejected_parts(entry: Entry) -> bool:
@@ -156,7 +162,8 @@ def _decide_masks(window: Window, entry_parts: Iterable[EntryPart]) -> Decision:
 
 def _build_mask_edit(window: Window, entry: Entry, index: int) -> Edit | None:
     """Return the mask; None if the part cannot be masked or is already hidden."""
-    part, current = entry.message.parts[index], entry.edits.get(index)
+    part = entry.message.parts[index]
+    current = entry.edits.get(index)
     blank = isinstance(part, Text) and not part.text.strip()
     if blank or isinstance(part, ToolCall) or (current is not None and current.op == "mask"):
         return None

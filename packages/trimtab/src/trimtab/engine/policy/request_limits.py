@@ -85,9 +85,9 @@ def find_request_limits(
     refusals."""
     window: int | None = settings.entry.get("context_window")
     limits = _find_provider_limits(settings.dialect, settings.model, settings.rules_model, window)
-    own = cast("Mapping[str, Any]", settings.policy_params.get("context") or {})
-    own_bytes: int | None = own.get("max_request_bytes")
-    own_pictures: int | None = own.get("max_pictures")
+    user_limits = cast("Mapping[str, Any]", settings.policy_params.get("context") or {})
+    own_bytes: int | None = user_limits.get("max_request_bytes")
+    own_pictures: int | None = user_limits.get("max_pictures")
     learned = learned or LearnedRequestLimits()
     if not (own_bytes or own_pictures or any(learned)):
         return limits

@@ -46,14 +46,14 @@ class EditsInForce:
         self._earlier: dict[int, _EarlierEntry] = {}
         self._by_content: dict[object, deque[_EarlierEntry]] = defaultdict(deque)
         for entry in _entries_of(groups):
-            hidden = entry.round.group.hidden_by > position
+            was_hidden = entry.round.group.hidden_by > position
             edits = {
                 part: edit
                 for part, edit in entry.edits.items()
                 if entry.edited_by.get(part, 0) > position
             }
-            pinned = bool(entry.pinned)
-            earlier = _EarlierEntry(entry.seq, entry.message, edits, pinned, hidden)
+            was_pinned = bool(entry.pinned)
+            earlier = _EarlierEntry(entry.seq, entry.message, edits, was_pinned, was_hidden)
             if entry.seq <= position:
                 self._earlier[entry.seq] = earlier
             else:
@@ -69,18 +69,18 @@ class EditsInForce:
                 yield with_recomputed_size(moved_edit, entry.message.parts[part], window.counter)
             if earlier.pinned and not entry.pinned:
                 yield Pin(first=entry.seq, last=entry.seq, pinned=True)
-        moved: dict[int, int] = {}
+        new_seqs: dict[int, int] = {}
         for seq, edit in sorted(self._hiding.items()):
             if edit is not None and edit.last <= self._position:
-                prior = edit.prior if edit.prior <= self._position else moved.get(edit.prior, 0)
+                prior = edit.prior if edit.prior <= self._position else new_seqs.get(edit.prior, 0)
                 yield replace(edit, prior=prior)
-                moved[seq] = window.seq
-        hidden = {entry.seq for entry, earlier in pairs if earlier.hidden}
+                new_seqs[seq] = window.seq
+        hidden_seqs = {entry.seq for entry, earlier in pairs if earlier.hidden}
         plan = Plan(window, budget)
         again = [
             group
             for group in plan.visible_groups()
-            if all(entry.seq in hidden or entry.is_repair for entry in group.entries())
+            if all(entry.seq in hidden_seqs or entry.is_repair for entry in group.entries())
         ]
         for group in plan.order_for_hiding(again):
             plan.drop(group, _RESTORED_REASON)
@@ -103,18 +103,18 @@ def _entries_of(groups: list[Group]) -> Iterator[Entry]:
 
 def _content_key(message: Message) -> object:
     """Return a key that is equal for two messages with the same content."""
-    said: list[object] = []
+    contents: list[object] = []
     for part in message.parts:
         match part:
             case Text() if part.text:
-                said.append(part.text)
+                contents.append(part.text)
             case ToolCall():
-                said.append(("call", part.id))
+                contents.append(("call", part.id))
             case ToolResult():
-                said.append(("result", part.call_id))
+                contents.append(("result", part.call_id))
             case _:
                 pass
-    return message.role if message.role != "tool" else "user", *said
+    return message.role if message.role != "tool" else "user", *contents
 
 
 def _moved_edit(edit: Edit, before: int, now: int) -> Edit:

@@ -80,7 +80,8 @@ def hide_groups_of_short_messages(
     The summary grows by at most a quarter of their size. If that is too little for an extract, they
     are dropped with a notice.
     """
-    before, prior = plan.bound(), plan.summary
+    before = plan.bound()
+    prior = plan.summary
     most = sum(map(plan.group_tokens, groups)) // 4
     if prior is not None:
         most += plan.window.counter.count(split_summary(prior.text)[0])
@@ -109,29 +110,32 @@ def summarise_extractively_to_target(
     Always replace at least the first `min_groups` groups.
     """
     before = count_framed_summary_tokens(plan.window, plan.summary)
-    text, taken, freed, need = "", 0, 0, plan.tokens - plan.user_words_tokens - target_tokens
-    while taken < len(groups) and (freed < need or taken < min_groups):
-        while taken < len(groups) and (freed < need or taken < min_groups):
-            freed += plan.group_tokens(groups[taken])
-            taken += 1
-        given = sorted(groups[:taken], key=lambda group: group.index)
+    text = ""
+    count = 0
+    tokens = 0
+    need = plan.tokens - plan.user_words_tokens - target_tokens
+    while count < len(groups) and (tokens < need or count < min_groups):
+        while count < len(groups) and (tokens < need or count < min_groups):
+            tokens += plan.group_tokens(groups[count])
+            count += 1
+        in_order = sorted(groups[:count], key=lambda group: group.index)
         text = write_extractive_summary(
-            plan, given, max_names=max_names, max_tokens=max_tokens, list_tokens=list_tokens
+            plan, in_order, max_names=max_names, max_tokens=max_tokens, list_tokens=list_tokens
         )
         need = (
             plan.tokens
             - plan.user_words_tokens
             - target_tokens
-            + plan.count_summary_tokens(given, text)
+            + plan.count_summary_tokens(in_order, text)
             - before
         )
-    plan.summarise(groups[:taken], text, f"{reason}; extractive")
+    plan.summarise(groups[:count], text, f"{reason}; extractive")
 
 
 def append_missing_groups(groups: list[Group], others: list[Group]) -> list[Group]:
     """Return the groups, followed by the others that are not among them."""
-    known = {group.index for group in groups}
-    return [*groups, *(group for group in others if group.index not in known)]
+    indexes = {group.index for group in groups}
+    return [*groups, *(group for group in others if group.index not in indexes)]
 
 
 def compute_plan_tokens_to_reach(
@@ -161,8 +165,9 @@ def write_extractive_summary(
     """
     prior = plan.summary
     messages = _messages_to_tell(plan, groups)
-    before, counter = prior.text if prior else "", plan.window.counter
-    body, listed = split_summary(before)
+    before = prior.text if prior else ""
+    counter = plan.window.counter
+    body, prior_list = split_summary(before)
     count_names = _make_name_counter(plan.window, groups) if max_names else None
     if max_tokens is None:
         text = extract_summary(
@@ -179,33 +184,37 @@ def write_extractive_summary(
         while names and counter.count(text) > max_tokens:
             names //= 2
             text = extract(max_names=names)
-    if max_names and not listed:
+    if max_names and not prior_list:
         return text
-    replaced = sum(plan.group_tokens(group) for group in groups) + count_framed_summary_tokens(
-        plan.window, prior
-    )
+    replaced_tokens = sum(
+        plan.group_tokens(group) for group in groups
+    ) + count_framed_summary_tokens(plan.window, prior)
     most = (
-        compute_default_list_tokens(before, replaced, counter)
+        compute_default_list_tokens(before, replaced_tokens, counter)
         if list_tokens is None
         else list_tokens
     )
-    room = compute_list_room(text, listed, counter, replaced, most)
-    seen = collect_visible_text_after(plan.window, groups[-1].last) if groups else ""
-    return add_verbatim_list(before, messages, text, counter, list_tokens=room, visible_text=seen)
+    room = compute_list_room(text, prior_list, counter, replaced_tokens, most)
+    visible_text = collect_visible_text_after(plan.window, groups[-1].last) if groups else ""
+    return add_verbatim_list(
+        before, messages, text, counter, list_tokens=room, visible_text=visible_text
+    )
 
 
 def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], Mapping[str, int]]:
     """Return a function that counts the identifiers of a part. Those of results were collected when
     they arrived."""
     index = get_reference_index(window)
-    known = {
+    counts_by_part = {
         id(entry.message.parts[part]): index.stats_by_result[entry.seq, part].identifiers.counts
         for group in groups
         for entry in group.entries()
         for part in range(len(entry.message.parts))
         if (entry.seq, part) in index.stats_by_result
     }
-    return lambda part: known[id(part)] if id(part) in known else count_part_identifiers(part)
+    return lambda part: (
+        counts_by_part[id(part)] if id(part) in counts_by_part else count_part_identifiers(part)
+    )
 
 
 def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
@@ -221,14 +230,14 @@ def _messages_to_tell(plan: Plan, groups: list[Group]) -> list[Message]:
     leaving = plan.find_user_messages_leaving(groups)
     text = plan.summary.text if plan.summary else ""
     user_words = plan.window.conversation.user_words.messages
-    listed = select_messages_missing_in_summary(
+    list_messages = select_messages_missing_in_summary(
         text, (user_words[seq].message for seq in sorted(leaving & user_words.keys()))
     )
-    told = [
+    sources = [
         message if entry.seq in leaving else _without_user_text(message)
         for entry, message in zip(entries, messages, strict=True)
     ]
-    return [*listed, *(message for message in told if message.parts)]
+    return [*list_messages, *(message for message in sources if message.parts)]
 
 
 def _without_user_text(message: Message) -> Message:
@@ -269,13 +278,14 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
     """Return the span of messages that a model should summarise; None if there are none."""
     if not groups:
         return None
-    first, last = min(group.first for group in groups), max(group.last for group in groups)
-    taken = {group.index for group in groups}
+    first = min(group.first for group in groups)
+    last = max(group.last for group in groups)
+    indexes = {group.index for group in groups}
     between = plan.window.conversation.visible_groups_between(first, last)
     spares = tuple(
         g.first
         for g in between
-        if g.index not in taken and (plan.holds_keep_last_result(g) or plan.is_needed(g, taken))
+        if g.index not in indexes and (plan.holds_keep_last_result(g) or plan.is_needed(g, indexes))
     )
     return MessageSpan(first=first, last=last, spares=spares)
 
@@ -302,7 +312,8 @@ def build_summary_request(
     tokens = sum(group.tokens for group in groups) + count_framed_summary_tokens(
         window, window.summary
     )
-    prior, listed = window.summary.text if window.summary else "", decision.list_tokens
+    prior = window.summary.text if window.summary else ""
+    list_tokens = decision.list_tokens
     tells = (window.summary.first, window.summary.last) if window.summary else None
     return SummaryRequest(
         messages=tuple(
@@ -317,8 +328,8 @@ def build_summary_request(
         if decision.summary_tokens is None
         else decision.summary_tokens,
         list_tokens=compute_default_list_tokens(prior, tokens, window.counter)
-        if listed is None
-        else listed,
+        if list_tokens is None
+        else list_tokens,
         visible_text=collect_visible_text_after(window, span.last),
     )
 
@@ -333,11 +344,11 @@ def build_summary_edits(
         UnusableSummary: The messages have changed, or the summary is empty, not accepted or not
             smaller.
     """
-    named = f"the summary of m{span.first}-m{span.last}"
+    label = f"the summary of m{span.first}-m{span.last}"
     window = plan.window
     if _was_rewritten(window, span):
         raise UnusableSummary(
-            f"{named} was made from messages that have been undone or erased since then; "
+            f"{label} was made from messages that have been undone or erased since then; "
             "request a new summary"
         )
     groups = [
@@ -345,29 +356,30 @@ def build_summary_edits(
         for group in window.conversation.groups_between(span.first, span.last)
         if span.replaces(group)
     ]
-    replaced = sum(group.tokens for group in groups) + count_framed_summary_tokens(
+    replaced_tokens = sum(group.tokens for group in groups) + count_framed_summary_tokens(
         window, window.summary
     )
-    prior, listed = window.summary.text if window.summary else "", decision.list_tokens
-    if listed is None and decision.summary_tokens is not None:
-        listed = compute_default_list_tokens(prior, replaced, window.counter)
+    prior = window.summary.text if window.summary else ""
+    list_tokens = decision.list_tokens
+    if list_tokens is None and decision.summary_tokens is not None:
+        list_tokens = compute_default_list_tokens(prior, replaced_tokens, window.counter)
     try:
         text = remove_instruction_lines(text)
     except InvalidSummaryError as why:
         raise UnusableSummary(
-            f"{named} was not accepted: {why}; the messages stay unchanged"
+            f"{label} was not accepted: {why}; the messages stay unchanged"
         ) from why
     if not text.strip():
-        raise UnusableSummary(f"{named} is empty; the messages stay unchanged")
+        raise UnusableSummary(f"{label} is empty; the messages stay unchanged")
     size = window.counter.count(text)
-    smaller = size < replaced
-    text = cut_summary_to_caps(text, window.counter, decision.summary_tokens, listed)
+    smaller = size < replaced_tokens
+    text = cut_summary_to_caps(text, window.counter, decision.summary_tokens, list_tokens)
     if not smaller or not plan.summarise(groups, text, "summary"):
         if smaller and groups:
             size = plan.count_summary_tokens(groups, text)
         raise UnusableSummary(
-            f"{named} is not smaller than what it replaces: it has {size} tokens, including "
-            f"its list and frame, and replaces {replaced}; the messages stay unchanged"
+            f"{label} is not smaller than what it replaces: it has {size} tokens, including "
+            f"its list and frame, and replaces {replaced_tokens}; the messages stay unchanged"
         )
     return plan.to_decision().edits
 
@@ -376,11 +388,13 @@ def _was_rewritten(window: Window, span: MessageSpan) -> bool:
     """Whether the summarised messages were undone or erased after the request, or the previous
     summary is no longer in force."""
     since = window.seq if span.log_position is None else span.log_position
-    begin, end = span.first, span.last
+    begin = span.first
+    end = span.last
     if span.prior_summary_span is not None:
         if window.summary is None or window.summary.first > span.prior_summary_span[0]:
             return True
-        begin, end = min(begin, span.prior_summary_span[0]), max(end, span.prior_summary_span[1])
+        begin = min(begin, span.prior_summary_span[0])
+        end = max(end, span.prior_summary_span[1])
     undone = any(at > since and to < end for at, to in window.base.rewinds)
     return undone or any(
         at > since and first <= end and begin <= last
@@ -429,7 +443,7 @@ def list_result_summary_requests(
     write.
     """
     unsent = {result.key: result for result in window.unsent_results() if result.edit is None}
-    wanted: list[ResultSummaryRequest] = []
+    requests: list[ResultSummaryRequest] = []
     for edit in decision.edits:
         result = unsent.get((edit.first, -1 if edit.part is None else edit.part))
         if (
@@ -438,23 +452,24 @@ def list_result_summary_requests(
             or config.truncation_for_tool(result.tool) != "summary"
         ):
             continue
-        given = _text_only_result(result)
-        if given is not None:
-            tokens, own = result.size.tokens, config.summary
-            listed = own.list_tokens_under(None)
-            wanted.append(
+        text_result = _text_only_result(result)
+        if text_result is not None:
+            tokens = result.size.tokens
+            limits = config.summary
+            list_tokens = limits.list_tokens_under(None)
+            requests.append(
                 ResultSummaryRequest(
                     seq=result.seq,
                     part=result.part,
                     tool=result.tool,
-                    result=given,
+                    result=text_result,
                     tokens=tokens,
                     max_total_tokens=edit.size.tokens,
-                    max_tokens=own.max_tokens or MAX_SECTIONS_TOKENS,
-                    list_tokens=compute_list_cap(tokens) if listed is None else listed,
+                    max_tokens=limits.max_tokens or MAX_SECTIONS_TOKENS,
+                    list_tokens=compute_list_cap(tokens) if list_tokens is None else list_tokens,
                 )
             )
-    return tuple(sorted(wanted, key=lambda each: (each.seq, each.part)))
+    return tuple(sorted(requests, key=lambda each: (each.seq, each.part)))
 
 
 def build_result_summary_edits(
@@ -465,12 +480,12 @@ def build_result_summary_edits(
     Raises:
         UnusableSummary: The result has changed or was sent, or the summary is empty or too large.
     """
-    named = f"the summary of {request.handle}"
+    label = f"the summary of {request.handle}"
     unsent = {each.key: each for each in plan.window.unsent_results() if each.edit is None}
     result = unsent.get((request.seq, request.part))
     if result is None or _text_only_result(result) != request.result:
         raise UnusableSummary(
-            f"{named} came too late: the result was sent, cut, undone or erased in the meantime"
+            f"{label} came too late: the result was sent, cut, undone or erased in the meantime"
         )
     why = (
         f"{request.tool}: {request.tokens} tokens, "
@@ -479,7 +494,7 @@ def build_result_summary_edits(
     put = text.strip() and plan.summarise_part(result.entry, result.part, text, why)
     if not put or plan.part_size(result.entry, result.part).tokens > request.max_total_tokens:
         raise UnusableSummary(
-            f"{named} is empty or larger than the shortened result that it would replace"
+            f"{label} is empty or larger than the shortened result that it would replace"
         )
     return plan.to_decision().edits
 

@@ -27,15 +27,15 @@ def build_call_event(
     caller_marks: tuple[CallerMark, ...] = (),
 ) -> ModelCall:
     """Build the record of the call that a rendered window makes."""
-    bound = Plan(window, budget).bound()
+    input_bound = Plan(window, budget).bound()
     tail = len((volatile or "").encode("utf-8", "surrogatepass"))
     body = ModelCall(
         position=window.seq,
-        max_output=min(budget.max_output, budget.limit - bound),
+        max_output=min(budget.max_output, budget.limit - input_bound),
         tokens=budget.head.tokens + window.tokens + budget.volatile,
         media=window.conversation.visible_media_tokens(),
         bytes=budget.head.bytes + window.bytes + tail,
-        bound=bound,
+        bound=input_bound,
         blocks=len(rendering.blocks),
         marks=_choose_cache_marks(rendering, window, decision.frontier),
         caller_marks=caller_marks,

@@ -145,29 +145,28 @@ class IncrementalRenderer:
                 p for p in window.conversation.rounds[self._rounds :] if p.group.hidden is None
             ]
         self._extend(rounds, [part.rendered or self._rendered_round(part) for part in rounds])
-        self._rounds, self._sent = (
-            len(window.conversation.rounds),
-            window.accounting.sent_through_seq,
-        )
+        self._rounds = len(window.conversation.rounds)
+        self._sent = window.accounting.sent_through_seq
 
     def _render_front(self, window: Window, rounds: list[Round]) -> list[Round]:
         """Render the user's words, the summary and the notice, and return the rounds that
         follow."""
         join = self._join
-        listed = window.conversation.user_words.render_blocks(
+        word_blocks = window.conversation.user_words.render_blocks(
             recall_hint=window.settings.recall_hint
         )
         front = build_summary_and_notice_messages(window, "user" if join else self._notice_role)
-        if join is not None and (listed or front):
-            text = "\n\n".join([*listed, *(message.text for message in front)])
+        if join is not None and (word_blocks or front):
+            text = "\n\n".join([*word_blocks, *(message.text for message in front)])
             blocks = self._rendered_round(rounds[0])[0] if rounds else []
             if blocks and blocks[0].role == "user":
                 self.text_before_first_round = text
                 self._extend([rounds[0]], [_with_digests([join(text, blocks[0]), *blocks[1:]])])
                 return rounds[1:]
-            listed, front = [], [make_text_message("user", text)]
-        self._extend_written([make_text_message("user", text) for text in listed])
-        self.last_user_words_block = len(self.blocks) - 1 if listed else -1
+            word_blocks = []
+            front = [make_text_message("user", text)]
+        self._extend_written([make_text_message("user", text) for text in word_blocks])
+        self.last_user_words_block = len(self.blocks) - 1 if word_blocks else -1
         self._extend_written(front)
         return rounds
 
@@ -221,7 +220,8 @@ class IncrementalRenderer:
 
 
 def _with_digests(blocks: list[PromptBlock]) -> tuple[list[PromptBlock], bytes]:
-    sendable, digests = list(blocks), b""
+    sendable = list(blocks)
+    digests = b""
     for index, block in enumerate(blocks):
         text = dump_canonical_json([block.role, block.body])
         if _SURROGATE.search(text):
@@ -259,11 +259,11 @@ def build_summary_and_notice_messages(window: Window, notice_role: Role) -> list
 
     A summary repeats what users and tools have written, so it must not have the system's role.
     """
-    told: tuple[tuple[Role, str], ...] = (
+    texts: tuple[tuple[Role, str], ...] = (
         ("user", window.conversation.framed_summary(window.summary)),
         (notice_role, window.conversation.dropped_notice()),
     )
-    return [make_text_message(whose, text) for whose, text in told if text]
+    return [make_text_message(whose, text) for whose, text in texts if text]
 
 
 def choose_cache_marks(
@@ -300,29 +300,30 @@ def order_round_entries(
 ) -> list[tuple[Entry, Message]]:
     """Return the same order, each message with its entry."""
     render_entry = render_entry or render_entry_message
-    rendered = [(entry, render_entry(entry)) for entry in source_round.entries]
-    if len(rendered) == 1 or not source_round.calls or _is_in_send_order(source_round):
-        return rendered
-    message_by_seq = {entry.seq: message for entry, message in rendered}
-    ordered = [(entry, whole) for entry, whole in rendered if whole.role == "assistant"]
+    pairs = [(entry, render_entry(entry)) for entry in source_round.entries]
+    if len(pairs) == 1 or not source_round.calls or _is_in_send_order(source_round):
+        return pairs
+    message_by_seq = {entry.seq: message for entry, message in pairs}
+    in_send_order = [(entry, whole) for entry, whole in pairs if whole.role == "assistant"]
     for pairing in source_round.calls:
         if pairing.result is not None:
-            entry, index = pairing.result.entry, pairing.result.part
+            entry = pairing.result.entry
+            index = pairing.result.part
             whole = message_by_seq[entry.seq]
             answer = replace(whole, role="tool", parts=(whole.parts[index],), extra=None)
-            ordered.append((entry, answer))
-    for entry, whole in rendered:
+            in_send_order.append((entry, answer))
+    for entry, whole in pairs:
         if whole.role != "assistant":
             others = tuple(p for p in whole.parts if not isinstance(p, ToolResult))
             if others or not whole.parts:
-                ordered.append((entry, replace(whole, parts=others)))
-    return ordered
+                in_send_order.append((entry, replace(whole, parts=others)))
+    return in_send_order
 
 
 def _is_in_send_order(source_round: Round) -> bool:
     """Whether calls, results and other messages are already in send order."""
     stage = 0
-    answered = iter(source_round.calls)
+    pairings = iter(source_round.calls)
     for entry in source_round.entries:
         if entry.message.role == "assistant":
             if stage > 0:
@@ -330,7 +331,7 @@ def _is_in_send_order(source_round: Round) -> bool:
             continue
         for index, content in enumerate(entry.message.parts):
             if isinstance(content, ToolResult) and index not in entry.unpaired_results:
-                pairing = next(answered, None)
+                pairing = next(pairings, None)
                 result = pairing.result if pairing is not None else None
                 if stage > 1 or result is None or result.entry is not entry:
                     return False
@@ -352,18 +353,18 @@ def render_entry_message(entry: Entry) -> Message:
     plain_ids = all(pairing.wire_id == pairing.id for pairing in calls)
     if not entry.edits and not entry.unpaired_results and plain_ids:
         return message
-    own = iter(_call_wire_ids(entry))
+    wire_ids = iter(_call_wire_ids(entry))
     parts: list[Part] = []
     for index, part in enumerate(message.parts):
         edit = entry.edits.get(index)
-        changed = part if edit is None else apply_edit_to_part(part, edit)
-        if index in entry.unpaired_results and isinstance(changed, ToolResult):
-            changed = Text(text=f"[late result of call {changed.call_id}]\n{changed.text}")
-        elif isinstance(changed, ToolCall):
-            changed = replace(changed, id=next(own, changed.id))
-        elif isinstance(changed, ToolResult):
-            changed = replace(changed, call_id=_wire_id(entry, index, changed.call_id))
-        parts.append(changed)
+        wire_part = part if edit is None else apply_edit_to_part(part, edit)
+        if index in entry.unpaired_results and isinstance(wire_part, ToolResult):
+            wire_part = Text(text=f"[late result of call {wire_part.call_id}]\n{wire_part.text}")
+        elif isinstance(wire_part, ToolCall):
+            wire_part = replace(wire_part, id=next(wire_ids, wire_part.id))
+        elif isinstance(wire_part, ToolResult):
+            wire_part = replace(wire_part, call_id=_wire_id(entry, index, wire_part.call_id))
+        parts.append(wire_part)
     if message.role == "tool" and entry.unpaired_results:
         return replace(message, parts=tuple(parts), role="user", plain=False, extra=None)
     return replace(message, parts=tuple(parts))

@@ -172,8 +172,8 @@ class ContextReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole report as plain JSON values."""
-        derived = ("used", "bound", "free", "share", "level", "cache_hit")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+        properties = ("used", "bound", "free", "share", "level", "cache_hit")
+        return {**asdict(self), **{name: getattr(self, name) for name in properties}}
 
     def __str__(self) -> str:
         return self.draw()
@@ -184,16 +184,17 @@ class ContextReport:
         Args:
             bar_chars: Width of the bar in characters.
         """
-        filled = min(bar_chars, int(self.share * bar_chars))
-        blocks = "█" * filled + "░" * (bar_chars - filled)
-        used, limit = _short_token_count(self.used), _short_token_count(self.limit)
+        full_chars = min(bar_chars, int(self.share * bar_chars))
+        blocks = "█" * full_chars + "░" * (bar_chars - full_chars)
+        tokens_now = _short_token_count(self.used)
+        limit = _short_token_count(self.limit)
         rows = [(_DISPLAY_LINE_BY_KIND["system"], self.tokens("system"))]
         if summary := self.tokens("summary"):
             rows.append((_DISPLAY_LINE_BY_KIND["summary"], summary))
         rows += [(_DISPLAY_LINE_BY_KIND[kind], self.tokens(kind)) for kind in ("tools", "messages")]
         lines = [
             " " * (bar_chars // 2) + "Context Usage",
-            f"  {blocks} {used}/{limit} ({self.share:.1%})",
+            f"  {blocks} {tokens_now}/{limit} ({self.share:.1%})",
         ]
         lines += [f"  ├─ {_display_row(name, tokens, self.limit)}" for name, tokens in rows]
         lines.append(f"  └─ {_display_row('Free space', self.limit - self.used, self.limit)}")
@@ -201,20 +202,21 @@ class ContextReport:
 
     def describe_request_size(self) -> str:
         """Describe the bytes and pictures of the request, and how many the provider accepts."""
-        told = f"request: {format_megabytes(self.request_bytes)}"
+        line = f"request: {format_megabytes(self.request_bytes)}"
         if self.max_request_bytes:
-            told += f" of {format_megabytes(self.max_request_bytes)}"
-        told += f", {self.pictures:,}"
+            line += f" of {format_megabytes(self.max_request_bytes)}"
+        line += f", {self.pictures:,}"
         if self.max_pictures:
-            told += f" of {self.max_pictures:,}"
-        return f"{told} pictures"
+            line += f" of {self.max_pictures:,}"
+        return f"{line} pictures"
 
     def describe_unused_tools(self) -> str:
         """Describe the tools that were never called; empty if there are none, or if there were too
         few calls."""
         if self.calls < MIN_CALLS_TO_JUDGE_TOOLS or not self.unused_tools:
             return ""
-        many, tokens = len(self.unused_tools), sum(self.unused_tools.values())
+        many = len(self.unused_tools)
+        tokens = sum(self.unused_tools.values())
         return f"{many} of {self.tool_count} tools were never called: {tokens:,} tokens a call"
 
     def describe_cost(self) -> str:
@@ -226,11 +228,11 @@ class ContextReport:
 
     def line(self) -> str:
         """Return how full the window is, on one line."""
-        told = (
+        text = (
             f"Context {self.share:.1%} · "
             f"{_short_token_count(self.used)}/{_short_token_count(self.limit)}"
         )
-        return told if self.cache_hit is None else f"{told} · cache {self.cache_hit:.0%}"
+        return text if self.cache_hit is None else f"{text} · cache {self.cache_hit:.0%}"
 
     def breakdown(self, bar_chars: int = BAR_CHARS) -> str:
         """Return the display, then every section, what is hidden, and the parts of the budget.
@@ -245,29 +247,29 @@ class ContextReport:
             for each in self.sections
             if each.tokens
         ]
-        bound = "so that the estimate is an upper bound"
+        margin_note = "so that the estimate is an upper bound"
         if self.margin < 0:
-            bound = "the provider counts fewer than estimated"
+            margin_note = "the provider counts fewer than estimated"
         rows.append(("output reserve", self.output_reserve, "kept for the reply"))
-        rows.append(("margin", self.margin, bound))
+        rows.append(("margin", self.margin, margin_note))
         rows.append(("free", self.free, "Free space − output reserve − margin"))
         wide = max(len(name) for name, _, _ in rows)
         lines = [self.draw(bar_chars), ""]
-        lines += [f"  {name:<{wide}}  {tokens:>9,}  {told}" for name, tokens, told in rows]
+        lines += [f"  {name:<{wide}}  {tokens:>9,}  {note}" for name, tokens, note in rows]
         for kind, (count, tokens) in self.hidden.items():
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
         if self.has_media:
             lines.append(f"  {self.describe_request_size()}")
         tools = self.describe_unused_tools()
-        said = (self.model_doubt, tools, self.words, self.doubt, self.cache_miss)
-        lines += [f"  {told}" for told in said if told]
+        remarks = (self.model_doubt, tools, self.words, self.doubt, self.cache_miss)
+        lines += [f"  {note}" for note in remarks if note]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
             many = "1 call" if self.calls == 1 else f"{self.calls} calls"
             lines.append(f"  cost so far: {self.describe_cost()} in {many}")
-        if told := self.summaries.describe():
-            lines.append(f"  {told}")
+        if note := self.summaries.describe():
+            lines.append(f"  {note}")
         return "\n".join(lines)
 
 
@@ -305,22 +307,24 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     # The head's own figure is the one that budgets use: what its parts do not show is overhead.
     rest = budget.head.tokens - sum(section.tokens for section in head)
     head.append(ReportSection(name="request overhead", kind="system", tokens=rest))
-    if listed := window.conversation.user_words.measure_all_blocks(
+    if words_tokens := window.conversation.user_words.measure_all_blocks(
         window.counter, recall_hint=window.settings.recall_hint
     ).tokens:
-        head.append(ReportSection(name="user's earlier words", kind="messages", tokens=listed))
+        head.append(
+            ReportSection(name="user's earlier words", kind="messages", tokens=words_tokens)
+        )
     if window.summary is not None:
-        told = window.conversation.framed_summary(window.summary)
-        size = window.conversation.measure_summary_and_notice(told, "")
+        summary_text = window.conversation.framed_summary(window.summary)
+        size = window.conversation.measure_summary_and_notice(summary_text, "")
         head.append(ReportSection(name="summary", kind="summary", tokens=size.tokens))
     if notice := window.conversation.dropped_notice():
         size = window.conversation.measure_summary_and_notice("", notice)
         head.append(ReportSection(name="notice", kind="messages", tokens=size.tokens))
-    body, hidden = _message_sections(window)
+    body, hidden_totals = _message_sections(window)
     if budget.volatile:
         body.append(ReportSection(name="volatile tail", kind="messages", tokens=budget.volatile))
     body += _count_difference_sections(window, (*head, *body))
-    used = sum(section.tokens for section in (*head, *body))
+    tokens_in_use = sum(section.tokens for section in (*head, *body))
     tools = [each for tool in window.settings.tools for each in list_tools_in_prompt(tool)]
     tools = [(name, definition) for name, definition in tools if name not in RECALL_TOOL_NAMES]
     costed_calls = window.accounting.costed_calls
@@ -332,9 +336,9 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         limit=budget.limit,
         source=budget.source,
         sections=(*head, *body),
-        hidden=hidden,
+        hidden=hidden_totals,
         output_reserve=budget.max_output,
-        margin=input_bound - used,
+        margin=input_bound - tokens_in_use,
         last_usage=window.accounting.last_usage,
         total_usage=window.accounting.total_usage,
         calls=window.accounting.call_count,
@@ -385,17 +389,18 @@ def _measure_unused_tools(
 
 def describe_usage_doubt(window: Window) -> str:
     """Explain why the usage of the last call says nothing about its size; empty if it does."""
-    counted, sent = (
-        window.accounting.disbelieved_input,
-        window.accounting.last_estimate.total_tokens,
-    )
-    if not counted:
+    reported_tokens = window.accounting.disbelieved_input
+    estimate = window.accounting.last_estimate.total_tokens
+    if not reported_tokens:
         return ""
-    if counted == window.accounting.learned_limit:
-        return f"{describe_silent_truncation(sent, counted)}; {counted:,} is now used as the limit"
+    if reported_tokens == window.accounting.learned_limit:
+        return (
+            f"{describe_silent_truncation(estimate, reported_tokens)}; {reported_tokens:,} is now "
+            "used as the limit"
+        )
     return (
-        f"the reported usage is ignored: the provider reported {counted:,} input tokens, but the "
-        f"request had about {sent:,}; Trimtab uses its own estimate"
+        f"the reported usage is ignored: the provider reported {reported_tokens:,} input tokens, "
+        f"but the request had about {estimate:,}; Trimtab uses its own estimate"
     )
 
 
@@ -408,52 +413,53 @@ def _cache_miss_text(window: Window) -> str:
     provider = "the provider gave no reason"
     if misses.last_reason != UNEXPLAINED_MISS:
         provider = f"the provider says {misses.last_reason.replace('_', ' ')}"
-    own = misses.own_reason or "Trimtab had not changed anything that was sent before"
-    return f"cache missed at the last call: {tokens}; {provider}; {own}"
+    own_reason = misses.own_reason or "Trimtab had not changed anything that was sent before"
+    return f"cache missed at the last call: {tokens}; {provider}; {own_reason}"
 
 
 def _user_words_limit_text(window: Window, budget: Budget) -> str:
     """Explain what keeps the user's earlier words from being shown in full."""
-    allowance, left_out = (
-        compute_user_words_allowance(window.settings, budget),
-        window.conversation.user_words.left_out,
-    )
-    told: list[str] = []
+    allowance = compute_user_words_allowance(window.settings, budget)
+    left_out = window.conversation.user_words.left_out
+    notes: list[str] = []
     if allowance is not None and allowance.limited_by:
-        told.append(f"limited to {allowance.user_tokens:,} tokens by {allowance.limited_by}")
+        notes.append(f"limited to {allowance.user_tokens:,} tokens by {allowance.limited_by}")
     if left_out is not None:
-        told.append(f"{left_out.messages:,} messages not shown")
-    return f"user's earlier words: {', '.join(told)}" if told else ""
+        notes.append(f"{left_out.messages:,} messages not shown")
+    return f"user's earlier words: {', '.join(notes)}" if notes else ""
 
 
 def _head_sections(window: Window) -> list[ReportSection]:
-    settings, counter = window.settings, window.counter
+    settings = window.settings
+    counter = window.counter
     system = sum(
         s.tokens for message in settings.system for s in measure_message_parts(message, counter)
     )
     sections = [ReportSection(name="system prompt", kind="system", tokens=system)]
     for tool in settings.tools:
-        named: Mapping[str, Any] = tool.get("function") or tool
-        name = str(named.get("name", tool.get("type", "")))
+        function: Mapping[str, Any] = tool.get("function") or tool
+        name = str(function.get("name", tool.get("type", "")))
         if tokens := measure_tool_definition(tool, counter).tokens:
             sections.append(
                 ReportSection(name=f"tool definition: {name}", kind="system", tokens=tokens)
             )
     if settings.tools:
-        added = tools_overhead_tokens(counter)
-        sections.append(ReportSection(name="tool use", kind="system", tokens=added))
-    if told := measure_schema_params(settings.params, counter).tokens:
-        sections.append(ReportSection(name="request parameters", kind="system", tokens=told))
+        overhead = tools_overhead_tokens(counter)
+        sections.append(ReportSection(name="tool use", kind="system", tokens=overhead))
+    if schema_tokens := measure_schema_params(settings.params, counter).tokens:
+        sections.append(
+            ReportSection(name="request parameters", kind="system", tokens=schema_tokens)
+        )
     return sections
 
 
 def _message_sections(window: Window) -> tuple[list[ReportSection], dict[str, tuple[int, int]]]:
     totals: Tally[tuple[str, str]] = Tally()
-    hidden = dict(window.base.evicted_totals)
+    hidden_totals = dict(window.base.evicted_totals)
 
     def hide(kind: str, count: int, tokens: int) -> None:
-        before = hidden.get(kind, (0, 0))
-        hidden[kind] = (before[0] + count, before[1] + tokens)
+        before = hidden_totals.get(kind, (0, 0))
+        hidden_totals[kind] = (before[0] + count, before[1] + tokens)
 
     for group in window.conversation.groups:
         if group.hidden is not None:
@@ -462,15 +468,15 @@ def _message_sections(window: Window) -> tuple[list[ReportSection], dict[str, tu
             continue
         for entry in group.entries():
             for part, size in enumerate(entry.sizes):
-                shown = entry.shown_size(part).tokens
-                totals[_section_name(entry, part)] += shown
+                visible_tokens = entry.shown_size(part).tokens
+                totals[_section_name(entry, part)] += visible_tokens
                 if part in entry.edits:
-                    hide(entry.edits[part].op, 1, size.tokens - shown)
+                    hide(entry.edits[part].op, 1, size.tokens - visible_tokens)
     sections = [
         ReportSection(name=name, kind=kind, tokens=tokens)
         for (name, kind), tokens in totals.items()
     ]
-    return sections, hidden
+    return sections, hidden_totals
 
 
 def _section_name(entry: Entry, part: int) -> tuple[str, str]:

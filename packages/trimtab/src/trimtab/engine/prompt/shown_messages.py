@@ -96,8 +96,8 @@ class View(Sequence[ShownMessage]):
         return self._messages[index]
 
     def __repr__(self) -> str:
-        edited = sum(shown.is_edited for shown in self._messages)
-        return f"<View: {len(self)} messages, {edited} edited>"
+        edit_count = sum(message.is_edited for message in self._messages)
+        return f"<View: {len(self)} messages, {edit_count} edited>"
 
 
 class CallersList(Protocol):
@@ -147,27 +147,27 @@ class IncrementalView:
         places = (callers_list, callers_list.version, len(window.base.erased_ranges))
         made_of = (*places, rendering, rendering.start_count)
         has_moved = bool(callers_list.find_positions(self._last_unplaced_seq))
-        known: dict[int, tuple[Any, list[ShownMessage]]] = {}
+        past_rounds: dict[int, tuple[Any, list[ShownMessage]]] = {}
         if made_of != self._made_of or has_moved:
             if places == self._made_of[:3] and not has_moved:
-                known = self._known_rounds
+                past_rounds = self._known_rounds
             self._start()
             self._made_of = made_of
             self._known_rounds = {}
         for part, count, _ in rendering.rendered_rounds[self._rounds :]:
             blocks = rendering.blocks[self._blocks : self._blocks + count]
             if part is None:
-                shown = [self._show_written(rendering.written_messages[self._rounds], blocks)]
+                messages = [self._show_written(rendering.written_messages[self._rounds], blocks)]
             elif not self._rounds and rendering.text_before_first_round:
-                shown = self._show_round(window, callers_list, part, blocks)
-                shown[0] = _start_with(rendering.text_before_first_round, shown[0])
+                messages = self._show_round(window, callers_list, part, blocks)
+                messages[0] = _start_with(rendering.text_before_first_round, messages[0])
             else:
                 seq = part.entries[0].seq
-                rendered, shown = known.get(seq, (None, []))
-                if rendered is not part.rendered or not shown:
-                    shown = self._show_round(window, callers_list, part, blocks)
-                self._known_rounds[seq] = (part.rendered, shown)
-            for one in shown:
+                past_rendering, messages = past_rounds.get(seq, (None, []))
+                if past_rendering is not part.rendered or not messages:
+                    messages = self._show_round(window, callers_list, part, blocks)
+                self._known_rounds[seq] = (part.rendered, messages)
+            for one in messages:
                 self._add(one)
             self._rounds += 1
 
@@ -193,27 +193,28 @@ class IncrementalView:
         self, callers_list: CallersList, sent: SentBlocks, *, max_output_tokens: int
     ) -> View:
         """Build the view of a request that sends the blocks in this way."""
-        shown = [*self._shown]
-        changed = sent.changed.keys() | sent.marked.keys()
-        for index in {bisect_right(self._first_blocks, block) - 1 for block in changed}:
-            shown[index] = _as_sent(shown[index], self._first_blocks[index], sent)
-        own = callers_list.positions
+        messages = [*self._shown]
+        block_numbers = sent.changed.keys() | sent.marked.keys()
+        for index in {bisect_right(self._first_blocks, block) - 1 for block in block_numbers}:
+            messages[index] = _as_sent(messages[index], self._first_blocks[index], sent)
+        span = callers_list.positions
         is_unchanged = (
             self._is_in_order
-            and bool(shown)
-            and (shown[0].positions[0], shown[-1].positions[-1]) == (own.start, own.stop - 1)
+            and bool(messages)
+            and (messages[0].positions[0], messages[-1].positions[-1])
+            == (span.start, span.stop - 1)
             and sent.opening is None
             and sent.volatile is None
         )
         if sent.opening is not None:
-            shown.insert(0, self._show_text(sent.opening))
+            messages.insert(0, self._show_text(sent.opening))
         if sent.volatile is not None:
             volatile = self._show_text(sent.volatile)
-            if shown and self._is_joined(shown[-1], volatile):
-                shown[-1] = _join(shown[-1], volatile)
+            if messages and self._is_joined(messages[-1], volatile):
+                messages[-1] = _join(messages[-1], volatile)
             else:
-                shown.append(volatile)
-        return View(shown, is_unchanged=is_unchanged, max_output_tokens=max_output_tokens)
+                messages.append(volatile)
+        return View(messages, is_unchanged=is_unchanged, max_output_tokens=max_output_tokens)
 
     def _show_text(self, block: PromptBlock) -> ShownMessage:
         text = str(block.body.get("text") or block.body["content"])
@@ -244,24 +245,26 @@ class IncrementalView:
         them in the caller's order.
         """
         pieces = order_round_entries(part)
-        shown: list[ShownMessage] = []
+        messages: list[ShownMessage] = []
         for first, last, members in _split_into_messages([entry for entry, _ in pieces], blocks):
             entries = {
                 entry.seq: self._show_entry(window, callers_list, entry) for entry in members
             }
             one, *others = entries.values()
             if others:
-                found = [(entry, piece) for entry, piece in pieces if entry.seq in entries]
-                one = _join_pieces(entries, found)
-            shown.append(replace(one, _blocks=tuple(blocks[first:last])))
-        return shown
+                members_of_entries = [
+                    (entry, piece) for entry, piece in pieces if entry.seq in entries
+                ]
+                one = _join_pieces(entries, members_of_entries)
+            messages.append(replace(one, _blocks=tuple(blocks[first:last])))
+        return messages
 
     def _show_entry(self, window: Window, callers_list: CallersList, entry: Entry) -> ShownMessage:
         message = render_entry_message(entry)
-        edited = _find_edited_parts(window, entry, message)
+        edited_parts = _find_edited_parts(window, entry, message)
         is_changed = entry.is_repair or entry.seq in callers_list.changed_seqs
         if is_changed:
-            edited = frozenset(range(len(message.parts)))
+            edited_parts = frozenset(range(len(message.parts)))
         positions = () if entry.is_repair else tuple(callers_list.find_positions(entry.seq))
         if not positions and not entry.is_repair:
             self._last_unplaced_seq = entry.seq
@@ -269,8 +272,8 @@ class IncrementalView:
             message=message,
             handle=f"m{entry.seq}",
             positions=positions,
-            is_edited=bool(edited) or is_changed or message.role != entry.message.role,
-            edited_parts=edited,
+            is_edited=bool(edited_parts) or is_changed or message.role != entry.message.role,
+            edited_parts=edited_parts,
             _blocks=(),
             _join_blocks=self._join,
         )
@@ -280,16 +283,18 @@ def _blocks_of(shown: ShownMessage) -> tuple[PromptBlock, ...]:
     return shown._blocks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - of this module
 
 
-def _start_with(text: str, shown: ShownMessage) -> ShownMessage:
+def _start_with(text: str, shown_message: ShownMessage) -> ShownMessage:
     """Put a text of Trimtab's at the start of a message whose blocks already begin with it."""
-    written = make_text_message("user", text)
-    message, edited = _join_messages(written, {0}, shown.message, shown.edited_parts)
-    return replace(shown, message=message, is_edited=True, edited_parts=edited)
+    opening = make_text_message("user", text)
+    message, edited_parts = _join_messages(
+        opening, {0}, shown_message.message, shown_message.edited_parts
+    )
+    return replace(shown_message, message=message, is_edited=True, edited_parts=edited_parts)
 
 
 def _join(first: ShownMessage, second: ShownMessage) -> ShownMessage:
     """Return two messages as one."""
-    message, edited = _join_messages(
+    message, edited_parts = _join_messages(
         first.message, first.edited_parts, second.message, second.edited_parts
     )
     return replace(
@@ -298,7 +303,7 @@ def _join(first: ShownMessage, second: ShownMessage) -> ShownMessage:
         handle=first.handle or second.handle,
         positions=first.positions + second.positions,
         is_edited=True,
-        edited_parts=edited,
+        edited_parts=edited_parts,
         has_cache_mark=second.has_cache_mark,
         _blocks=_blocks_of(first) + _blocks_of(second),
     )
@@ -322,16 +327,16 @@ def _follows_in_list(first: ShownMessage, second: ShownMessage) -> bool:
     return first.positions[-1] + 1 == second.positions[0]
 
 
-def _find_edited_parts(window: Window, entry: Entry, shown: Message) -> frozenset[int]:
-    edited = {
+def _find_edited_parts(window: Window, entry: Entry, wire_message: Message) -> frozenset[int]:
+    indexes = {
         index
-        for index in range(len(shown.parts))
+        for index in range(len(wire_message.parts))
         if window.base.find_erasing_event(entry.seq, index) is not None
     }
-    if shown is not entry.message:
-        pairs = enumerate(zip(shown.parts, entry.message.parts, strict=True))
-        edited |= {index for index, (part, own) in pairs if part != own}
-    return frozenset(edited)
+    if wire_message is not entry.message:
+        pairs = enumerate(zip(wire_message.parts, entry.message.parts, strict=True))
+        indexes |= {index for index, (part, logged_part) in pairs if part != logged_part}
+    return frozenset(indexes)
 
 
 def _split_into_messages(
@@ -370,23 +375,25 @@ def _join_pieces(
 ) -> ShownMessage:
     """Return several messages as one, with their parts in send order."""
     parts: list[Part] = []
-    edited: set[int] = set()
+    indexes: set[int] = set()
     for entry, piece in pieces:
-        shown = shown_by_seq[entry.seq]
-        changed = [shown.message.parts[index] for index in shown.edited_parts]
+        shown_message = shown_by_seq[entry.seq]
+        new_parts = [shown_message.message.parts[index] for index in shown_message.edited_parts]
         for part in piece.parts:
-            if any(part is other or part == other for other in changed):
-                edited.add(len(parts))
+            if any(part is other or part == other for other in new_parts):
+                indexes.add(len(parts))
             parts.append(part)
     one, *others = shown_by_seq.values()
-    is_spoken = any(shown.message.role == "user" for shown in others)
+    is_spoken = any(shown_message.message.role == "user" for shown_message in others)
     role = "user" if is_spoken else one.message.role
     return replace(
         one,
         message=replace(one.message, role=role, parts=tuple(parts), plain=False, extra=None),
-        positions=tuple(sorted(at for shown in shown_by_seq.values() for at in shown.positions)),
+        positions=tuple(
+            sorted(at for shown_message in shown_by_seq.values() for at in shown_message.positions)
+        ),
         is_edited=True,
-        edited_parts=frozenset(edited),
+        edited_parts=frozenset(indexes),
     )
 
 
@@ -399,9 +406,9 @@ def _join_messages(
     if texts[0] is not None and texts[1] is not None:
         text = "\n\n".join(text for text in texts if text)
         return replace(base, parts=(Text(text=text),)), frozenset({0})
-    shifted = {index + len(first.parts) for index in second_edited}
+    second_indexes = {index + len(first.parts) for index in second_edited}
     parts = (*first.parts, *second.parts)
-    return replace(base, parts=parts, plain=False), frozenset({*first_edited, *shifted})
+    return replace(base, parts=parts, plain=False), frozenset({*first_edited, *second_indexes})
 
 
 def _find_plain_text(message: Message) -> str | None:

@@ -40,15 +40,15 @@ def expand_summary(
     one level: the oldest, from before it was shortened, contains most.
     """
     levels = list(summary_chain)
-    own = [i for i, edit in enumerate(levels) if is_summary_handle(handle, edit)]
-    if not own:
+    matches = [i for i, edit in enumerate(levels) if is_summary_handle(handle, edit)]
+    if not matches:
         return None
-    at = own[-1]
-    made = levels[at]
+    at = matches[-1]
+    summary = levels[at]
     inner = levels[at + 1] if at + 1 < len(levels) else None
-    head = [f"[a summary of m{made.first}-m{made.last}; it was made from:]"]
-    if at > own[0]:
-        head = [f"[the summary as it was first made]\n{made.text}", *head]
+    head = [f"[a summary of m{summary.first}-m{summary.last}; it was made from:]"]
+    if at > matches[0]:
+        head = [f"[the summary as it was first made]\n{summary.text}", *head]
     if inner is not None:
         title = add_recall_handle("[the summary before it]", inner.handle, recall_hint)
         head.append(f"{title}\n{inner.text}")

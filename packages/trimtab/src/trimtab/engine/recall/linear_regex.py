@@ -17,7 +17,8 @@ MAX_STEPS = 400_000
 MAX_REPEATS = 100
 """Maximum number of repetitions of one item."""
 
-_BEGIN, _END = "\x02", "\x03"
+_BEGIN = "\x02"
+_END = "\x03"
 _CLASSES: dict[str, Callable[[str], bool]] = {
     "d": str.isdecimal,
     "w": lambda char: char.isalnum() or char == "_",
@@ -41,7 +42,8 @@ class LinearPattern:
     def __init__(self, expression: str) -> None:
         self._tests: list[CharTest | None] = [None]  # place 0 is the end
         self._next: list[tuple[int, ...]] = [()]
-        self._text, self._at = expression, 0
+        self._text = expression
+        self._at = 0
         build = self._either()
         if self._at < len(expression):
             raise UnsupportedPattern(f"a bracket is closed at {self._at} that was not opened")
@@ -70,22 +72,25 @@ class LinearPattern:
         self._steps += len(at)
         if self._steps > MAX_STEPS:
             raise UnsupportedPattern(f"it takes more than {MAX_STEPS} steps")
-        passed = {n for p in at if (test := self._tests[p]) and test(char) for n in self._next[p]}
-        after = self._start | self._reached(passed)
+        successors = {
+            n for p in at if (test := self._tests[p]) and test(char) for n in self._next[p]
+        }
+        after = self._start | self._reached(successors)
         after = self._same.setdefault(after, after)
         self._known[at, char] = after
         return after
 
     def _reached(self, places: set[int]) -> frozenset[int]:
         """Return the states, and all states that they reach without a character."""
-        found, new = set(places), list(places)
+        closure = set(places)
+        new = list(places)
         while new:
             place = new.pop()
             if self._tests[place] is None:
-                more = [each for each in self._next[place] if each not in found]
-                found.update(more)
+                more = [each for each in self._next[place] if each not in closure]
+                closure.update(more)
                 new += more
-        return frozenset(found)
+        return frozenset(closure)
 
     def _place(self, test: CharTest | None, *after: int) -> int:
         if len(self._tests) >= MAX_STATES:
@@ -125,13 +130,13 @@ class LinearPattern:
         return build
 
     def _repeated(self, item: StateBuilder) -> StateBuilder:
-        while counted := re.compile(r"([*+?])|\{(\d{0,3})(,?)(\d{0,3})\}").match(
+        while quantifier := re.compile(r"([*+?])|\{(\d{0,3})(,?)(\d{0,3})\}").match(
             self._text, self._at
         ):
-            self._at = counted.end()
+            self._at = quantifier.end()
             if self._peek("?"):
                 self._at += 1  # greedy or not, a line holds it or does not
-            sign, least, comma, most = counted.groups()
+            sign, least, comma, most = quantifier.groups()
             low = {"*": 0, "+": 1, "?": 0}.get(sign or "", int(least or 0))
             high = {"*": None, "+": None, "?": 1}.get(
                 sign or "", int(most) if most else None if comma else low
@@ -231,13 +236,13 @@ def compile_line_matcher(expression: str) -> Callable[[str], list[int]]:
 
     An unsupported pattern is searched as a plain text.
     """
-    folded = _fold(expression)
+    needle = _fold(expression)
 
     def find_plain(line: str) -> list[int]:
-        searched = _fold(line)
+        haystack = _fold(line)
         ends: list[int] = []
-        while (at := searched.find(folded, ends[-1] if ends else 0)) >= 0:
-            ends.append(at + len(folded))
+        while (at := haystack.find(needle, ends[-1] if ends else 0)) >= 0:
+            ends.append(at + len(needle))
         return ends
 
     try:
@@ -272,5 +277,6 @@ def _char_class(char: str) -> CharTest | None:
 
 def _char_range(first: str, last: str) -> CharTest:
     # Lines are looked at in lower case: A-Z means its small letters, too.
-    low, high = first.lower(), last.lower()
+    low = first.lower()
+    high = last.lower()
     return lambda char: first <= char <= last or low <= char <= high

@@ -16,7 +16,8 @@ MAX_ANSWER_CHARS = 8_000
 MAX_LINE_CHARS = 1_000
 """Maximum number of characters of a numbered line, without its line end. A longer line of the text
 counts as several."""
-CHARS_BEFORE_MATCH_END, CHARS_AFTER_MATCH_END = 400, 300
+CHARS_BEFORE_MATCH_END = 400
+CHARS_AFTER_MATCH_END = 300
 """How much is shown around the end of a match in a line that counts as several."""
 _LINE_RANGE = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
@@ -87,11 +88,13 @@ def extract_lines(
 
 def _number_lines(text: str) -> list[_Line]:
     lines: list[_Line] = []
-    begin, number = 0, 1
+    begin = 0
+    number = 1
     for line in text.splitlines(keepends=True):
         count = max(1, -(-len(line.rstrip(_LINE_ENDS)) // MAX_LINE_CHARS))
         lines.append(_Line(text=line, begin=begin, first=number, count=count))
-        begin, number = begin + len(line), number + count
+        begin = begin + len(line)
+        number = number + count
     return lines
 
 
@@ -113,7 +116,8 @@ def _show_around(line: _Line, match_ends: Iterable[int]) -> Iterator[_Piece]:
     size = len(line.body)
     begin = end = number = 0
     for match_end in match_ends:
-        before, after = match_end - CHARS_BEFORE_MATCH_END, match_end + CHARS_AFTER_MATCH_END
+        before = match_end - CHARS_BEFORE_MATCH_END
+        after = match_end + CHARS_AFTER_MATCH_END
         if number and before <= end and after - begin <= MAX_LINE_CHARS:
             end = min(after, size)
             continue
@@ -121,13 +125,16 @@ def _show_around(line: _Line, match_ends: Iterable[int]) -> Iterator[_Piece]:
             continue  # it is shown, with less text after it
         if number:
             yield _excerpt(line, begin, end, number)
-        begin, end, number = max(before, end, 0), min(after, size), line.number_at(match_end)
+        begin = max(before, end, 0)
+        end = min(after, size)
+        number = line.number_at(match_end)
     if number:
         yield _excerpt(line, begin, end, number)
 
 
 def _excerpt(line: _Line, begin: int, end: int, number: int) -> _Piece:
-    first, last = line.number_at(begin + 1), line.number_at(end)
+    first = line.number_at(begin + 1)
+    last = line.number_at(end)
     where = f"line {first}" if first == last else f"lines {first}-{last}"
     place = f"[{where}, characters {line.begin + begin}-{line.begin + end}]"
     return _Piece(number=number, text=f"{place}\n{line.body[begin:end]}\n")
@@ -137,20 +144,20 @@ def _join_pieces(
     pieces: Iterable[_Piece], total: int, span: range, max_chars: int, *, of_matches: bool
 ) -> str:
     """Return the pieces that fit. If some do not, say which lines are shown and which are next."""
-    shown: list[str] = []
+    texts: list[str] = []
     size = 0
     first = span.start
     for piece in pieces:
         size += len(piece.text)
-        if shown and size - _count_line_end(piece.text) > max_chars:
+        if texts and size - _count_line_end(piece.text) > max_chars:
             last = piece.number - 1
             what = f"{'matches in ' if of_matches else ''}lines {first}-{max(first, last)}"
             rest = f"{piece.number}-{min(span.stop - 1, total)}"
             notice = f"[{what} of {total} are shown; ask for lines {rest}]"
-            out = "".join(shown)
+            out = "".join(texts)
             return f"{out}{'' if _count_line_end(out) else chr(10)}{notice}"
-        shown.append(piece.text)
-    out = "".join(shown)
+        texts.append(piece.text)
+    out = "".join(texts)
     return out[: len(out) - _count_line_end(out)] or "(no such lines)"
 
 

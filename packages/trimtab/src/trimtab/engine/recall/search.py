@@ -41,8 +41,8 @@ def get_searchable_text(event: Event) -> str:
 
 def get_message_search_text(message: Message) -> str:
     """Return the text of a message, without its calls of recall tools."""
-    said = (get_part_search_text(part) for part in message.parts)
-    return "\n".join(text for text in said if text is not None)
+    texts = (get_part_search_text(part) for part in message.parts)
+    return "\n".join(text for text in texts if text is not None)
 
 
 def get_part_search_text(part: Part) -> str | None:
@@ -53,12 +53,12 @@ def get_part_search_text(part: Part) -> str | None:
 
 def split_index_words(text: str) -> set[str]:
     """Return the words by which a text can be found."""
-    lowered = text.lower()
-    if lowered.isascii():
-        runs = set(lowered.translate(_ASCII_SEPARATORS_TO_SPACE).split())
+    lower_text = text.lower()
+    if lower_text.isascii():
+        runs = set(lower_text.translate(_ASCII_SEPARATORS_TO_SPACE).split())
         return {run[:MAX_SEARCH_WORD_CHARS] for run in runs}
-    words = {run[:MAX_SEARCH_WORD_CHARS] for run in set(_SPACED_RUNS.findall(lowered))}
-    for run in _UNSPACED_RUNS.findall(lowered):
+    words = {run[:MAX_SEARCH_WORD_CHARS] for run in set(_SPACED_RUNS.findall(lower_text))}
+    for run in _UNSPACED_RUNS.findall(lower_text):
         words.update(run)
         words.update(map(add, run, run[1:]))
     return words
@@ -80,11 +80,11 @@ def split_query_words(query: str) -> list[str]:
 
 def weigh_query_words(query_words: Sequence[str], text_words: Collection[str]) -> dict[str, float]:
     """Weigh the words that a text contains. A word that only begins a word of it counts half."""
-    begun = f" {' '.join(text_words)}"  # one search in it is faster than a look at each word
+    word_list = f" {' '.join(text_words)}"  # one search in it is faster than a look at each word
     return {
         word: 1.0 if word in text_words else 0.5
         for word in query_words
-        if word in text_words or f" {word}" in begun
+        if word in text_words or f" {word}" in word_list
     }
 
 
@@ -96,13 +96,13 @@ def score_query_words(query_words: Sequence[str], text_words: Collection[str]) -
 
 def score_text(query_words: Sequence[str], text: str) -> int:
     """Score a text. If it contains none of the words, it is not split."""
-    lowered = text.lower()
-    if not any(word in lowered for word in query_words):
+    lower_text = text.lower()
+    if not any(word in lower_text for word in query_words):
         return 0
-    return score_query_words(query_words, split_index_words(lowered))
+    return score_query_words(query_words, split_index_words(lower_text))
 
 
 def rank_scored_positions(scored: Iterable[tuple[int, int]], limit: int) -> list[int]:
     """Sort positions by score and then by position, newest first."""
-    ranked = sorted(((hits, seq) for hits, seq in scored if hits), reverse=True)
-    return [seq for _, seq in ranked[:limit]]
+    ranking = sorted(((hits, seq) for hits, seq in scored if hits), reverse=True)
+    return [seq for _, seq in ranking[:limit]]

@@ -58,15 +58,15 @@ def format_best_snippets(
     visible_seqs: Container[int] = (),
 ) -> str:
     """Format the best passages of messages by position. Visible messages come last."""
-    shown: list[str] = []
+    texts: list[str] = []
     room = MAX_SEARCH_ANSWER_TOKENS
     for passage in find_best_snippets(messages, query_words, visible_seqs):
         text = passage.format_with_handle()
         room -= counter.count(text) + 1
-        if shown and room < 0:
+        if texts and room < 0:
             break
-        shown.append(text)
-    return "\n\n".join(shown)
+        texts.append(text)
+    return "\n\n".join(texts)
 
 
 def find_best_snippets(
@@ -79,7 +79,7 @@ def find_best_snippets(
     shares = [_weigh_passage(passage, query_words) for passage in passages]
     counts = Counter(word for each in shares for word in each)
     rarity = {word: math.log((len(passages) + 1) / (0.5 + counts[word])) for word in query_words}
-    ranked = sorted(
+    ranking = sorted(
         (
             passage.seq in visible_seqs,
             -sum(rarity[word] * share for word, share in each.items()),
@@ -90,13 +90,13 @@ def find_best_snippets(
         for index, (passage, each) in enumerate(zip(passages, shares, strict=True))
         if each
     )
-    chosen: list[_Passage] = []
-    for *_, index in ranked:
-        if not any(_passages_overlap(passages[index], other) for other in chosen):
-            chosen.append(passages[index])
-        if len(chosen) == MAX_SNIPPETS:
+    selection: list[_Passage] = []
+    for *_, index in ranking:
+        if not any(_passages_overlap(passages[index], other) for other in selection):
+            selection.append(passages[index])
+        if len(selection) == MAX_SNIPPETS:
             break
-    return [_make_snippet(passage) for passage in chosen]
+    return [_make_snippet(passage) for passage in selection]
 
 
 class _Passage(NamedTuple):
@@ -132,10 +132,10 @@ def _cut_into_passages(seq: int, message: Message) -> Iterator[_Passage]:
 
 def _weigh_passage(passage: _Passage, query_words: Sequence[str]) -> dict[str, float]:
     """Weigh the words that a passage contains. A text that contains none is not split."""
-    lowered = passage.cut_text().lower()
-    if not any(word in lowered for word in query_words):
+    lower_text = passage.cut_text().lower()
+    if not any(word in lower_text for word in query_words):
         return {}
-    return weigh_query_words(query_words, split_index_words(lowered))
+    return weigh_query_words(query_words, split_index_words(lower_text))
 
 
 def _make_snippet(passage: _Passage) -> Snippet:

@@ -81,24 +81,24 @@ def recall_text_from_messages(
     window: Window, handle: str, messages: Mapping[int, Message], *, for_model: bool = False
 ) -> str:
     """Return the same from messages by position, which may no longer be in memory."""
-    named = parse_handle(handle)
-    if named.part_index is not None:
+    target = parse_handle(handle)
+    if target.part_index is not None:
         part = recall_part_from_messages(window, handle, messages)
         return part_to_text(part, "" if for_model else format_part_hint(handle))
-    found = {
+    in_range = {
         seq: message
         for seq, message in messages.items()
-        if named.first_seq <= seq <= named.last_seq
+        if target.first_seq <= seq <= target.last_seq
     }
-    if not found:
+    if not in_range:
         raise build_unknown_handle_error(handle, window.seq, window.entries)
-    if len(found) == 1:
-        [(seq, message)] = found.items()
+    if len(in_range) == 1:
+        [(seq, message)] = in_range.items()
         _require_not_erased(window, seq, range(len(message.parts)))
     hint = _make_model_hint(window) if for_model else format_part_hint
     return "\n".join(
         f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message, hint)}"
-        for seq, message in found.items()
+        for seq, message in in_range.items()
     )
 
 
@@ -111,14 +111,14 @@ def recall_part(window: Window, handle: str) -> Part:
 
 def recall_part_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> Part:
     """Return the same from messages by position, which may no longer be in memory."""
-    named = parse_handle(handle)
-    if named.part_index is None:
+    target = parse_handle(handle)
+    if target.part_index is None:
         raise ValueError(f"{handle} names whole messages; name one part, such as {handle}.0")
-    message = messages.get(named.first_seq)
-    if message is None or named.part_index >= len(message.parts):
+    message = messages.get(target.first_seq)
+    if message is None or target.part_index >= len(message.parts):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
-    _require_not_erased(window, named.first_seq, [named.part_index])
-    return message.parts[named.part_index]
+    _require_not_erased(window, target.first_seq, [target.part_index])
+    return message.parts[target.part_index]
 
 
 def find_recalled_parts(
@@ -129,17 +129,17 @@ def find_recalled_parts(
     None for a range, a search, some lines, or if it does not exist.
     """
     try:
-        wanted = parse_recall_arguments(call)
-        named = parse_handle(wanted["handle"])
+        arguments = parse_recall_arguments(call)
+        target = parse_handle(arguments["handle"])
     except ValueError:
         return None
-    message = messages.get(named.first_seq)
-    some = call.name != RECALL_TOOL or wanted["lines"] or wanted["grep"]
-    if some or message is None or named.first_seq != named.last_seq:
+    message = messages.get(target.first_seq)
+    some = call.name != RECALL_TOOL or arguments["lines"] or arguments["grep"]
+    if some or message is None or target.first_seq != target.last_seq:
         return None
-    if named.part_index is None:
+    if target.part_index is None:
         return message, message.parts
-    return message, message.parts[named.part_index : named.part_index + 1]
+    return message, message.parts[target.part_index : target.part_index + 1]
 
 
 def find_recalled_parts_in_window(
@@ -147,23 +147,23 @@ def find_recalled_parts_in_window(
 ) -> tuple[Message, tuple[Part, ...]] | None:
     """Return the same from the window's memory."""
     try:
-        named = parse_handle(parse_recall_arguments(call)["handle"])
+        target = parse_handle(parse_recall_arguments(call)["handle"])
     except ValueError:
         return None
-    first = HandleTarget(first_seq=named.first_seq, last_seq=named.first_seq)
+    first = HandleTarget(first_seq=target.first_seq, last_seq=target.first_seq)
     return find_recalled_parts(call, _messages_in_range(window, first))
 
 
 def require_known_handle(window: Window, handle: str) -> HandleTarget:
     """Parse a handle, and raise if nothing has it. A handle that has left memory is not checked."""
-    named = parse_handle(handle)
-    said = _messages_in_range(window, named)
-    message = said.get(named.first_seq) if named.part_index is not None else None
-    known = message is None or (named.part_index or 0) < len(message.parts)
-    here = named.first_seq <= window.base.last_evicted_seq or (said and known)
-    if not (here and 1 <= named.first_seq <= named.last_seq):
+    target = parse_handle(handle)
+    messages = _messages_in_range(window, target)
+    message = messages.get(target.first_seq) if target.part_index is not None else None
+    has_part = message is None or (target.part_index or 0) < len(message.parts)
+    here = target.first_seq <= window.base.last_evicted_seq or (messages and has_part)
+    if not (here and 1 <= target.first_seq <= target.last_seq):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
-    return named
+    return target
 
 
 def build_unknown_handle_error(
@@ -173,28 +173,28 @@ def build_unknown_handle_error(
 
     `last_seq` is the newest position, `message_seqs` are the positions of messages.
     """
-    named = parse_handle(handle)
-    if named.last_seq < named.first_seq:
-        right = f"m{named.last_seq}-m{named.first_seq}"
+    target = parse_handle(handle)
+    if target.last_seq < target.first_seq:
+        right = f"m{target.last_seq}-m{target.first_seq}"
         return LookupError(
             f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
         )
     if message is not None:
         most = len(message.parts) - 1
         return LookupError(
-            f"nothing is called {handle}; the last part is m{named.first_seq}.{most}"
+            f"nothing is called {handle}; the last part is m{target.first_seq}.{most}"
         )
-    if not 0 < named.first_seq <= last_seq:
+    if not 0 < target.first_seq <= last_seq:
         return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
     # Settings, calls and edits take positions, too, and what was undone is in no window.
     near = sorted(
-        sorted(message_seqs, key=lambda seq: abs(seq - named.first_seq))[:MAX_NEAREST_HANDLES]
+        sorted(message_seqs, key=lambda seq: abs(seq - target.first_seq))[:MAX_NEAREST_HANDLES]
     )
     verb = "is" if len(near) == 1 else "are"
-    told = f"; the nearest {verb} {', '.join(f'm{seq}' for seq in near)}" if near else ""
+    nearest = f"; the nearest {verb} {', '.join(f'm{seq}' for seq in near)}" if near else ""
     return LookupError(
-        f"nothing is called {handle}: position {named.first_seq} is not a message "
-        f"(it is settings, a call or an edit) or was undone{told}"
+        f"nothing is called {handle}: position {target.first_seq} is not a message "
+        f"(it is settings, a call or an edit) or was undone{nearest}"
     )
 
 
@@ -202,21 +202,21 @@ def answer_recall_call(window: Window, call: ToolCall) -> str:
     """Answer a call of a recall tool. The answer also says if something was not found."""
     require_recall_call(call)
     try:
-        wanted = parse_recall_arguments(call)
+        arguments = parse_recall_arguments(call)
         if call.name == SEARCH_TOOL:
-            return search_window(window, wanted["query"])
-        if not wanted["lines"] and not wanted["grep"]:
-            named = parse_handle(wanted["handle"])
+            return search_window(window, arguments["query"])
+        if not arguments["lines"] and not arguments["grep"]:
+            target = parse_handle(arguments["handle"])
             if level := expand_summary(
-                named,
+                target,
                 _summary_chain(window),
-                _messages_in_range(window, named),
+                _messages_in_range(window, target),
                 max_chars=MAX_ANSWER_CHARS,
                 recall_hint=get_answer_hint(window),
             ):
                 return level
-        text = recall_text(window, wanted["handle"], for_model=True)
-        return extract_lines(text, wanted["lines"], wanted["grep"])
+        text = recall_text(window, arguments["handle"], for_model=True)
+        return extract_lines(text, arguments["lines"], arguments["grep"])
     except (LookupError, ValueError) as error:
         return f"[{error}]"
 
@@ -229,7 +229,7 @@ def _messages_in_range(window: Window, handle: HandleTarget) -> dict[int, Messag
 
 def _summary_chain(window: Window) -> Iterator[Edit]:
     """Yield the current summary, the one it continues, and so on, as far as they are in memory."""
-    known = {
+    edits = {
         event.seq: event.body
         for event in window.base.events_since_snapshot
         if isinstance(event.body, Edit)
@@ -237,7 +237,7 @@ def _summary_chain(window: Window) -> Iterator[Edit]:
     edit = window.summary
     while edit is not None:
         yield edit
-        edit = known.get(edit.prior)
+        edit = edits.get(edit.prior)
 
 
 def require_recall_call(call: ToolCall) -> None:
@@ -251,30 +251,30 @@ def require_recall_call(call: ToolCall) -> None:
 def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
     """Parse the arguments of a recall tool. A missing or null argument becomes empty."""
     try:
-        given: Any = json.loads(call.arguments or "{}")
+        json_arguments: Any = json.loads(call.arguments or "{}")
     except RecursionError:
-        given = None
-    if not isinstance(given, dict):
+        json_arguments = None
+    if not isinstance(json_arguments, dict):
         raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
-    named = cast("dict[str, Any]", given)
+    arguments = cast("dict[str, Any]", json_arguments)
     keys = ("query", "handle", "lines", "grep")
-    return {key: "" if (value := named.get(key)) is None else str(value) for key in keys}
+    return {key: "" if (value := arguments.get(key)) is None else str(value) for key in keys}
 
 
 def search_window(window: Window, query: str) -> str:
     """Return the passages that contain most of the words, starting with those the model does not
     see."""
-    wanted = split_query_words(query)
-    hits = [(score_text(wanted, text), seq) for seq, text in _searchable_texts(window)]
-    seen = find_fully_visible_messages(window)
-    chosen = rank_scored_positions(
-        [hit for hit in hits if hit[1] not in seen], MAX_SEARCHED_MESSAGES
+    query_words = split_query_words(query)
+    hits = [(score_text(query_words, text), seq) for seq, text in _searchable_texts(window)]
+    visible = find_fully_visible_messages(window)
+    seqs = rank_scored_positions(
+        [hit for hit in hits if hit[1] not in visible], MAX_SEARCHED_MESSAGES
     )
-    chosen += rank_scored_positions(
-        [hit for hit in hits if hit[1] in seen], MAX_SEARCHED_MESSAGES - len(chosen)
+    seqs += rank_scored_positions(
+        [hit for hit in hits if hit[1] in visible], MAX_SEARCHED_MESSAGES - len(seqs)
     )
-    said = {seq: window.entries[seq].message for seq in chosen}
-    return passages(said, wanted, window.counter, seen) or NOTHING_FOUND_TEXT
+    messages = {seq: window.entries[seq].message for seq in seqs}
+    return passages(messages, query_words, window.counter, visible) or NOTHING_FOUND_TEXT
 
 
 def find_fully_visible_messages(window: Window) -> frozenset[int]:
@@ -296,8 +296,8 @@ def part_to_text(part: Part, media_hint: str = "") -> str:
     if isinstance(part, OpaqueBlock):
         return dump_canonical_json(part.data)
     text = extract_text_or_arguments(part) or ""
-    held = [f"[{describe_media(media)}{media_hint}]" for media in list_media(part)]
-    return "\n".join([*([text] if text else []), *held])
+    media_labels = [f"[{describe_media(media)}{media_hint}]" for media in list_media(part)]
+    return "\n".join([*([text] if text else []), *media_labels])
 
 
 def format_part_hint(handle: str) -> str:
@@ -321,8 +321,8 @@ def _format_whole_message(
     lines: list[str] = []
     for index, part in enumerate(message.parts):
         event = window.base.find_erasing_event(seq, index)
-        erased = f"[erased by event {event}]"
-        text = part_to_text(part, hint(f"m{seq}.{index}")) if event is None else erased
+        erasure_note = f"[erased by event {event}]"
+        text = part_to_text(part, hint(f"m{seq}.{index}")) if event is None else erasure_note
         lines.append(f"{part.name} {text}" if isinstance(part, ToolCall) else text)
     return "\n".join(lines)
 
@@ -330,8 +330,8 @@ def _format_whole_message(
 def _searchable_texts(window: Window) -> Iterator[tuple[int, str]]:
     """Yield all texts except earlier searches, which would find themselves first."""
     for seq, entry in window.entries.items():
-        own = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
-        answers = {call.result.seq for call in own if call.result is not None}
+        recall_calls = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
+        answers = {call.result.seq for call in recall_calls if call.result is not None}
         if seq not in answers:
             yield seq, get_message_search_text(entry.message)
 

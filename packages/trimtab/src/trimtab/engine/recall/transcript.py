@@ -73,8 +73,8 @@ class HidingEdits:
             case Rewind(to=to):
                 self.rewinds.append((event.seq, to))
             case Edit(part=None) as edit:
-                spared = frozenset((*edit.spares, self._newest_user_seq))
-                span = _SpanEdit(event.seq, edit.first, edit.last, edit.op, edit.why, spared)
+                exempt_seqs = frozenset((*edit.spares, self._newest_user_seq))
+                span = _SpanEdit(event.seq, edit.first, edit.last, edit.op, edit.why, exempt_seqs)
                 self._edits.append(span)
             case Edit(op="reveal") as edit:
                 span = _SpanEdit(event.seq, edit.first, edit.last, edit.op, edit.why, frozenset())
@@ -115,7 +115,8 @@ def build_logged_message(
 
     `hiding_edits` is needed for a message that has left memory.
     """
-    handle, base = f"m{seq}", window.base
+    handle = f"m{seq}"
+    base = window.base
     parts = range(max(1, len(message.parts)))
     if all(base.find_erasing_event(seq, part) is not None for part in parts):
         return None
@@ -135,6 +136,6 @@ def build_logged_message(
 
 def _find_state_and_reason(window: Window, handle: str, message: Message) -> tuple[str, str]:
     whole = explain_message_visibility(window, handle, message)
-    explained = [explain_message_visibility(window, part, message) for part in whole.parts]
-    reasons: Iterable[str] = [each.reason for each in explained] or [whole.reason]
+    part_reasons = [explain_message_visibility(window, part, message) for part in whole.parts]
+    reasons: Iterable[str] = [each.reason for each in part_reasons] or [whole.reason]
     return whole.state, "; ".join(dict.fromkeys(reason for reason in reasons if reason))

@@ -60,10 +60,12 @@ class VisibilityReason:
 
     def __str__(self) -> str:
         """Return a sentence for people: the state, and the reason."""
-        said = f"{self.handle} {STATE_DESCRIPTIONS[self.state]}"
+        sentence = f"{self.handle} {STATE_DESCRIPTIONS[self.state]}"
         if self.parts:
-            said += f" ({', '.join(f'{handle}: {state}' for handle, state in self.parts.items())})"
-        return f"{said}; {self.reason}" if self.reason else said
+            sentence += (
+                f" ({', '.join(f'{handle}: {state}' for handle, state in self.parts.items())})"
+            )
+        return f"{sentence}; {self.reason}" if self.reason else sentence
 
 
 def explain_message_visibility(
@@ -74,49 +76,53 @@ def explain_message_visibility(
     `message` is the first message that the handle names. The result has the position of the
     deciding event; `add_event_time_and_reason` adds its time and reason.
     """
-    named = parse_handle(handle)
-    if message is None or (named.part_index or 0) >= max(1, len(message.parts)):
+    target = parse_handle(handle)
+    if message is None or (target.part_index or 0) >= max(1, len(message.parts)):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
-    if parts := _find_part_states(window, named, message):
-        text = recall_text_from_messages(window, handle, {named.first_seq: message})
+    if parts := _find_part_states(window, target, message):
+        text = recall_text_from_messages(window, handle, {target.first_seq: message})
         return VisibilityReason(handle=handle, state="partial", text=text, parts=parts)
-    gone = window.base.find_erasing_event(named.first_seq, named.part_index)
-    if gone is not None:
-        return VisibilityReason(handle=handle, state="erased", event=gone)
-    entry = window.entries.get(named.first_seq)
+    erasing_event = window.base.find_erasing_event(target.first_seq, target.part_index)
+    if erasing_event is not None:
+        return VisibilityReason(handle=handle, state="erased", event=erasing_event)
+    entry = window.entries.get(target.first_seq)
     if entry is None:
-        text = recall_text_from_messages(window, handle, {named.first_seq: message})
-        undone = find_undoing_rewind(named.first_seq, window.base.rewinds)
+        text = recall_text_from_messages(window, handle, {target.first_seq: message})
+        undone = find_undoing_rewind(target.first_seq, window.base.rewinds)
         by, reason = (undone[0], f"rewound to {undone[1]}") if undone else (None, "")
         return VisibilityReason(handle=handle, state="undone", event=by, reason=reason, text=text)
     text = recall_text(window, handle)
-    part = 0 if named.part_index is None and len(entry.message.parts) == 1 else named.part_index
+    part = 0 if target.part_index is None and len(entry.message.parts) == 1 else target.part_index
     group = entry.round.group
-    edit, by = group.hidden, group.hidden_by
+    edit = group.hidden
+    by = group.hidden_by
     if edit is None and part is not None:
-        edit, by = entry.edits.get(part), entry.edited_by.get(part, 0)
+        edit = entry.edits.get(part)
+        by = entry.edited_by.get(part, 0)
     if edit is None:
         return VisibilityReason(handle=handle, state="shown", text=text)
-    state, replacement = STATE_BY_EDIT_KIND[edit.op], _text_in_place_of(window, edit)
+    state = STATE_BY_EDIT_KIND[edit.op]
+    replacement = _text_in_place_of(window, edit)
     if group.hidden is not None and (
-        listed := window.conversation.user_words.render_message(named.first_seq, part)
+        list_text := window.conversation.user_words.render_message(target.first_seq, part)
     ):
-        state, replacement = "listed", listed
+        state = "listed"
+        replacement = list_text
     return VisibilityReason(
         handle=handle, state=state, event=by, reason=edit.why, replacement=replacement, text=text
     )
 
 
-def _find_part_states(window: Window, named: HandleTarget, message: Message) -> dict[str, str]:
+def _find_part_states(window: Window, target: HandleTarget, message: Message) -> dict[str, str]:
     """Return the state of each part, if the parts of a message have different states; otherwise
     nothing."""
-    is_one_message = named.part_index is None and named.first_seq == named.last_seq
+    is_one_message = target.part_index is None and target.first_seq == target.last_seq
     if not is_one_message or len(message.parts) < 2:
         return {}
-    handles = [f"m{named.first_seq}.{index}" for index in range(len(message.parts))]
+    handles = [f"m{target.first_seq}.{index}" for index in range(len(message.parts))]
     states = {one: explain_message_visibility(window, one, message).state for one in handles}
-    found = set(states.values())
-    return states if len(found) > 1 or found <= {"truncated", "masked"} else {}
+    distinct = set(states.values())
+    return states if len(distinct) > 1 or distinct <= {"truncated", "masked"} else {}
 
 
 def add_event_time_and_reason(
@@ -125,8 +131,8 @@ def add_event_time_and_reason(
     """Return the same with the time and the reason of the deciding event."""
     if deciding_event is None:
         return reason
-    own: str = getattr(deciding_event.body, "why", "")
-    return replace(reason, since=deciding_event.at, reason=reason.reason or own)
+    event_reason: str = getattr(deciding_event.body, "why", "")
+    return replace(reason, since=deciding_event.at, reason=reason.reason or event_reason)
 
 
 def _text_in_place_of(window: Window, edit: Edit) -> str:

@@ -57,28 +57,28 @@ def extract_summary(
     `max_tokens`. `count_names` is for callers that have already read the parts of the messages.
     """
     lines = [line for line in prior_summary.splitlines() if line.strip()]
-    said = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
+    source_texts = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
     lines = [line for line in lines if not line.startswith(NAMES_LINE_PREFIX)]
     for message in messages:
         lines.extend(_message_lines(message))
-    kept = _best_lines(lines, counter, max_tokens)
+    excerpt = _best_lines(lines, counter, max_tokens)
     if max_names:
-        names = Counter(count_identifiers("\n".join(said)))
+        names = Counter(count_identifiers("\n".join(source_texts)))
         for message in messages:
             for part in message.parts:
                 names.update((count_names or count_part_identifiers)(part))
-        if found := RankedIdentifiers(names).list_top(max_names, kept):
-            kept = f"{kept}\n{NAMES_LINE_PREFIX}{', '.join(found)}".lstrip("\n")
-    return kept
+        if top_names := RankedIdentifiers(names).list_top(max_names, excerpt):
+            excerpt = f"{excerpt}\n{NAMES_LINE_PREFIX}{', '.join(top_names)}".lstrip("\n")
+    return excerpt
 
 
 def select_messages_missing_in_summary(
     summary_text: str, messages: Iterable[Message]
 ) -> list[Message]:
     """Return the messages of which a summary does not contain each line, whole or its beginning."""
-    known = summary_text.splitlines()
-    starts = tuple(line.removesuffix("…") for line in known if line.endswith("…"))
-    whole = set(known)
+    summary_lines = summary_text.splitlines()
+    starts = tuple(line.removesuffix("…") for line in summary_lines if line.endswith("…"))
+    whole = set(summary_lines)
     return [
         message
         for message in messages
@@ -96,9 +96,9 @@ def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str
     def size(index: int) -> int:
         return counter.count(lines[index] + "\n")
 
-    kept = _newest_fitting(size, range(len(lines)), max_tokens)
+    indexes = _newest_fitting(size, range(len(lines)), max_tokens)
     users = [index for index, line in enumerate(lines) if line.startswith(USER_LINE_PREFIX)]
-    if users and users[0] not in kept:
+    if users and users[0] not in indexes:
         room = max_tokens // FIRST_REQUEST_DIVISOR
         lines[users[0]] = _line_start(lines[users[0]], counter, room)
         first: list[int] = []
@@ -108,24 +108,24 @@ def _best_lines(lines: list[str], counter: TokenCounter, max_tokens: int) -> str
             room -= size(index)
             first.append(index)
         others = [index for index in range(len(lines)) if index not in first]
-        kept = {
+        indexes = {
             *first,
             *_newest_fitting(size, others, max_tokens - max_tokens // FIRST_REQUEST_DIVISOR + room),
         }
-    if not kept:
+    if not indexes:
         return keep_newest_lines("\n".join(lines), counter, max_tokens)
-    return "\n".join(lines[index] for index in sorted(kept))
+    return "\n".join(lines[index] for index in sorted(indexes))
 
 
 def _newest_fitting(size: Callable[[int], int], among: Sequence[int], room: int) -> set[int]:
     """Return the last lines that fit."""
-    kept: set[int] = set()
+    indexes: set[int] = set()
     for index in reversed(among):
         room -= size(index)
         if room < 0:
             break
-        kept.add(index)
-    return kept
+        indexes.add(index)
+    return indexes
 
 
 def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
@@ -133,7 +133,8 @@ def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
     little."""
     if counter.count(line + "\n") <= max_tokens:
         return line
-    low, high = 0, len(line) - 1
+    low = 0
+    high = len(line) - 1
     while low < high:
         middle = (low + high + 1) // 2
         fits = counter.count(f"{line[:middle]}…\n") <= max_tokens
@@ -143,26 +144,27 @@ def _line_start(line: str, counter: TokenCounter, max_tokens: int) -> str:
 
 def keep_newest_lines(text: str, counter: TokenCounter, max_tokens: int) -> str:
     """Return the last lines of a summary that fit. The oldest content is removed first."""
-    kept: list[str] = []
-    used = 0
+    newest_first: list[str] = []
+    tokens = 0
     for line in reversed(text.splitlines()):
         size = counter.count(line + "\n")
-        if used + size > max_tokens:
+        if tokens + size > max_tokens:
             break
-        kept.append(line)
-        used += size
+        newest_first.append(line)
+        tokens += size
     # A text may count for more than its lines do one by one.
-    while len(kept) > 1 and counter.count("\n".join(reversed(kept))) > max_tokens:
-        kept.pop()
-    last = kept[0] if kept else next(reversed(text.splitlines()), "")
-    if len(kept) > 1 or counter.count(last) <= max_tokens:
-        return "\n".join(reversed(kept or [last]))
+    while len(newest_first) > 1 and counter.count("\n".join(reversed(newest_first))) > max_tokens:
+        newest_first.pop()
+    last = newest_first[0] if newest_first else next(reversed(text.splitlines()), "")
+    if len(newest_first) > 1 or counter.count(last) <= max_tokens:
+        return "\n".join(reversed(newest_first or [last]))
     return _keep_newest_words(last, counter, max_tokens)
 
 
 def _keep_newest_words(line: str, counter: TokenCounter, max_tokens: int) -> str:
     words = line.split(" ")
-    low, high = 0, len(words)
+    low = 0
+    high = len(words)
     while low < high:
         middle = (low + high + 1) // 2
         fits = counter.count(" ".join(words[-middle:])) <= max_tokens
@@ -177,15 +179,15 @@ def count_part_identifiers(part: Part) -> dict[str, int]:
 
 
 def _message_lines(message: Message) -> list[str]:
-    said: list[str] = []
+    lines: list[str] = []
     for part in message.parts:
         if isinstance(part, Text) and (text := _first_line(part.text)):
-            said.append(f"- {message.role}: {text}")
+            lines.append(f"- {message.role}: {text}")
         elif isinstance(part, ToolCall):
-            said.append(f"- called {part.name} {_shorten(part.arguments, 100)}")
+            lines.append(f"- called {part.name} {_shorten(part.arguments, 100)}")
         elif isinstance(part, ToolResult) and (text := _first_line(part.text)):
-            said.append(f"- result: {text}")
-    return said
+            lines.append(f"- result: {text}")
+    return lines
 
 
 def _first_line(text: str) -> str:

@@ -164,15 +164,15 @@ def find_needed_facts(messages: Sequence[Message]) -> NeededFacts:
         late = 1 + (last[item] + 1) / (2 * len(messages))
         return likely * late / math.sqrt(2 + len(item))
 
-    ranked = sorted(places, key=lambda item: (-weight(item), item))
-    return NeededFacts(open_questions=_open_questions(messages), items=tuple(ranked))
+    ranking = sorted(places, key=lambda item: (-weight(item), item))
+    return NeededFacts(open_questions=_open_questions(messages), items=tuple(ranking))
 
 
 def find_named_items(text: str) -> dict[str, ItemKind]:
     """Return the items that a text names, each once, ordered by kind."""
     if len(text) > MAX_SCANNED_CHARS:
         text = f"{text[: MAX_SCANNED_CHARS // 2]}\n{text[-MAX_SCANNED_CHARS // 2 :]}"
-    found: dict[str, ItemKind] = {}
+    kinds: dict[str, ItemKind] = {}
     patterns: tuple[tuple[ItemKind, re.Pattern[str]], ...] = (
         ("url", _URL),
         ("date", _DATE),
@@ -188,17 +188,17 @@ def find_named_items(text: str) -> dict[str, ItemKind]:
             if kind == "word" and not _is_identifier(item):
                 return match[0]
             if len(item) >= 2:
-                found.setdefault(sanitise_verbatim_item(item), kind)
+                kinds.setdefault(sanitise_verbatim_item(item), kind)
             return "\0"
 
         text = pattern.sub(take, text)
-    return found
+    return kinds
 
 
 def find_missing_items(items: Iterable[str], text: str) -> list[str]:
     """Return the items that a text does not contain, ignoring case."""
-    folded = text.casefold()
-    return [item for item in items if not _contains_item(folded, item.casefold())]
+    haystack = text.casefold()
+    return [item for item in items if not _contains_item(haystack, item.casefold())]
 
 
 def build_verbatim_list(
@@ -219,23 +219,28 @@ def build_verbatim_list(
     are lost. In the rest, one old item stays for each new one.
     """
     need = find_needed_facts(messages)
-    known = set(prior_list.items)
+    prior_items = set(prior_list.items)
     new = find_missing_items(
-        (item for item in need.items if item not in known), f"{sections_text}\n{visible_text}"
+        (item for item in need.items if item not in prior_items), f"{sections_text}\n{visible_text}"
     )
     old = find_missing_items(prior_list.items, sections_text)
-    settled = cut_verbatim_list(VerbatimList(items=tuple(old)), counter, max_tokens // 2).items
-    # A question that somebody has replied to since is old news: it goes first.
-    replied = any(message.role == "assistant" and message.text.strip() for message in messages)
-    asked = [text for text in prior_list.open_questions if text not in need.open_questions]
-    waiting = need.open_questions if replied else (*need.open_questions, *asked)
-    listed = VerbatimList(
-        open_questions=tuple(waiting), items=(*settled, *_interleave(new, old[len(settled) :]))
+    covered_items = cut_verbatim_list(
+        VerbatimList(items=tuple(old)), counter, max_tokens // 2
+    ).items
+    # A question that has got a reply since is the first to be left out.
+    has_reply = any(message.role == "assistant" and message.text.strip() for message in messages)
+    old_questions = [text for text in prior_list.open_questions if text not in need.open_questions]
+    waiting = need.open_questions if has_reply else (*need.open_questions, *old_questions)
+    short_list = VerbatimList(
+        open_questions=tuple(waiting),
+        items=(*covered_items, *_interleave(new, old[len(covered_items) :])),
     )
-    whole = VerbatimList(open_questions=(*need.open_questions, *asked), items=listed.items)
+    whole = VerbatimList(
+        open_questions=(*need.open_questions, *old_questions), items=short_list.items
+    )
     if cut_verbatim_list(whole, counter, max_tokens) == whole:
         return whole
-    return cut_verbatim_list(listed, counter, max_tokens)
+    return cut_verbatim_list(short_list, counter, max_tokens)
 
 
 def compute_list_room(
@@ -249,9 +254,9 @@ def compute_list_room(
 
     That is half of what the sections save, or the previous size of the list.
     """
-    saved = replaced_tokens - counter.count(sections_text) - SUMMARY_FRAME_TOKENS
+    gain = replaced_tokens - counter.count(sections_text) - SUMMARY_FRAME_TOKENS
     before = counter.count(format_verbatim_list(prior_list))
-    return max(0, min(max_list_tokens, saved, max(before, saved // 2)))
+    return max(0, min(max_list_tokens, gain, max(before, gain // 2)))
 
 
 def add_verbatim_list(
@@ -270,8 +275,10 @@ def add_verbatim_list(
     visible.
     """
     body, _ = split_summary(summary_text)
-    told, listed = split_summary(prior_summary)
-    before = replace(listed, items=tuple(dict.fromkeys((*listed.items, *find_named_items(told)))))
+    prior_text, prior_list = split_summary(prior_summary)
+    before = replace(
+        prior_list, items=tuple(dict.fromkeys((*prior_list.items, *find_named_items(prior_text))))
+    )
     return join_summary(
         body,
         build_verbatim_list(
@@ -289,10 +296,10 @@ def find_invented_items(line: str, normalised_source: str) -> list[str]:
             continue
         # A figure may be written otherwise, and a date put together from what was said apart.
         numbers = re.findall(r"\d+", item if kind == "date" else _normalise(item))
-        known = kind != "word" and all(
+        is_in_source = kind != "word" and all(
             number.lstrip("0") in normalised_source for number in numbers
         )
-        if not known and _normalise(item) not in normalised_source:
+        if not is_in_source and _normalise(item) not in normalised_source:
             made_up.append(item)
     return made_up
 
@@ -346,35 +353,37 @@ def _normalise(text: str) -> str:
 
 def _texts_with_place(message: Message) -> list[tuple[str, str]]:
     """Return each text of a message with its place."""
-    told: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
     for part in message.parts:
         match part:
             case Text():
-                told.append(("user" if message.role == "user" else "assistant", part.text))
+                texts.append(("user" if message.role == "user" else "assistant", part.text))
             case ToolCall():
-                told.append(("argument", part.name))
+                texts.append(("argument", part.name))
                 for text in list_string_values(part.arguments):
                     short = len(text) <= MAX_NAMING_ARGUMENT_CHARS
-                    told.append(("argument" if short else "body", text))
+                    texts.append(("argument" if short else "body", text))
             case ToolResult():
-                told.append(("result", part.text))
+                texts.append(("result", part.text))
             case _:
                 pass
-    return told
+    return texts
 
 
 def _open_questions(messages: Sequence[Message]) -> tuple[str, ...]:
     """Return the user's last questions if the assistant has not answered."""
-    asked: list[str] = []
+    user_texts: list[str] = []
     for message in reversed(messages):
         if message.role == "assistant" and message.text.strip():
             break
         if message.role == "user" and (text := message.text.strip()):
             questions = [
-                said.strip() for said in _SENTENCE.split(text) if said.endswith(QUESTION_MARKS)
+                sentence.strip()
+                for sentence in _SENTENCE.split(text)
+                if sentence.endswith(QUESTION_MARKS)
             ]
-            asked = [*(questions or [text]), *asked]
-    short = (sanitise_verbatim_item(text[:MAX_OPEN_QUESTION_CHARS]) for text in asked if text)
+            user_texts = [*(questions or [text]), *user_texts]
+    short = (sanitise_verbatim_item(text[:MAX_OPEN_QUESTION_CHARS]) for text in user_texts if text)
     return tuple(dict.fromkeys(short))[-MAX_OPEN_QUESTIONS:]
 
 

@@ -132,23 +132,23 @@ def parse_sections(sections_text: str) -> dict[str, list[str]]:
 
     Models write headings in many ways: bold, numbered, with a colon or hashes.
     """
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     current: list[str] | None = None
     for line in sections_text.splitlines():
-        name, told = _parse_heading(line)
+        name, rest = _parse_heading(line)
         if name is not None:
-            current = found.setdefault(name, [])
-        if current is not None and not _EMPTY_LINE.match(told):
-            current.append(format_bullet(told))
-    return found
+            current = sections.setdefault(name, [])
+        if current is not None and not _EMPTY_LINE.match(rest):
+            current.append(format_bullet(rest))
+    return sections
 
 
 def format_sections(sections: Mapping[str, list[str]]) -> str:
     """Return the sections in their order, without empty ones."""
     lines: list[str] = []
     for name in SUMMARY_SECTIONS:
-        if told := sections.get(name):
-            lines += [f"{name}:", *told]
+        if section := sections.get(name):
+            lines += [f"{name}:", *section]
     return "\n".join(lines)
 
 
@@ -156,12 +156,12 @@ def cut_summary_to_caps(
     text: str, counter: TokenCounter, max_sections_tokens: int | None, max_list_tokens: int | None
 ) -> str:
     """Cut a summary to its limits: the sections to theirs, and the list to its own."""
-    body, listed = split_summary(text)
+    body, verbatim = split_summary(text)
     if max_sections_tokens is not None:
         body = cut_sections(body, counter, max_sections_tokens)
     if max_list_tokens is not None:
-        listed = cut_verbatim_list(listed, counter, max_list_tokens)
-    return join_summary(body, listed)
+        verbatim = cut_verbatim_list(verbatim, counter, max_list_tokens)
+    return join_summary(body, verbatim)
 
 
 def cut_sections(sections_text: str, counter: TokenCounter, max_tokens: int) -> str:
@@ -171,12 +171,14 @@ def cut_sections(sections_text: str, counter: TokenCounter, max_tokens: int) -> 
     """
     if counter.count(sections_text) <= max_tokens:
         return sections_text
-    sections = {name: list(told) for name, told in parse_sections(sections_text).items() if told}
+    sections = {
+        name: list(section) for name, section in parse_sections(sections_text).items() if section
+    }
     while sections:
         text = format_sections(sections)
         if counter.count(text) <= max_tokens:
             return text
-        longest = max(sections.values(), key=lambda told: sum(map(len, told)))
+        longest = max(sections.values(), key=lambda section: sum(map(len, section)))
         if len(longest) > 1:
             del longest[0]
         elif len(longest[0]) > MAX_UNCUT_LINE_CHARS:
@@ -196,10 +198,10 @@ def cut_verbatim_list(
     )
 
     def first(count: int) -> VerbatimList:
-        taken = whole[:count]
+        head = whole[:count]
         return VerbatimList(
-            open_questions=tuple(text for is_open, text in taken if is_open),
-            items=tuple(text for is_open, text in taken if not is_open),
+            open_questions=tuple(text for is_open, text in head if is_open),
+            items=tuple(text for is_open, text in head if not is_open),
         )
 
     return first(
@@ -212,7 +214,8 @@ def cut_verbatim_list(
 def find_largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
     """Return the largest number up to a limit that fits. If a number fits, smaller ones must also
     fit."""
-    low, high = 0, limit
+    low = 0
+    high = limit
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
@@ -225,16 +228,19 @@ def format_lines_as_bullets(unsectioned_text: str) -> list[str]:
 
 
 def iter_lines_of_all_sections(sections: Mapping[str, list[str]]) -> Iterable[str]:
-    for told in sections.values():
-        yield from told
+    for section in sections.values():
+        yield from section
 
 
 def remove_section_lines(
     sections: Mapping[str, list[str]], unwanted_lines: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return the sections without some of their lines."""
-    gone = set(unwanted_lines)
-    return {name: [line for line in told if line not in gone] for name, told in sections.items()}
+    lines_to_drop = set(unwanted_lines)
+    return {
+        name: [line for line in section if line not in lines_to_drop]
+        for name, section in sections.items()
+    }
 
 
 def _parse_heading(line: str) -> tuple[str | None, str]:
@@ -252,5 +258,5 @@ def _parse_heading(line: str) -> tuple[str | None, str]:
 
 def format_bullet(line: str) -> str:
     """Return a line in the form of a line under a heading, however a model has marked it."""
-    told = re.sub(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+", "", line).strip()
-    return f"- {told}"
+    content = re.sub(r"^\s*(?:[-*•]|\d{1,2}[.)])\s+", "", line).strip()
+    return f"- {content}"

@@ -24,17 +24,17 @@ def transcribe_messages(
     messages: Sequence[Message], *, max_message_chars: int = MAX_MESSAGE_CHARS
 ) -> list[str]:
     """Return a text for each non-empty message: calls with arguments, results with a label."""
-    named = {call.id: call.name for message in messages for call in message.calls}
-    told: list[str] = []
+    tool_names = {call.id: call.name for message in messages for call in message.calls}
+    transcripts: list[str] = []
     for message in messages:
         parts = [
             part for part in message.parts if isinstance(part, Text | Media | ToolCall | ToolResult)
         ]
         share = max(MIN_PART_CHARS, max_message_chars // max(1, len(parts)))
-        lines = [_transcribe_part(message, part, named, share) for part in parts]
+        lines = [_transcribe_part(message, part, tool_names, share) for part in parts]
         if text := "\n".join(line for line in lines if line):
-            told.append(text)
-    return told
+            transcripts.append(text)
+    return transcripts
 
 
 def cut_middle(text: str, max_chars: int) -> str:
@@ -43,10 +43,10 @@ def cut_middle(text: str, max_chars: int) -> str:
     if len(text) <= max_chars:
         return text
     words = f" […{len(text)} characters…] "
-    kept = max(0, max_chars - len(words))
-    head = kept - kept // 3
+    room = max(0, max_chars - len(words))
+    head = room - room // 3
     return apply_truncate_edit(
-        text, Edit(op="truncate", first=0, last=0, text=words, head=head, tail=kept // 3)
+        text, Edit(op="truncate", first=0, last=0, text=words, head=head, tail=room // 3)
     )
 
 
@@ -58,20 +58,20 @@ def join_into_chunks(texts: Iterable[str], counter: TokenCounter, max_tokens: in
     if max_tokens <= 0:
         raise ValueError(f"invalid max_tokens {max_tokens}: a chunk must have more than 0 tokens")
     pieces: list[list[str]] = []
-    used = 0
+    tokens = 0
     for text in texts:
         fitting = _cut_to_fit(text, counter, max_tokens)
         size = counter.count(f"{fitting}\n")
         if (
             pieces
-            and used + size <= max_tokens
+            and tokens + size <= max_tokens
             and _chunk_fits([*pieces[-1], fitting], counter, max_tokens)
         ):
             pieces[-1].append(fitting)
-            used += size
+            tokens += size
         else:
             pieces.append([fitting])
-            used = size
+            tokens = size
     return ["\n".join(piece) for piece in pieces]
 
 
@@ -83,10 +83,10 @@ def _chunk_fits(piece: Sequence[str], counter: TokenCounter, max_tokens: int) ->
 def _cut_to_fit(text: str, counter: TokenCounter, max_tokens: int) -> str:
     if counter.count(text) <= max_tokens:
         return text
-    kept = find_largest_fitting(
+    chars_that_fit = find_largest_fitting(
         len(text), lambda chars: counter.count(cut_middle(text, chars)) <= max_tokens
     )
-    return cut_middle(text, kept) if kept else ""
+    return cut_middle(text, chars_that_fit) if chars_that_fit else ""
 
 
 def _transcribe_part(
@@ -94,20 +94,21 @@ def _transcribe_part(
 ) -> str:
     match part:
         case Text():
-            label, text = f"{message.role}:", part.text.strip()
+            label = f"{message.role}:"
+            text = part.text.strip()
         case ToolCall():
-            label, text = f"{message.role} called {part.name}:", part.arguments
+            label = f"{message.role} called {part.name}:"
+            text = part.arguments
         case ToolResult():
-            failed = " (failed)" if part.is_error else ""
-            label, text = (
-                f"result of {tool_names.get(part.call_id, 'a tool')}{failed}:",
-                part.text.strip(),
-            )
+            failure_note = " (failed)" if part.is_error else ""
+            label = f"result of {tool_names.get(part.call_id, 'a tool')}{failure_note}:"
+            text = part.text.strip()
         case Media():
-            label, text = f"{message.role}:", f"({part.kind} {part.mime or ''})".replace(" )", ")")
+            label = f"{message.role}:"
+            text = f"({part.kind} {part.mime or ''})".replace(" )", ")")
         case _:
             return ""
     if not text:
         return ""
-    shown = cut_middle(text, max_chars)
-    return "\n".join([label, *(f" {line}" for line in shown.splitlines())])
+    excerpt = cut_middle(text, max_chars)
+    return "\n".join([label, *(f" {line}" for line in excerpt.splitlines())])

@@ -102,17 +102,21 @@ def validate_summary(
     has_list = list_tokens > 0
     body = split_summary(text)[0]
     sections = parse_sections(body)
-    headed = len(sections) >= MIN_SECTIONS
-    lines = list(iter_lines_of_all_sections(sections)) if headed else format_lines_as_bullets(body)
+    has_sections = len(sections) >= MIN_SECTIONS
+    lines = (
+        list(iter_lines_of_all_sections(sections))
+        if has_sections
+        else format_lines_as_bullets(body)
+    )
     if not lines:
         raise InvalidSummaryError("its sections are empty")
-    said = [prior_summary, *list_message_texts(messages)]
-    wrong = _find_wrong_lines(lines, said, [prior_summary, *list_spoken_texts(messages)])
-    if headed:
+    sources = [prior_summary, *list_message_texts(messages)]
+    wrong = _find_wrong_lines(lines, sources, [prior_summary, *list_spoken_texts(messages)])
+    if has_sections:
         whole = format_sections(remove_section_lines(sections, wrong))
     else:
         whole = "\n".join(line for line in lines if line not in set(wrong))
-        _require_coverage(whole, said, messages, len(sections))
+        _require_coverage(whole, sources, messages, len(sections))
     body = cut_sections(whole, counter, max_tokens)
     if replaced_tokens is not None:
         if (size := counter.count(body)) >= replaced_tokens - SUMMARY_FRAME_TOKENS:
@@ -123,13 +127,13 @@ def validate_summary(
         list_tokens = compute_list_room(
             body, split_summary(prior_summary)[1], counter, replaced_tokens, list_tokens
         )
-    made = add_verbatim_list(
+    summary = add_verbatim_list(
         prior_summary, messages, body, counter, list_tokens=list_tokens, visible_text=visible_text
     )
     verdict = _build_validated_summary(
-        made, messages, visible_text, removed=len(wrong), shortened=body != whole
+        summary, messages, visible_text, removed=len(wrong), shortened=body != whole
     )
-    if verdict.lost and has_list and not headed:
+    if verdict.lost and has_list and not has_sections:
         raise InvalidSummaryError(
             f"it has {len(sections)} of the sections, and {verdict.lost} names, figures or "
             "dates are missing in its text and in its list"
@@ -162,17 +166,21 @@ def validate_result_summary(
     wrong = _find_wrong_lines(lines, list_message_texts([result]), None)
     right = [line for line in lines if line not in set(wrong)]
     room = min(max_tokens, max_total_tokens - SUMMARY_FRAME_TOKENS)
-    kept = right[: most_of(len(right), lambda n: counter.count("\n".join(right[:n])) <= room)]
-    if not kept:
+    lines_that_fit = right[
+        : most_of(len(right), lambda n: counter.count("\n".join(right[:n])) <= room)
+    ]
+    if not lines_that_fit:
         size = counter.count(right[0])
         raise InvalidSummaryError(
             f"its first line has {size} tokens, but only {max(0, room)} are allowed"
         )
-    body = "\n".join(kept)
-    left = max(0, max_total_tokens - SUMMARY_FRAME_TOKENS - counter.count(body) - 1)
-    made = add_verbatim_list("", [result], body, counter, list_tokens=min(list_tokens, left))
+    body = "\n".join(lines_that_fit)
+    room_for_list = max(0, max_total_tokens - SUMMARY_FRAME_TOKENS - counter.count(body) - 1)
+    summary = add_verbatim_list(
+        "", [result], body, counter, list_tokens=min(list_tokens, room_for_list)
+    )
     return _build_validated_summary(
-        made, [result], "", removed=len(wrong), shortened=len(kept) < len(right)
+        summary, [result], "", removed=len(wrong), shortened=len(lines_that_fit) < len(right)
     )
 
 
@@ -189,12 +197,12 @@ def _require_coverage(
     ):
         return
     source = set(_LONG_WORD.findall("\n".join(source_texts).casefold()))
-    used = set(_LONG_WORD.findall(text.casefold()))
+    summary_words = set(_LONG_WORD.findall(text.casefold()))
     asks = text.rstrip().endswith(QUESTION_MARKS)
     if (
         asks
-        or len(used) < MIN_DISTINCT_WORDS
-        or len(used & source) < MIN_SHARED_WORDS_SHARE * len(used)
+        or len(summary_words) < MIN_DISTINCT_WORDS
+        or len(summary_words & source) < MIN_SHARED_WORDS_SHARE * len(summary_words)
     ):
         raise InvalidSummaryError(
             f"it has {section_count} of the sections and needs at least {MIN_SECTIONS}; "
@@ -207,14 +215,14 @@ def remove_instruction_lines(text: str) -> str:
 
     Raise `InvalidSummaryError` if there are too many of them.
     """
-    body, carried = split_summary(text)
+    body, verbatim = split_summary(text)
     lines = body.splitlines()
     wrong = [line for line in lines if is_instruction_line(line)]
     if len(wrong) > MAX_WRONG_LINE_SHARE * sum(bool(line.strip()) for line in lines):
         raise InvalidSummaryError(f"{len(wrong)} of its lines give orders or imitate a speaker")
     if not wrong:
         return text
-    return join_summary("\n".join(line for line in lines if line not in wrong), carried)
+    return join_summary("\n".join(line for line in lines if line not in wrong), verbatim)
 
 
 def _find_wrong_lines(
@@ -247,14 +255,14 @@ def _build_validated_summary(
     removed: int,
     shortened: bool,
 ) -> ValidatedSummary:
-    body, carried = split_summary(summary_text)
-    needed = find_missing_items(find_needed_facts(messages).items, f"{body}\n{visible_text}")
-    listed = set(carried.items)
-    patched = sum(item in listed for item in needed)
+    body, verbatim = split_summary(summary_text)
+    missing = find_missing_items(find_needed_facts(messages).items, f"{body}\n{visible_text}")
+    listed_items = set(verbatim.items)
+    patch_count = sum(item in listed_items for item in missing)
     return ValidatedSummary(
         text=summary_text,
-        patched=patched,
-        lost=len(needed) - patched,
+        patched=patch_count,
+        lost=len(missing) - patch_count,
         removed=removed,
         cut=shortened,
     )

@@ -175,15 +175,15 @@ def _find_client_unit_end(text: str, at: int) -> int | None:
     )
     if sentence is not None:
         return sentence.end()
-    opened = _CLIENT_OPENING_TAG.match(text, at)
-    if opened is not None:
-        end = _find_closing_tag_end(text, opened.end(), opened[1])
-        return None if end is None or _frames_words_of_person(text, opened, end) else end
+    opening = _CLIENT_OPENING_TAG.match(text, at)
+    if opening is not None:
+        end = _find_closing_tag_end(text, opening.end(), opening[1])
+        return None if end is None or _frames_words_of_person(text, opening, end) else end
     for tag, shape in _SHARED_TAG_PREFIXES.items():
         before = shape.match(text, at)
-        opened = before and re.compile(rf"<{tag}(?: [^<>\n]{{1,300}})?>").match(text, before.end())
-        if opened:
-            return _find_closing_tag_end(text, opened.end(), tag)
+        opening = before and re.compile(rf"<{tag}(?: [^<>\n]{{1,300}})?>").match(text, before.end())
+        if opening:
+            return _find_closing_tag_end(text, opening.end(), tag)
     return None
 
 
@@ -203,12 +203,13 @@ def _find_closing_tag_end(text: str, at: int, tag: str) -> int | None:
     A reminder may also mention the tag without closing it. Then the only closing tag is at the very
     end.
     """
-    depth, closings = 1, 0
-    for found in re.compile(rf"<(/?){re.escape(tag)}(?: [^<>\n]{{1,300}})?>").finditer(text, at):
-        closings += bool(found[1])
-        depth += -1 if found[1] else 1
+    depth = 1
+    closings = 0
+    for match in re.compile(rf"<(/?){re.escape(tag)}(?: [^<>\n]{{1,300}})?>").finditer(text, at):
+        closings += bool(match[1])
+        depth += -1 if match[1] else 1
         if not depth:
-            return found.end()
+            return match.end()
     if closings == 1 and text.endswith(f"</{tag}>"):
         return len(text)
     return None

@@ -104,7 +104,7 @@ def find_possible_error_line_starts(text: str) -> list[int]:
 def find_error_offset(line: str) -> int | None:
     """Return the offset at which a line names an error, or None."""
     line = line[:MAX_SCANNED_LINE_CHARS]
-    found = _ERROR_PATTERN.search(line)
-    if found is not None and _NO_ERROR_PATTERN.search(line):
-        found = _ERROR_PATTERN.search(_NO_ERROR_PATTERN.sub(lambda none: " " * len(none[0]), line))
-    return None if found is None or _SOURCE_CODE_PATTERN.search(line) else found.start()
+    match = _ERROR_PATTERN.search(line)
+    if match is not None and _NO_ERROR_PATTERN.search(line):
+        match = _ERROR_PATTERN.search(_NO_ERROR_PATTERN.sub(lambda none: " " * len(none[0]), line))
+    return None if match is None or _SOURCE_CODE_PATTERN.search(line) else match.start()

@@ -65,19 +65,19 @@ class RankedIdentifiers:
             return []
         if self._ranked is None:
             self._ranked = sorted(self.counts, key=self.counts.__getitem__, reverse=True)
-        shown = set(_split_identifier_runs(shown_text))  # a part of a longer run is another word
-        chosen: list[str] = []
+        visible = set(_split_identifier_runs(shown_text))  # a part of a longer run is another word
+        top: list[str] = []
         room = 20 * limit
         for word in self._ranked:
-            if len(chosen) == limit:
+            if len(top) == limit:
                 break
             if len(word) + 2 > room:
                 continue  # one endless word must not hide all the others
-            if word in shown or _HANDLE_OR_RECALL_TOOL.search(word):
+            if word in visible or _HANDLE_OR_RECALL_TOOL.search(word):
                 continue
             room -= len(word) + 2
-            chosen.append(word)
-        return chosen
+            top.append(word)
+        return top
 
 
 def replace_recall_offers(quoted_line: str) -> str:
@@ -93,11 +93,13 @@ def slice_without_splitting_identifiers(
     A longer extension than `max_extra_chars` at both ends together is left out: an endless word is
     cut.
     """
-    before, after = text[max(0, start - max_extra_chars - 1) : start], text[start : start + 1]
+    before = text[max(0, start - max_extra_chars - 1) : start]
+    after = text[start : start + 1]
     extra_before = len(before) - len(before.rstrip(_IDENTIFIER_CHARACTERS))
     if not after or after not in _IDENTIFIER_CHARACTERS:
         extra_before = 0
-    before, after = text[max(0, end - 1) : end], text[end : end + max_extra_chars + 1]
+    before = text[max(0, end - 1) : end]
+    after = text[end : end + max_extra_chars + 1]
     extra_after = len(after) - len(after.lstrip(_IDENTIFIER_CHARACTERS))
     if not before or before not in _IDENTIFIER_CHARACTERS:
         extra_after = 0

@@ -55,20 +55,22 @@ class DisplayedCharacterMap:
 
     def find_source_offset(self, displayed_index: int) -> int:
         """Return the offset of the shown character with this number."""
-        wanted = self.overwritten_chars + displayed_index
-        stretch = bisect_right(self.chars_before_stretch, wanted) - 1
-        return self.stretch_offsets[stretch] + wanted - self.chars_before_stretch[stretch]
+        number = self.overwritten_chars + displayed_index
+        stretch = bisect_right(self.chars_before_stretch, number) - 1
+        return self.stretch_offsets[stretch] + number - self.chars_before_stretch[stretch]
 
 
 def map_displayed_characters(line: str) -> DisplayedCharacterMap:
     """Build the map of a line, which is passed without its newline."""
-    first, passed, begins = 0, array("q", [0]), array("q", [0])
+    first = 0
+    chars_before = array("q", [0])
+    begins = array("q", [0])
     for code in _ESCAPE_CODE.finditer(line):
         begin, end = code.span()
-        passed.append(passed[-1] + begin - begins[-1])
+        chars_before.append(chars_before[-1] + begin - begins[-1])
         begins.append(end)
     if "\r" in line:
         first = _ESCAPE_CODE.sub("", line).rstrip("\r").rfind("\r") + 1
     return DisplayedCharacterMap(
-        overwritten_chars=first, chars_before_stretch=passed, stretch_offsets=begins
+        overwritten_chars=first, chars_before_stretch=chars_before, stretch_offsets=begins
     )

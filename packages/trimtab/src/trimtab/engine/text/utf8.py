@@ -33,10 +33,10 @@ def replace_lone_surrogates_in_json(json_value: Any) -> Any:
     if isinstance(json_value, str):
         return replace_lone_surrogates(json_value)
     if isinstance(json_value, Mapping):
-        told = cast("Mapping[str, Any]", json_value)
+        mapping = cast("Mapping[str, Any]", json_value)
         return {
             replace_lone_surrogates_in_json(key): replace_lone_surrogates_in_json(each)
-            for key, each in told.items()
+            for key, each in mapping.items()
         }
     if isinstance(json_value, list):
         return [replace_lone_surrogates_in_json(each) for each in cast("list[Any]", json_value)]

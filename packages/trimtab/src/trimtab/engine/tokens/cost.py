@@ -93,8 +93,8 @@ def count_days_to_date(iso_date: str) -> int:
 
     It is computed here because pure folders must not import the `datetime` module.
     """
-    found = _ISO_DATE.fullmatch(iso_date)
-    year, month, day = map(int, found.groups()) if found else (0, 0, 0)
+    match = _ISO_DATE.fullmatch(iso_date)
+    year, month, day = map(int, match.groups()) if match else (0, 0, 0)
     is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(month, is_leap=is_leap):
         raise ValueError(f"invalid date {iso_date!r}: write it like 2026-12-01")

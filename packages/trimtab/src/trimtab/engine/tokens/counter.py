@@ -237,7 +237,8 @@ def measure_part(part: Part, counter: TokenCounter) -> Size:
     """
     match part:
         case Text():
-            text, overhead = part.text, MESSAGE_OVERHEAD_TOKENS
+            text = part.text
+            overhead = MESSAGE_OVERHEAD_TOKENS
             size = Size(bytes=_count_utf8_bytes(text), tokens=counter.count(text) + overhead)
         case ToolCall():
             # Counted in one go: three short texts cost three times the fixed price of a count.
@@ -265,10 +266,10 @@ def get_text_tokens(part: Part, size: Size, counter: TokenCounter) -> int:
     if isinstance(part, Text) and part.extra is None:
         return size.tokens - MESSAGE_OVERHEAD_TOKENS
     if isinstance(part, ToolResult) and part.extra is None and len(part.content) == 1:
-        (said,) = part.content
-        if isinstance(said, Text) and said.extra is None:
-            own = counter.count(part.call_id) + RESULT_OVERHEAD_TOKENS
-            return max(0, size.tokens - own)
+        (content,) = part.content
+        if isinstance(content, Text) and content.extra is None:
+            overhead = counter.count(part.call_id) + RESULT_OVERHEAD_TOKENS
+            return max(0, size.tokens - overhead)
     return counter.count(extract_editable_text(part))
 
 
@@ -313,20 +314,20 @@ class MediaSize:
 
 def list_media(part: Part) -> list[Media]:
     """Return the pictures and files that a part is or contains."""
-    held = part.content if isinstance(part, ToolResult) else (part,)
-    return [inner for inner in held if isinstance(inner, Media)]
+    contents = part.content if isinstance(part, ToolResult) else (part,)
+    return [inner for inner in contents if isinstance(inner, Media)]
 
 
 def measure_media(part: Part, counter: TokenCounter) -> MediaSize | None:
     """Return the size of the pictures and files in a part; None if there are none."""
-    held = list_media(part)
-    if not held:
+    media_parts = list_media(part)
+    if not media_parts:
         return None
-    pictures = [media.data or "" for media in held if media.kind == "image"]
+    pictures = [media.data or "" for media in media_parts if media.kind == "image"]
     sides = [read_base64_image_dimensions(data) or (0, 0) for data in pictures]
     return MediaSize(
-        tokens=sum(measure_part(media, counter).tokens for media in held),
-        bytes=sum(len(media.data or "") for media in held),
+        tokens=sum(measure_part(media, counter).tokens for media in media_parts),
+        bytes=sum(len(media.data or "") for media in media_parts),
         pictures=len(pictures),
         largest_picture_bytes=max(map(len, pictures), default=0),
         longest_side_px=max(map(max, sides), default=0),
@@ -371,8 +372,8 @@ def measure_schema_params(extra_request_params: Mapping[str, Any], counter: Toke
 def measure_tool_definition(tool: Mapping[str, Any], counter: TokenCounter) -> Size:
     """Return the size of what the prompt shows of a tool; zero for a deferred tool of which it
     shows nothing."""
-    shown = get_definition_in_prompt(tool)
-    return Size(bytes=0, tokens=0) if shown is None else measure_json(shown, counter)
+    definition = get_definition_in_prompt(tool)
+    return Size(bytes=0, tokens=0) if definition is None else measure_json(definition, counter)
 
 
 def tools_overhead_tokens(counter: TokenCounter) -> int:
@@ -426,14 +427,17 @@ def compute_input_upper_bound(
     known. Text of any kind that fills the window has the bound of `odd_text`, see
     benchmarks/text_kinds.py.
     """
-    scaled = new_tokens * min(max(learned_ratio, 1.0), MAX_LEARNED_RATIO)
+    new_estimate = new_tokens * min(max(learned_ratio, 1.0), MAX_LEARNED_RATIO)
     if reported_tokens is None:
-        return math.ceil(scaled * (1 + counter.unanchored_margin))
+        return math.ceil(new_estimate * (1 + counter.unanchored_margin))
     # What is new and as large as all before it is no average of many: it has its own margin.
     margin = max(
-        counter.anchored_margin * (reported_tokens + scaled), counter.unanchored_margin * scaled
+        counter.anchored_margin * (reported_tokens + new_estimate),
+        counter.unanchored_margin * new_estimate,
     )
-    return math.ceil(reported_tokens + scaled + min(margin, counter.single_message_margin * scaled))
+    return math.ceil(
+        reported_tokens + new_estimate + min(margin, counter.single_message_margin * new_estimate)
+    )
 
 
 def _measure_result(part: ToolResult, counter: TokenCounter) -> Size:
@@ -444,8 +448,8 @@ def _measure_result(part: ToolResult, counter: TokenCounter) -> Size:
             bytes=_count_utf8_bytes(text) - 1, tokens=counter.count(text) + RESULT_OVERHEAD_TOKENS
         )
     else:
-        own = counter.count(part.call_id) + RESULT_OVERHEAD_TOKENS
-        size = Size(bytes=_count_utf8_bytes(part.call_id), tokens=own)
+        overhead = counter.count(part.call_id) + RESULT_OVERHEAD_TOKENS
+        size = Size(bytes=_count_utf8_bytes(part.call_id), tokens=overhead)
         for inner in content:
             size = add_sizes(size, measure_part(inner, counter))
     return size if part.extra is None else add_sizes(size, _measure_extra(part.extra, counter))
@@ -458,10 +462,12 @@ _UNSENT_EXTRA_KEYS = UNSENT_EXTRA_KEYS | {"cache_control"}
 def _measure_extra(extra: Mapping[str, Any], counter: TokenCounter) -> Size:
     """Measure keys that only the origin dialect knows. Some contain text (reasoning); most are
     empty."""
-    told = {key: value for key, value in extra.items() if value and key not in _UNSENT_EXTRA_KEYS}
-    if not told:
+    sent_keys = {
+        key: value for key, value in extra.items() if value and key not in _UNSENT_EXTRA_KEYS
+    }
+    if not sent_keys:
         return Size(bytes=0, tokens=0)
-    return measure_json(told, counter)
+    return measure_json(sent_keys, counter)
 
 
 def add_sizes(first: Size, second: Size) -> Size:

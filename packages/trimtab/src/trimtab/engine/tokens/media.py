@@ -61,15 +61,15 @@ def estimate_media_tokens(
 def describe_media(part: Media) -> str:
     """Describe a picture or a file in words: its kind, type, bytes and pixels."""
     mime = part.mime or ""
-    told = [mime if mime.startswith(f"{part.kind}/") else f"{part.kind} {mime}".rstrip()]
+    facts = [mime if mime.startswith(f"{part.kind}/") else f"{part.kind} {mime}".rstrip()]
     if part.data is not None:
         size = len(part.data) if mime.startswith("text/") else count_decoded_bytes(part.data)
-        told.append(f"{size:,} bytes")
+        facts.append(f"{size:,} bytes")
     elif part.url is not None:
-        told.append(part.url[:MAX_DESCRIBED_URL_CHARS])
+        facts.append(part.url[:MAX_DESCRIBED_URL_CHARS])
     if part.kind == "image" and (sides := read_base64_image_dimensions(part.data or "")):
-        told.append(f"{sides[0]:,} × {sides[1]:,} pixels")
-    return ", ".join(told)
+        facts.append(f"{sides[0]:,} × {sides[1]:,} pixels")
+    return ", ".join(facts)
 
 
 def count_decoded_bytes(base64_text: str) -> int:

@@ -32,7 +32,11 @@ CHARACTER_BLOCKS = (*range(2, 1024), *range(0x1F000 >> 6, 0x1FC00 >> 6))
 """Numbers of the blocks of 64 characters that `BLOCK_COSTS_BY_FAMILY` covers, in its order. All
 other blocks cost one token a byte."""
 
-_SPACE, _LINE, _SIGN, _CONTROL, _BEYOND = b"_", b"\n", b".", b"\x01", b"~"
+_SPACE = b"_"
+_LINE = b"\n"
+_SIGN = b"."
+_CONTROL = b"\x01"
+_BEYOND = b"~"
 """The bytes to which `FOLD_TABLE` maps spaces and digits, line ends and tabs, signs, control
 characters, and non-ASCII bytes."""
 
@@ -41,9 +45,9 @@ def _make_fold_table() -> bytes:
     table = bytearray(_SIGN * 128 + _BEYOND * 128)
     table[:32] = _CONTROL * 32
     table[127:128] = _CONTROL
-    for members, folded in ((b" 0123456789", _SPACE), (b"\n\r\t", _LINE)):
+    for members, symbol in ((b" 0123456789", _SPACE), (b"\n\r\t", _LINE)):
         for member in members:
-            table[member : member + 1] = folded
+            table[member : member + 1] = symbol
     for letter in ascii_lowercase.encode():
         table[letter] = table[letter - 32] = letter
     return bytes(table)
@@ -55,7 +59,8 @@ FOLD_TABLE = _make_fold_table()
 _LETTERS = ascii_lowercase.encode()
 _NON_LETTERS_BESIDE = tuple(each.decode() for each in (_SPACE, _LINE, _SIGN))
 """The bytes for which `_` stands in a trigram."""
-_FIRST_SAMPLE_TRIGRAMS, _CLOSE_SAMPLE_TRIGRAMS = 64, 256
+_FIRST_SAMPLE_TRIGRAMS = 64
+_CLOSE_SAMPLE_TRIGRAMS = 256
 """Number of trigrams to sample in each slice, and in a slice that may be odd."""
 _MIN_ODD_TRIGRAMS = 5
 """Number of odd trigrams in the first sample that starts a closer look; fewer if few trigrams are
@@ -64,12 +69,16 @@ _MIN_JUDGED_BYTES = 64
 """Texts with fewer bytes are too short to judge."""
 _MAX_USUAL_LETTER_SHARE = 0.93
 """Normal text has a smaller share of alphabetic characters than this."""
-_MIN_NUMBER_TABLE_SHARE, _NUMBER_TABLE_FACTOR = 0.97, 1.2
+_MIN_NUMBER_TABLE_SHARE = 0.97
+_NUMBER_TABLE_FACTOR = 1.2
 """Minimum share of non-alphabetic characters in tables of numbers, and the factor by which such
 tables cost more than estimated."""
-_MIN_CLOSE_LOOK_BYTES, _VOWELS, _CAPITALS = 256, b"aeiouAEIOU", ascii_uppercase.encode()
+_MIN_CLOSE_LOOK_BYTES = 256
+_VOWELS = b"aeiouAEIOU"
+_CAPITALS = ascii_uppercase.encode()
 """Text below this number of bytes that looks like words is not examined further."""
-_MIN_RUN_SHARE, _TOKENS_PER_CHARACTER_BESIDE_RUN = 0.97, 3.0
+_MIN_RUN_SHARE = 0.97
+_TOKENS_PER_CHARACTER_BESIDE_RUN = 3.0
 """Minimum share of one character in a run, and the tokens of each other character in it."""
 _TAB_BYTE = 9
 """The byte of a tab."""
@@ -79,21 +88,28 @@ _MAX_PATTERN_TRIGRAMS = 48
 """A slice with at most this number of different trigrams is a repeated pattern."""
 
 
-_COMMANDS, _MIN_COMMAND_SHARE, _COMMAND_TOKENS = re.compile(rb"\\[a-z]{3}"), 0.04, 0.4
+_COMMANDS = re.compile(rb"\\[a-z]{3}")
+_MIN_COMMAND_SHARE = 0.04
+_COMMAND_TOKENS = 0.4
 """Commands as in LaTeX: the minimum share of backslashes, and the tokens that the estimate misses
 in each."""
-_FOREIGN_LETTERS, _USUAL_SHARE_OF_FOREIGN_LETTERS = (b"k", b"j", b"z"), 0.011
+_FOREIGN_LETTERS = (b"k", b"j", b"z")
+_USUAL_SHARE_OF_FOREIGN_LETTERS = 0.011
 """Characters that are rare in English, in Romance languages and in code, and their share there."""
 _WORDS_OF_KNOWN_LANGUAGES = (b" the ", b" and ", b" und ", b" der ", b" och ", b" og ")
 """Words of languages that have some of these and that every tokenizer knows well."""
 _MIN_ASCII_SHARE_OF_FOREIGN_WORDS = 0.9
-_MIN_SPACE_SHARE_OF_PROSE, _MAX_SIGN_SHARE_OF_PROSE = 0.06, 0.1
+_MIN_SPACE_SHARE_OF_PROSE = 0.06
+_MAX_SIGN_SHARE_OF_PROSE = 0.1
 """Share of spaces in prose, and of signs. Code has more signs."""
-_FOREIGN_RATES, _FOREIGN_RATE, _FOREIGN_FACTOR = {"o200k_base": 0.29, "tekken": 0.31}, 0.34, 1.22
+_FOREIGN_RATES = {"o200k_base": 0.29, "tekken": 0.31}
+_FOREIGN_RATE = 0.34
+_FOREIGN_FACTOR = 1.22
 """Minimum tokens of a byte in words of such languages, by family: a token for three or four
 characters. And
 how much more than estimated they cost if they are short."""
-_OTHER_SCRIPT_FACTORS, _OTHER_SCRIPT_FACTOR = {"cl100k_base": 1.15, UNKNOWN_FAMILY: 1.15}, 1.06
+_OTHER_SCRIPT_FACTORS = {"cl100k_base": 1.15, UNKNOWN_FAMILY: 1.15}
+_OTHER_SCRIPT_FACTOR = 1.06
 """How much more scripts cost that are rare in a vocabulary, but share their classes of bytes with
 common ones: traditional Chinese, Serbian, Greek."""
 
@@ -107,7 +123,7 @@ def trigram_has_adjacent_letters(folded_trigram: str) -> bool:
 @cache
 def _load_word_trigrams() -> frozenset[bytes]:
     """Return the folded trigrams of usual text."""
-    known = {
+    trigrams = {
         one + two + three
         for word in USUAL_TRIGRAMS.split()
         for one in (_NON_LETTERS_BESIDE if word[0] == "_" else word[0])
@@ -115,7 +131,7 @@ def _load_word_trigrams() -> frozenset[bytes]:
         for last in word[2:]
         for three in (_NON_LETTERS_BESIDE if last == "_" else last)
     }
-    return frozenset(each.encode() for each in known)
+    return frozenset(each.encode() for each in trigrams)
 
 
 @cache
@@ -123,15 +139,22 @@ def _load_usual_trigrams() -> frozenset[bytes]:
     """Return the folded trigrams of usual text, and all that are not informative."""
     others = (*_NON_LETTERS_BESIDE, "\x01", "~")
     every = (*ascii_lowercase, *others)
-    known = {one + two + three for one in every for two in others for three in every}
+    trigrams = {one + two + three for one in every for two in others for three in every}
     for two in ascii_lowercase:
-        known |= {one + two + three for one in others for three in others}
-        known |= {one + two + three for one in every for three in others[-2:]}
-        known |= {one + two + three for one in others[-2:] for three in every}
-    return _load_word_trigrams().union(each.encode() for each in known)
+        trigrams |= {one + two + three for one in others for three in others}
+        trigrams |= {one + two + three for one in every for three in others[-2:]}
+        trigrams |= {one + two + three for one in others[-2:] for three in every}
+    return _load_word_trigrams().union(each.encode() for each in trigrams)
 
 
-_LOWER, _UPPER, _DIGIT, _OTHER, _END, _TAB, _BLANK, _RARE = 1, 2, 3, 4, 5, 6, 7, 15
+_LOWER = 1
+_UPPER = 2
+_DIGIT = 3
+_OTHER = 4
+_END = 5
+_TAB = 6
+_BLANK = 7
+_RARE = 15
 _ANY_LETTER = (_LOWER, _UPPER, _RARE)
 _NO_LETTER = (0, _DIGIT, _OTHER, _END, _TAB, _BLANK)
 _WORD_START_PAIRS = bytes(
@@ -230,14 +253,14 @@ class TokenizerProfile(NamedTuple):
 @cache
 def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
     """Return the family's profile, or the most expensive of all families."""
-    told = BLOCK_COSTS_BY_FAMILY.get(tokenizer_family, BLOCK_COSTS_BY_FAMILY[UNKNOWN_FAMILY])
+    block_costs = BLOCK_COSTS_BY_FAMILY.get(tokenizer_family, BLOCK_COSTS_BY_FAMILY[UNKNOWN_FAMILY])
     costs = {block: BlockCost(0, True, 1) for block in (0, 1)}
-    for block, each in zip(CHARACTER_BLOCKS, told, strict=True):
+    for block, each in zip(CHARACTER_BLOCKS, block_costs, strict=True):
         tokens = int(each) if each.isdigit() else "-abcd".index(each)
         size = 2 if block < 32 else 3 if block < 1024 else 4
         costs[block] = BlockCost(tokens, each.isalpha(), size)
     is_unknown = tokenizer_family == UNKNOWN_FAMILY
-    measured = tokenizer_family in RUN_COSTS_BY_FAMILY and not is_unknown
+    is_measured = tokenizer_family in RUN_COSTS_BY_FAMILY and not is_unknown
     groups = _UNKNOWN_FAMILY_GROUPS if is_unknown else ((tokenizer_family,),)
     weights = tuple(_take_largest(WEIGHTS_BY_FAMILY[family] for family in each) for each in groups)
     return TokenizerProfile(
@@ -246,8 +269,8 @@ def build_tokenizer_profile(tokenizer_family: str) -> TokenizerProfile:
         cost_by_block=costs,
         known_blocks=frozenset(block for block, cost in costs.items() if cost.has_words),
         wordless_weights=raise_weights_for_wordless_text(_take_largest(weights)),
-        run_costs=RUN_COSTS_BY_FAMILY[tokenizer_family if measured else UNKNOWN_FAMILY],
-        run_cost_factor=1.0 if measured else _UNMEASURED_RUN_FACTOR,
+        run_costs=RUN_COSTS_BY_FAMILY[tokenizer_family if is_measured else UNKNOWN_FAMILY],
+        run_cost_factor=1.0 if is_measured else _UNMEASURED_RUN_FACTOR,
         foreign_rate=_FOREIGN_RATES.get(tokenizer_family, _FOREIGN_RATE),
         other_script_factor=_OTHER_SCRIPT_FACTORS.get(tokenizer_family, _OTHER_SCRIPT_FACTOR),
         ignored_share=0.0 if is_unknown else 0.08,
@@ -274,15 +297,15 @@ def _make_spread_getter(size: int, number: int) -> Callable[[bytes], tuple[bytes
 
 def _make_trigram_getter(places: Iterable[int]) -> Callable[[bytes], tuple[bytes, ...]]:
     """Return a function that reads the trigrams at these positions in one step."""
-    taken: Any = itemgetter(*(slice(at, at + 3) for at in places))
-    return taken
+    getter: Any = itemgetter(*(slice(at, at + 3) for at in places))
+    return getter
 
 
 @cache
 def _make_number_getter(size: int, number: int) -> Callable[[memoryview], tuple[int, ...]]:
     """Return a function that samples the numbers of trigrams, see `_number_trigrams`."""
-    taken: Any = itemgetter(*_spread_positions(size, number))
-    return taken
+    getter: Any = itemgetter(*_spread_positions(size, number))
+    return getter
 
 
 def _floor_to_common_size(size: int) -> int:
@@ -310,7 +333,9 @@ def _number_trigrams(folded: bytes) -> memoryview:
     return memoryview(trigrams.to_bytes(len(numbers), "little")).cast("H")
 
 
-_USUAL, _WORD, _ODD = 0, 1, 2
+_USUAL = 0
+_WORD = 1
+_ODD = 2
 
 
 @cache
@@ -335,19 +360,22 @@ def count_slice_tokens(text_slice: bytes, class_pairs: bytes, profile: Tokenizer
     units = sum_bytes(class_pairs.translate(profile.weights))
     for each in profile.more_weights:
         units = max(units, sum_bytes(class_pairs.translate(each)))
-    estimate, size = units / WEIGHT_UNITS_PER_TOKEN, len(text_slice)
+    estimate = units / WEIGHT_UNITS_PER_TOKEN
+    size = len(text_slice)
     if size < _MIN_JUDGED_BYTES:
         return estimate
     if size < _MIN_CLOSE_LOOK_BYTES and _looks_like_words(text_slice):
         return estimate
     if (row := _count_run_tokens(text_slice, estimate, profile)) is not None:
         return row
-    is_ascii, ascii_bytes = text_slice.isascii(), size
+    is_ascii = text_slice.isascii()
+    ascii_bytes = size
     if not is_ascii:
         ascii_bytes = len(text_slice.translate(None, _BEYOND_ASCII))
         if 2 * ascii_bytes < size:
             estimate *= profile.other_script_factor
-    rate, missing = estimate / size, 0.0
+    rate = estimate / size
+    missing = 0.0
     if 2 * ascii_bytes >= size:
         if foreign := _rate_foreign_words(text_slice, ascii_bytes):
             most = max(profile.foreign_rate * size, _FOREIGN_FACTOR * estimate)
@@ -384,10 +412,12 @@ def _count_run_tokens(piece: bytes, estimate: float, kind: TokenizerProfile) -> 
     slices."""
     middle = piece[len(piece) // 2]
     if middle < 128:
-        same, beside = piece.count(middle), len(piece)
+        same = piece.count(middle)
+        beside = len(piece)
     elif middle < 0xC4 and not piece.isascii():
         text = piece.decode("utf-8", "ignore")
-        middle, beside = ord(text[len(text) // 2]), len(text)
+        middle = ord(text[len(text) // 2])
+        beside = len(text)
         same = text.count(chr(middle))
     else:
         return None
@@ -435,15 +465,17 @@ def _looks_usual(piece: bytes, codes: bytes) -> bool:
     if piece.count(b" ") > 0.2 * size and codes.translate(_WORD_START_PAIRS).count(1) > 0.2 * size:
         return False  # words of two or three letters are short for any usual text
     sample = _sample_trigrams(piece, _FIRST_SAMPLE_TRIGRAMS).translate(FOLD_TABLE)
-    looked = set(_split_first_sample(sample))
-    odd = len(looked - _load_usual_trigrams())
-    if odd >= _MIN_ODD_TRIGRAMS or 10 * odd > len(looked & _load_word_trigrams()):
+    trigrams = set(_split_first_sample(sample))
+    odd = len(trigrams - _load_usual_trigrams())
+    if odd >= _MIN_ODD_TRIGRAMS or 10 * odd > len(trigrams & _load_word_trigrams()):
         return False
-    if len(looked) < 20 or _CONTROL in sample or piece.count(b"\\") > _MIN_COMMAND_SHARE * size:
+    if len(trigrams) < 20 or _CONTROL in sample or piece.count(b"\\") > _MIN_COMMAND_SHARE * size:
         return False
     others = len(sample.translate(None, _LETTERS))
-    least, most = (1 - _MAX_USUAL_LETTER_SHARE) * len(sample), 0.75 * len(sample)
-    signs, lines = sample.count(_SIGN), sample.count(_LINE)
+    least = (1 - _MAX_USUAL_LETTER_SHARE) * len(sample)
+    most = 0.75 * len(sample)
+    signs = sample.count(_SIGN)
+    lines = sample.count(_LINE)
     return least <= others <= most and signs + 2 * lines < 0.4 * len(sample)
 
 
@@ -451,17 +483,18 @@ def _count_missing_ascii_tokens(
     piece: bytes, codes: bytes, rate: float, kind: TokenizerProfile
 ) -> float:
     """Return the tokens of ASCII text that an estimate of `rate` tokens a byte misses."""
-    folded = piece.translate(FOLD_TABLE)
-    size = len(piece) - folded.count(_BEYOND)
-    control = folded.count(_CONTROL)
+    symbols = piece.translate(FOLD_TABLE)
+    size = len(piece) - symbols.count(_BEYOND)
+    control = symbols.count(_CONTROL)
     missing = control * max(0.0, 1.1 - rate)
-    signs, lines = folded.count(_SIGN), folded.count(_LINE)
-    letters = len(folded) - len(folded.translate(None, _LETTERS))
+    signs = symbols.count(_SIGN)
+    lines = symbols.count(_LINE)
+    letters = len(symbols) - len(symbols.translate(None, _LETTERS))
     digits = len(piece) - len(piece.translate(None, b"0123456789"))
     starts = codes.translate(_WORD_START_PAIRS).count(1)
     # Short words, and letters that do not belong together: two weak signs are a strong one.
     short = max(12 * (starts / size - 0.22), 12 * (starts / max(letters, 0.4 * size) - 0.38))
-    odd = max(0.0, short) + max(0.0, _rate_odd_letters(folded, size))
+    odd = max(0.0, short) + max(0.0, _rate_odd_letters(symbols, size))
     odd = max(
         odd,
         3 * signs / size - 1.2,
@@ -476,35 +509,35 @@ def _count_missing_ascii_tokens(
     most = sum_bytes(codes.translate(kind.wordless_weights)) / WEIGHT_UNITS_PER_TOKEN
     if (
         letters > _MAX_USUAL_LETTER_SHARE * size
-        and len(set(_split_first_sample(_sample_trigrams(folded, _FIRST_SAMPLE_TRIGRAMS)))) <= 8
+        and len(set(_split_first_sample(_sample_trigrams(symbols, _FIRST_SAMPLE_TRIGRAMS)))) <= 8
     ):
         most = size  # some patterns of two letters are a token for each
     least = estimate + min(1.0, odd) * max(0.0, most - estimate)
-    if signs + lines + folded.count(_SPACE) > _MIN_NUMBER_TABLE_SHARE * size:
+    if signs + lines + symbols.count(_SPACE) > _MIN_NUMBER_TABLE_SHARE * size:
         # A sign between two spaces is a token, and so are the spaces.
         least = max(_NUMBER_TABLE_FACTOR * estimate, least, min(0.75 * size, 2.0 * signs))
     return missing + least - estimate
 
 
-def _rate_odd_letters(folded: bytes, size: int) -> float:
+def _rate_odd_letters(symbols: bytes, size: int) -> float:
     """Rate how far a folded text is from words: 0 for usual text, 1 or more for no words at
     all."""
     kinds = _load_trigram_kinds()
-    sample = _make_number_getter(_floor_to_common_size(len(folded)), _CLOSE_SAMPLE_TRIGRAMS)
-    looked = sample(_number_trigrams(folded))
-    few = set(looked)
+    sample = _make_number_getter(_floor_to_common_size(len(symbols)), _CLOSE_SAMPLE_TRIGRAMS)
+    numbers = sample(_number_trigrams(symbols))
+    few = set(numbers)
     if len(few) <= _MAX_PATTERN_TRIGRAMS:
         # A sentence that repeats may have odd words in it.
         return 16 * (sum(kinds[each] == _ODD for each in few) / len(few) - 0.004 * len(few))
-    found = bytes(map(kinds.__getitem__, looked))
-    odd = found.count(_ODD)
-    words = odd + found.count(_WORD)
+    sample_kinds = bytes(map(kinds.__getitem__, numbers))
+    odd = sample_kinds.count(_ODD)
+    words = odd + sample_kinds.count(_WORD)
     most = 0.17
-    if _BEYOND in folded:
+    if _BEYOND in symbols:
         # Accents are not looked at, and what is left of a word between two of them says less.
-        sampled = _sample_trigrams(folded, _CLOSE_SAMPLE_TRIGRAMS)
-        most += sampled.count(_BEYOND) / len(sampled)
-    return 15 * max(odd / len(looked) - 0.11, odd / max(40, words) - most) - 48 / size
+        close_sample = _sample_trigrams(symbols, _CLOSE_SAMPLE_TRIGRAMS)
+        most += close_sample.count(_BEYOND) / len(close_sample)
+    return 15 * max(odd / len(numbers) - 0.11, odd / max(40, words) - most) - 48 / size
 
 
 _ONE_TOKEN_SIGN_SET = frozenset(SINGLE_PIECE_SIGNS)
@@ -515,7 +548,8 @@ _ASCII_TO_ZERO_TABLE = bytes(0 if each < 128 else each for each in range(256))
 """Maps ASCII to zeros. Alphabetic ASCII characters end a run."""
 _NON_BREAKING_BYTES = bytes(each for each in range(256) if each > 127 or chr(each).isalnum())
 """All bytes except those that separate words in ASCII."""
-_PART_CHARS, _PARTS_PER_SLICE = 50, 20
+_PART_CHARS = 50
+_PARTS_PER_SLICE = 20
 """Number of adjacent characters to examine, and how often in a slice."""
 _FIRST_PAIRS = 200
 """Number of pairs of neighbours to examine first."""
@@ -540,10 +574,12 @@ _SIGNS_THAT_SPLIT = (b"\xe2\x80\x8d", b"\xe3\x80")
 """Signs that are in no longer token: the joiner of emoji, and the punctuation of Chinese and
 Japanese."""
 _C1_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")
-_ADJACENT_NON_ASCII_PAIRS, _MIN_MISREAD_SHARE = (8 << 4 | 9, 8 << 4 | 11), 0.01
+_ADJACENT_NON_ASCII_PAIRS = (8 << 4 | 9, 8 << 4 | 11)
+_MIN_MISREAD_SHARE = 0.01
 """Pairs of classes in which a character of two or three bytes follows another one, and their
 minimum share in such text."""
-_MISREAD_CHARACTER_TOKENS, _MISREAD_CONTROL_TOKENS = 1.5, 0.5
+_MISREAD_CHARACTER_TOKENS = 1.5
+_MISREAD_CONTROL_TOKENS = 0.5
 """Tokens of one such character, and what a control character takes in addition."""
 
 
@@ -585,19 +621,20 @@ def _count_missing_script_tokens(piece: bytes, rate: float, kind: TokenizerProfi
     for zeros in (8, 4, 2, 2):
         runs = runs.replace(bytes(zeros), b"\0")
     beyond = runs.decode("utf-8", "ignore")
-    known = kind.known_blocks.issuperset(
+    is_known = kind.known_blocks.issuperset(
         [ord(each) >> 6 for each in {*_pick_spread_characters(beyond)} - _ONE_TOKEN_SIGN_SET]
     )
-    if known and _looks_ordered(beyond):
+    if is_known and _looks_ordered(beyond):
         return 0.0
-    looked = _join_spread_parts(beyond)
-    single = Counter(looked)
-    shuffled = _is_shuffled(beyond, looked, single)
-    if known and not shuffled:
+    parts = _join_spread_parts(beyond)
+    single = Counter(parts)
+    is_mixed = _is_shuffled(beyond, parts, single)
+    if is_known and not is_mixed:
         return 0.0
-    alone, odd = 0.0, 0
+    alone = 0.0
+    odd = 0
     signs = single.keys() & _ONE_TOKEN_SIGN_SET
-    if shuffled:
+    if is_mixed:
         for sign in signs:
             alone += single[sign] * max(0.0, 1 - rate * len(sign.encode()))
     # Characters of a block cost the same, and a text has fewer blocks than characters.
@@ -607,14 +644,14 @@ def _count_missing_script_tokens(piece: bytes, rate: float, kind: TokenizerProfi
             block = ord(character) >> 6
             blocks[block] = blocks.get(block, 0) + times
     for block, times in blocks.items():
-        tokens, known, size = kind.cost_by_block.get(block, _UNKNOWN_BLOCK_COST)
-        if tokens and (shuffled or not known):
+        tokens, is_known, size = kind.cost_by_block.get(block, _UNKNOWN_BLOCK_COST)
+        if tokens and (is_mixed or not is_known):
             odd += times
             alone += times * max(0.0, tokens - rate * size)
-    scale = len(beyond) / len(looked)
+    scale = len(beyond) / len(parts)
     # A sign beside an odd character is a token of its own more often than not.
     breaks = len(piece.translate(None, _NON_BREAKING_BYTES))
-    return alone * scale + (1 - rate) * min(breaks, 2 * odd * scale) * odd / len(looked)
+    return alone * scale + (1 - rate) * min(breaks, 2 * odd * scale) * odd / len(parts)
 
 
 def _pick_spread_characters(beyond: str) -> str:
@@ -628,8 +665,8 @@ def _looks_ordered(beyond: str) -> bool:
     if len(some) < 2 * _FIRST_PAIRS:
         return len(some) < _MIN_JUDGED_PAIRS
     size = len(set(some)) ** 2
-    drawn = size * (1 - math.exp(-_FIRST_PAIRS / size))
-    most = (0.95 if size > _MIN_WORD_SCRIPT_PAIRS else 0.8) * drawn
+    expected_pairs = size * (1 - math.exp(-_FIRST_PAIRS / size))
+    most = (0.95 if size > _MIN_WORD_SCRIPT_PAIRS else 0.8) * expected_pairs
     return size >= 400 and 0.3 * _FIRST_PAIRS <= len(set(_view_character_pairs(some))) <= most
 
 
@@ -645,7 +682,8 @@ def _is_shuffled(beyond: str, looked: str, single: Counter[str]) -> bool:
 
 def _find_repeated_unit(text: str) -> str:
     """Return the unit that a text repeats; empty if there is none."""
-    start, size = len(text) // 4, min(_REPEAT_PROBE_CHARS, len(text) // 6)
+    start = len(text) // 4
+    size = min(_REPEAT_PROBE_CHARS, len(text) // 6)
     unit = text[start : start + size]
     again = text.find(unit, start + 1)
     if again < 0 or 4 * text.count(unit) * max(again - start, size) < len(text):
@@ -675,7 +713,8 @@ def _pairs_show_order(text: str, single: Counter[str]) -> bool:
     if apart:
         for pair in [pair for pair in pairs if not pair >> 32 or not pair & 0xFFFFFFFF]:
             del pairs[pair]
-    number, total = sum(pairs.values()), len(text) - apart
+    number = sum(pairs.values())
+    total = len(text) - apart
     if number < _MIN_JUDGED_PAIRS:
         return True
     same = sum(map(mul, pairs.values(), pairs.values())) - number

@@ -30,33 +30,31 @@ FALLBACK_PICTURE_RULES = ("squares:2576:4784", "tiles:85:170", "patches:2.46:153
 """Rules for an unknown model: the largest result counts. The tiles of gpt-4o-mini, 33 times as
 expensive as others, are left out, because only that one model has them."""
 
-SQUARE_EDGE_PX, PATCH_EDGE_PX, TILE_EDGE_PX, MAX_CROP_EDGE_PX, TOKENS_PER_CROP = (
-    28,
-    32,
-    512,
-    768,
-    258,
-)
+SQUARE_EDGE_PX = 28
+PATCH_EDGE_PX = 32
+TILE_EDGE_PX = 512
+MAX_CROP_EDGE_PX = 768
+TOKENS_PER_CROP = 258
 UNKNOWN_SIZE_CROPS = 16
 """Number of crops of a picture of unknown size: 3,072 pixels squared."""
 
 
 def read_picture_detail(wire_extra: Mapping[str, Any] | None) -> str:
     """Return the detail that a picture is sent with; `auto` if none is named."""
-    told: Any = wire_extra or {}
-    nested: Any = told.get("image_url")
-    nested = cast("dict[str, Any]", nested) if isinstance(nested, dict) else {}
-    detail = told.get("detail") or nested.get("detail")
+    keys: Any = wire_extra or {}
+    image_url: Any = keys.get("image_url")
+    image_url = cast("dict[str, Any]", image_url) if isinstance(image_url, dict) else {}
+    detail = keys.get("detail") or image_url.get("detail")
     return detail if isinstance(detail, str) else "auto"
 
 
 def remove_picture_detail(wire_extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the other keys beside a picture."""
-    told = {key: value for key, value in (wire_extra or {}).items() if key != "detail"}
-    nested: Any = told.get("image_url")
-    if isinstance(nested, dict) and not cast("dict[str, Any]", nested).keys() - {"detail"}:
-        del told["image_url"]
-    return told
+    other_keys = {key: value for key, value in (wire_extra or {}).items() if key != "detail"}
+    image_url: Any = other_keys.get("image_url")
+    if isinstance(image_url, dict) and not cast("dict[str, Any]", image_url).keys() - {"detail"}:
+        del other_keys["image_url"]
+    return other_keys
 
 
 def estimate_picture_tokens(
@@ -73,9 +71,9 @@ def _parse_picture_rule(rule: str) -> PictureTokenFunction:
     if not rule:
         usual = [_parse_picture_rule(each) for each in FALLBACK_PICTURE_RULES]
         return lambda sides, _: max(price(sides, "high") for price in usual)
-    name, *told = rule.split(":")
+    name, *figures = rule.split(":")
     try:
-        match name, told:
+        match name, figures:
             case "squares", [edge, most]:
                 return _make_squares_rule(int(edge), int(most))
             case "tiles", [base, tile]:
@@ -151,13 +149,13 @@ def _make_patches_rule(
             return math.ceil(
                 rate * _count_covering_squares((TILE_EDGE_PX, TILE_EDGE_PX), PATCH_EDGE_PX)
             )
-        asked = detail if detail in ("high", "original") else auto
-        kept = whole if whole and asked == "original" else most
+        detail_or_auto = detail if detail in ("high", "original") else auto
+        most_patches = whole if whole and detail_or_auto == "original" else most
         if sides is None:
-            return math.ceil(rate * kept)
-        if kept == most:
+            return math.ceil(rate * most_patches)
+        if most_patches == most:
             sides = _scale_to_edge(sides, 2_048)
-        return math.ceil(rate * _count_patches_within(sides, kept))
+        return math.ceil(rate * _count_patches_within(sides, most_patches))
 
     return price
 
@@ -172,7 +170,8 @@ def _count_patches_within(sides: PixelSize, most: int) -> int:
         return _count_covering_squares(sides, PATCH_EDGE_PX)
     width, height = sides
     scale = math.sqrt(most * PATCH_EDGE_PX * PATCH_EDGE_PX / (width * height))
-    across, down = width * scale / PATCH_EDGE_PX, height * scale / PATCH_EDGE_PX
+    across = width * scale / PATCH_EDGE_PX
+    down = height * scale / PATCH_EDGE_PX
     if across < 1 or down < 1:
         return most
     scale *= min(math.floor(across) / across, math.floor(down) / down)

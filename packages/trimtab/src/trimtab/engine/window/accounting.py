@@ -101,24 +101,26 @@ class CacheMissTracker:
 
     def record_call(self, expected_read_tokens: int, own_reason: str) -> None:
         """Record what may be expected of a call."""
-        self.expected_read_tokens, self.own_reason = expected_read_tokens, own_reason
-        self.last_reason, self.last_missed_tokens = "", 0
+        self.expected_read_tokens = expected_read_tokens
+        self.own_reason = own_reason
+        self.last_reason = ""
+        self.last_missed_tokens = 0
 
     def record_usage(
         self, usage: Usage, min_cacheable_tokens: int, diagnosis: JsonMapping | None = None
     ) -> None:
         """Record what the provider reported for the current call, and its own diagnosis."""
-        told = str((diagnosis or {}).get("reason", ""))
-        told = "" if told in NO_CACHE_MISS_REASONS else told
+        reason = str((diagnosis or {}).get("reason", ""))
+        reason = "" if reason in NO_CACHE_MISS_REASONS else reason
         self.provider_reports_cache = (
-            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0 or bool(told)
+            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0 or bool(reason)
         )
-        missed = False
+        is_miss = False
         if self.provider_reports_cache and self.expected_read_tokens > min_cacheable_tokens:
-            missed = usage.cache_read < self.expected_read_tokens / 2
-            self.miss_rate += (float(missed) - self.miss_rate) / MISS_RATE_WINDOW_CALLS
-        if told or missed:
-            self._record_miss(told, usage, diagnosis or {})
+            is_miss = usage.cache_read < self.expected_read_tokens / 2
+            self.miss_rate += (float(is_miss) - self.miss_rate) / MISS_RATE_WINDOW_CALLS
+        if reason or is_miss:
+            self._record_miss(reason, usage, diagnosis or {})
 
     def _record_miss(self, told: str, usage: Usage, diagnosis: JsonMapping) -> None:
         self.last_reason = told or UNEXPLAINED_MISS
@@ -145,15 +147,15 @@ class CacheMissTracker:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> CacheMissTracker:
         """Return the tracker of `to_state`'s output."""
-        miss_rate, expected, reports = state["cache"]
-        own_reason, last_reason, missed, by_reason = state["cache_misses"]
+        miss_rate, expected_tokens, reports = state["cache"]
+        own_reason, last_reason, miss_tokens, by_reason = state["cache_misses"]
         return cls(
             miss_rate=miss_rate,
-            expected_read_tokens=expected,
+            expected_read_tokens=expected_tokens,
             provider_reports_cache=reports,
             own_reason=own_reason,
             last_reason=last_reason,
-            last_missed_tokens=missed,
+            last_missed_tokens=miss_tokens,
             misses_by_reason=by_reason,
         )
 
@@ -198,7 +200,8 @@ MIN_BELIEVED_USAGE_RATIO = 0.5
 """Usage below this share of our estimate is not believed. The estimate stays."""
 MIN_PREFIX_USAGE_RATIO = 0.98
 """Usage below this share of the count of an earlier, shorter request is not believed."""
-MAX_HIDDEN_TOKENS, MAX_HIDDEN_GROWTH_TOKENS = 16_000, 2_000
+MAX_HIDDEN_TOKENS = 16_000
+MAX_HIDDEN_GROWTH_TOKENS = 2_000
 """Maximum tokens that a provider is assumed to add to a request, such as a system prompt of its own
 and instructions for tools; and what it adds between two calls."""
 MAX_USAGE_GROWTH_RATIO = 2.0
@@ -279,9 +282,11 @@ class UsageBeforeEdit(NamedTuple):
         `front_tokens` are the new tokens before its first message.
         """
         front_tokens += self.replacement_tokens
-        left = max(0, self.message_tokens + self.new_tokens + front_tokens - message_tokens)
+        removed_tokens = max(
+            0, self.message_tokens + self.new_tokens + front_tokens - message_tokens
+        )
         usage = self.max_tokens + self.ratio * (
-            OWN_TEXT_MAX_RATIO * front_tokens - HIDDEN_TEXT_MIN_RATIO * left
+            OWN_TEXT_MAX_RATIO * front_tokens - HIDDEN_TEXT_MIN_RATIO * removed_tokens
         )
         return compute_input_upper_bound(
             counter=counter,
@@ -348,9 +353,9 @@ class LearnedRequestLimits(NamedTuple):
 def _has_content_at_provider(settings: Settings) -> bool:
     """Whether a request may have content that is not in it: tools of the provider, or a stored
     prompt."""
-    own = ("function", "input_schema", "parameters")
+    own_keys = ("function", "input_schema", "parameters")
     return any(map(settings.params.__contains__, _SERVER_SIDE_PARAMS)) or any(
-        not any(map(tool.__contains__, own))
+        not any(map(tool.__contains__, own_keys))
         and tool.get("type") not in (None, "function", "custom")
         for tool in settings.tools
     )
@@ -445,7 +450,8 @@ class Accounting:
 
     def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
         """Record the outcome of a call: a reply with its usage, or an error."""
-        settings, counter = conversation.settings, conversation.counter
+        settings = conversation.settings
+        counter = conversation.counter
         error = outcome.error or {}
         self.costed_calls += error.get("kind") in UNBILLED_KINDS
         limit = error.get("limit")
@@ -469,23 +475,23 @@ class Accounting:
                 provider_message=str(error.get("message", "")),
             )
         usage = outcome.usage
-        counted = error.get("input") if overflow else None
+        input_tokens = error.get("input") if overflow else None
         # A refusal that names its count teaches as much as a reply, if the figure can be true.
-        known = isinstance(counted, int) and _is_plausible_count(
-            counted, self.last_estimate.total_tokens
+        is_plausible = isinstance(input_tokens, int) and _is_plausible_count(
+            input_tokens, self.last_estimate.total_tokens
         )
         if overflow or not error:
             # An error that has nothing to do with the length does not undo what a refusal taught.
-            self.overflow_was_counted = known
+            self.overflow_was_counted = is_plausible
             self.overflow_without_numbers = (
-                overflow and counted is None and not isinstance(limit, int)
+                overflow and input_tokens is None and not isinstance(limit, int)
             )
             if self.overflow_without_numbers:
                 self._learn_limit_from_refusal(settings, str(error.get("message", "")))
         if usage is not None and usage.input > 0:
             self._record_usage(usage, outcome, settings, counter)
-        elif isinstance(counted, int) and known:
-            self._calibrate(counted)
+        elif isinstance(input_tokens, int) and is_plausible:
+            self._calibrate(input_tokens)
 
     def record_turn_state(self, change: TurnProgressRecord) -> None:
         """Record a turn's claim, or the start of a tool."""
@@ -525,14 +531,16 @@ class Accounting:
         If the user sets another context window, the limits are also forgotten.
         """
         if _window_identity(current) != _window_identity(previous):
-            self.learned_limit, self.refusal_is_doubted = None, False
+            self.learned_limit = None
+            self.refusal_is_doubted = False
             self.learned_request_limits = LearnedRequestLimits()
         if (current.model, current.dialect) != (previous.model, previous.dialect):
             self.calibration_sums = (0.0, 0.0)
 
     def reset_calibration(self) -> None:
         """Forget how far our estimates were off, because another counter makes them now."""
-        self.last_call_ratio, self.calibration_sums = 1.0, (0.0, 0.0)
+        self.last_call_ratio = 1.0
+        self.calibration_sums = (0.0, 0.0)
 
     def compute_calibration_ratio(self) -> float:
         """Return the factor for our estimates: that of the last call or of recently added text,
@@ -581,13 +589,13 @@ class Accounting:
         further.
         """
         chat = settings.dialect == "openai_chat"  # no others cut
-        cached = settings.entry.get("cache_style") != "none"
-        if not chat or cached or reported_tokens < _MIN_TRUNCATED_TOKENS:
+        has_cache = settings.entry.get("cache_style") != "none"
+        if not chat or has_cache or reported_tokens < _MIN_TRUNCATED_TOKENS:
             return False
         pending = self.last_estimate
         estimate = (pending.total_tokens - pending.media_tokens) * min(1.0, self.last_call_ratio)
-        known = self.learned_limit or 0
-        if (self.overflow_was_counted or self.disbelieved_input == known) and estimate <= known:
+        limit = self.learned_limit or 0
+        if (self.overflow_was_counted or self.disbelieved_input == limit) and estimate <= limit:
             # Cut down to what the server has read already, and again little of it was counted: it
             # is the estimate that is off, and the limit would go down for ever.
             return False
@@ -633,14 +641,17 @@ class Accounting:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], events: Mapping[int, Event]) -> Accounting:
         """Return the accounting of `to_state`'s output, with the events that the snapshot names."""
-        last_call, policy_note = None, None
+        last_call = None
+        policy_note = None
         if state["last_call"]:
-            made = events[state["last_call"]]
-            assert isinstance(made.body, ModelCall)  # noqa: S101 - the snapshot names it so
-            last_call = LoggedModelCall(seq=made.seq, at=made.at, body=made.body)
-            policy_note = made.body.note if state["noted"] else None
+            call_event = events[state["last_call"]]
+            assert isinstance(call_event.body, ModelCall)  # noqa: S101 - the snapshot names it so
+            last_call = LoggedModelCall(seq=call_event.seq, at=call_event.at, body=call_event.body)
+            policy_note = call_event.body.note if state["noted"] else None
         heavy, light = state["weighed"]
-        anchor, carried, usage = state["anchor"], state["carried"], state["last_usage"]
+        anchor = state["anchor"]
+        carried_usage = state["carried"]
+        usage = state["last_usage"]
         return cls(
             epoch=state["epoch"],
             prefix_version=state["prefix_version"],
@@ -659,7 +670,7 @@ class Accounting:
             last_call_ratio=state["ratio"],
             calibration_sums=(heavy, light),
             usage_anchor=None if anchor is None else UsageAnchor(*anchor),
-            carried_usage=None if carried is None else UsageBeforeEdit(*carried),
+            carried_usage=None if carried_usage is None else UsageBeforeEdit(*carried_usage),
             version_at_last_call=state["call_version"],
             open_call_seq=state["awaiting"],
             overflow_was_counted=state["overflowed"],
@@ -683,14 +694,14 @@ class Accounting:
         self._add_to_totals(usage, settings)
         if self.was_silently_truncated(usage.input, settings, counter):
             self.learned_limit = usage.input  # that much certainly fits
-        counted = usage.input if outcome.counted is None else outcome.counted
-        too_high = self._is_impossibly_high(counted, settings)
+        input_tokens = usage.input if outcome.counted is None else outcome.counted
+        too_high = self._is_impossibly_high(input_tokens, settings)
         if too_high and self.disbelieved_input:
             # Twice in a row is no accident, so that what the calls before taught is wrong as well.
             self.usage_anchor = self.carried_usage = None
             self.reset_calibration()
-        known = counted > 0 and not too_high and self._calibrate(counted)
-        self.disbelieved_input = 0 if known else usage.input
+        is_calibration = input_tokens > 0 and not too_high and self._calibrate(input_tokens)
+        self.disbelieved_input = 0 if is_calibration else usage.input
 
     def _add_to_totals(self, usage: Usage, settings: Settings) -> None:
         self.total_usage = add_usage(self.total_usage, usage)
@@ -730,7 +741,8 @@ class Accounting:
         estimate. What a provider adds is constant. Content that only the provider has, such as the
         results of its own tools, can have any size up to the window.
         """
-        pending, anchor = self.last_estimate, self.usage_anchor
+        pending = self.last_estimate
+        anchor = self.usage_anchor
         limit, _ = resolve_token_limit_and_source(settings, self.learned_limit)
         most = MAX_LEARNED_RATIO * pending.total_tokens
         if pending.media_tokens or _has_content_at_provider(settings):
@@ -755,10 +767,11 @@ class Accounting:
         A partial count, for example without cached tokens, must not lower the bound. Pictures may
         cost far less than our estimate.
         """
-        pending, anchor = self.last_estimate, self.usage_anchor
+        pending = self.last_estimate
+        anchor = self.usage_anchor
         text = pending.total_tokens - pending.media_tokens
-        changed = self.version_at_last_call != self.prefix_version
-        if anchor is None or anchor.had_volatile or changed:
+        is_prefix_new = self.version_at_last_call != self.prefix_version
+        if anchor is None or anchor.had_volatile or is_prefix_new:
             return reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
         least = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
         return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
@@ -775,11 +788,11 @@ class Accounting:
         if self.last_estimate.media_tokens == before.media_tokens and new > (
             0 if self.usage_anchor else light
         ):
-            kept = CALIBRATION_HALF_LIFE_TOKENS / (CALIBRATION_HALF_LIFE_TOKENS + new)
-            heavy = kept * heavy + min(
+            decay = CALIBRATION_HALF_LIFE_TOKENS / (CALIBRATION_HALF_LIFE_TOKENS + new)
+            heavy = decay * heavy + min(
                 max(0, reported_tokens - before.reported_tokens), MAX_LEARNED_RATIO * new
             )
-            self.calibration_sums = (heavy, kept * light + new)
+            self.calibration_sums = (heavy, decay * light + new)
 
     def _learn_request_limits(self, error: JsonMapping, conversation: Conversation) -> bool:
         """Learn from an error about bytes, pictures or pixels. Return whether it was such an error.
@@ -787,12 +800,12 @@ class Accounting:
         A request without pictures and files can only become smaller by its text, so it teaches no
         limit here.
         """
-        told = parse_size_refusal(str(error.get("message", "")))
-        counted = "limit" in error or "input" in error
-        if told is None or counted or not conversation.visible_media:
+        refusal = parse_size_refusal(str(error.get("message", "")))
+        names_tokens = "limit" in error or "input" in error
+        if refusal is None or names_tokens or not conversation.visible_media:
             return False
         self.learned_request_limits = self.learned_request_limits.after_refusal(
-            told,
+            refusal,
             request_bytes=conversation.request_bytes(),
             pictures=conversation.count_visible_pictures(),
         )
@@ -804,19 +817,24 @@ class Accounting:
         If less than half of the known window was in use, the first refusal is believed only if it
         names the context window. Any other may have another reason.
         """
-        size, last, before = self._likely_request_tokens(), self.last_call, self.refusal_is_doubted
+        size = self._likely_request_tokens()
+        last = self.last_call
+        before = self.refusal_is_doubted
         if last is None or size < MIN_REFUSED_TOKENS:
             return
-        learned, known = size + last.body.max_output, self.learned_limit
-        limit, _ = resolve_token_limit_and_source(settings, known)
+        new_limit = size + last.body.max_output
+        prior_limit = self.learned_limit
+        limit, _ = resolve_token_limit_and_source(settings, prior_limit)
         is_certain = before or names_context_window(provider_message)
-        self.refusal_is_doubted = not is_certain and learned < limit // 2
+        self.refusal_is_doubted = not is_certain and new_limit < limit // 2
         if not self.refusal_is_doubted:
-            self.learned_limit = min(learned, known or learned)
+            self.learned_limit = min(new_limit, prior_limit or new_limit)
 
     def _likely_request_tokens(self) -> int:
         """Return the tokens of the last call's input as the provider would probably count them."""
-        anchor, pending, ratio = self.usage_anchor, self.last_estimate, self._bounded_ratio()
+        anchor = self.usage_anchor
+        pending = self.last_estimate
+        ratio = self._bounded_ratio()
         if anchor is None:
             return int(ratio * pending.total_tokens)
         return int(
@@ -830,8 +848,8 @@ class Accounting:
         """Return the tokens that the provider's cache should hold for the current call."""
         last = self.last_call
         ttl = float(settings.entry.get("cache_ttl", 0))
-        unchanged = self.version_at_last_call == self.prefix_version
-        warm = last is not None and at - last.at <= ttl and unchanged
+        is_same_prefix = self.version_at_last_call == self.prefix_version
+        warm = last is not None and at - last.at <= ttl and is_same_prefix
         return self.last_usage.input if warm and self.last_usage and not self.cache_is_cold else 0
 
     def _explain_cold_cache(self, at: float, settings: Settings) -> str:
@@ -840,7 +858,8 @@ class Accounting:
             return ""
         if self.version_at_last_call != self.prefix_version:
             return self.prefix_break_cause
-        idle, ttl = at - self.last_call.at, float(settings.entry.get("cache_ttl", 0))
+        idle = at - self.last_call.at
+        ttl = float(settings.entry.get("cache_ttl", 0))
         if idle > ttl > 0:
             return (
                 f"{idle:,.0f} s have passed since the last call, and the cache lives {ttl:,.0f} s"

@@ -150,8 +150,10 @@ class Base:
 
     def start_from(self, snapshot: Snapshot, events: Mapping[int, Event]) -> None:
         """Start the fold from a snapshot and the events that it names."""
-        self.snapshot, self.snapshot_events = snapshot, dict(events)
-        self.events_since_snapshot, self.seq_by_idempotency_key = [], {}
+        self.snapshot = snapshot
+        self.snapshot_events = dict(events)
+        self.events_since_snapshot = []
+        self.seq_by_idempotency_key = {}
         self.bytes_since_snapshot = 0
         state = snapshot.state
         self.evicted_totals = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
@@ -159,8 +161,8 @@ class Base:
 
     def find_erasing_event(self, seq: int, part: int | None) -> int | None:
         """Return the event that erased a part, or any part of the message if `part` is None."""
-        for first, last, erased, event in self.erased_ranges:
-            if first <= seq <= last and (erased is None or part in (None, erased)):
+        for first, last, part_of_range, event in self.erased_ranges:
+            if first <= seq <= last and (part_of_range is None or part in (None, part_of_range)):
                 return event
         return None
 
@@ -212,24 +214,25 @@ class Base:
     def to_state(self, leaving: Sequence[Group]) -> dict[str, Any]:
         """Return the state for the next snapshot, under the stored keys, if these groups leave
         memory."""
-        gone = dict(self.evicted_totals)
+        totals_by_op = dict(self.evicted_totals)
         for group in leaving:
             op = group.hidden.op if group.hidden is not None else ""
-            count, tokens = gone.get(op, (0, 0))
+            count, tokens = totals_by_op.get(op, (0, 0))
             whole = sum(size.tokens for entry in group.entries() for size in entry.sizes)
-            gone[op] = (count + group.message_count, tokens + whole)
+            totals_by_op[op] = (count + group.message_count, tokens + whole)
         return {
             "recounted": self.sizes_are_recounted,
             "erased": self.erased_ranges,
             "rewinds": self.rewinds,
-            "gone": gone,
+            "gone": totals_by_op,
             "gone_last": max([self.last_evicted_seq, *(group.last for group in leaving)]),
         }
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot, events: Iterable[Event]) -> Base:
         """Return the base of a snapshot and the events that it names."""
-        base, state = cls(), snapshot.state
+        base = cls()
+        state = snapshot.state
         base.start_from(snapshot, {e.seq: e for e in events if e.seq <= snapshot.seq})
         base.sizes_are_recounted = state["recounted"]
         base.erased_ranges = [(a, b, part, by) for a, b, part, by in state["erased"]]

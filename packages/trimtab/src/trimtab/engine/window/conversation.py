@@ -247,7 +247,8 @@ class Conversation:
     def copy(self) -> Conversation:
         """Return a copy of the conversation that can change independently."""
         twin = copy(self)
-        twin.derived_cache, twin.groups_hidden_by = {}, {}
+        twin.derived_cache = {}
+        twin.groups_hidden_by = {}
         twin.groups = [copy_group(group) for group in self.groups]
         twin.rounds = [round for group in twin.groups for round in group.rounds]
         twin.entries = {entry.seq: entry for round in twin.rounds for entry in round.entries}
@@ -295,7 +296,8 @@ class Conversation:
         round = open_ or self._round_for_message(body.message)
         entry = self._put_message(event.seq, body, round, _message_time(event))
         if isinstance(body, MessageAdded) and body.reply_id is not None:
-            self.last_reply_id, self.last_reply_seq = body.reply_id, event.seq
+            self.last_reply_id = body.reply_id
+            self.last_reply_seq = event.seq
         return entry
 
     def edit_part(self, seq: int, edit: Edit, part: int) -> Entry | None:
@@ -328,12 +330,13 @@ class Conversation:
             self.groups_hidden_by.clear()
         for group in self.visible_groups_between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
-            spared = any(group.first <= place <= group.last for place in edit.spares)
-            if not (group.pinned or spared or self.is_protected(group)):
+            is_spared = any(group.first <= place <= group.last for place in edit.spares)
+            if not (group.pinned or is_spared or self.is_protected(group)):
                 self.hide_group(seq, edit, group)
                 self.groups_hidden_by.setdefault(seq, []).append(group)
         if edit.op == "summarise":
-            self.summary, self.summary_seq = edit, seq
+            self.summary = edit
+            self.summary_seq = seq
         if edit.listed or edit.relists:
             self.user_words.add_block_of_edit(edit, self.entries)
         self.recount_front()
@@ -348,7 +351,8 @@ class Conversation:
         for result in group.results():
             self.results.pop(result.key, None)
         self.visible_wire_ids.difference_update(call.wire_id for call in group.calls())
-        group.hidden, group.hidden_by = edit, seq
+        group.hidden = edit
+        group.hidden_by = seq
         for entry in group.entries():
             self._recount_media(entry)
         if edit.op == "drop":
@@ -359,7 +363,7 @@ class Conversation:
 
         Return the position of the message of each part that was requested in full.
         """
-        shown: list[int] = []
+        full_seqs: list[int] = []
         groups = self._with_loading_groups(
             find_groups_overlapping(self.groups, edit.first, edit.last)
         )
@@ -368,8 +372,10 @@ class Conversation:
                 continue
             entry.revealed = entry.round.group.revealed = self.last_reveal_seq = seq
             parts = [*entry.edits] if edit.part is None else [edit.part]
-            named = [self.edit_part(seq, replace(edit, first=entry.seq, part=p), p) for p in parts]
-            shown += [entry.seq for found in named if found is not None]
+            part_edits = [
+                self.edit_part(seq, replace(edit, first=entry.seq, part=p), p) for p in parts
+            ]
+            full_seqs += [entry.seq for edit_of_part in part_edits if edit_of_part is not None]
         self.dropped_groups.discard(groups)
         self.user_words.discard_messages(entry.seq for group in groups for entry in group.entries())
         for group in [group for group in groups if group.hidden is not None]:
@@ -381,14 +387,15 @@ class Conversation:
                 self._recount_media(entry)
             self._reassign_wire_ids(group)
         visible = (result for group in self.visible_groups.values() for result in group.results())
-        seen = {r.key: r for r in visible if r.edit is None or r.edit.op != "mask"}
-        self.results = dict(sorted(seen.items()))
-        covered = self.summary
-        if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
-            self.summary, self.summary_seq = None, 0
+        visible_results = {r.key: r for r in visible if r.edit is None or r.edit.op != "mask"}
+        self.results = dict(sorted(visible_results.items()))
+        summary = self.summary
+        if summary is not None and edit.first <= summary.first and summary.last <= edit.last:
+            self.summary = None
+            self.summary_seq = 0
         self.visible_groups = dict(sorted(self.visible_groups.items()))
         self.recount_front()
-        return shown
+        return full_seqs
 
     def pin(self, body: Pin) -> None:
         """Pin messages, so that no policy hides them, or unpin them."""
@@ -402,7 +409,8 @@ class Conversation:
     def use_settings(self, settings: Settings, counter: TokenCounter) -> None:
         """Use settings that change neither grouping nor sizes, except those of loaded tools."""
         tools_changed = settings.tools != self.settings.tools
-        self.settings, self.counter = settings, counter
+        self.settings = settings
+        self.counter = counter
         if tools_changed:
             self._recount_loaded_tools()
         self.user_words.clear_rendered()
@@ -416,13 +424,13 @@ class Conversation:
     def recount_front(self) -> None:
         """Measure the texts before the messages, and add them to the totals."""
         before = self.front_size
-        listed = self.user_words.measure_all_blocks(
+        list_size = self.user_words.measure_all_blocks(
             self.counter, recall_hint=self.settings.recall_hint
         )
-        told = self.measure_summary_and_notice(
+        frame_size = self.measure_summary_and_notice(
             self.framed_summary(self.summary), self.dropped_notice()
         )
-        self.summary_and_notice_size, self.front_size = told, add_sizes(told, listed)
+        self.summary_and_notice_size, self.front_size = frame_size, add_sizes(frame_size, list_size)
         self.bytes += self.front_size.bytes - before.bytes
         self.tokens += self.front_size.tokens - before.tokens
 
@@ -432,12 +440,12 @@ class Conversation:
 
     def _measure_front_text(self, text: str) -> Size:
         """Measure a text once, however many plans of one decision ask for it."""
-        known = cast("dict[str, Size]", self.derived_cache.setdefault("front_sizes", {}))
-        if text not in known:
-            if len(known) >= MAX_REMEMBERED_FRONT_SIZES:
-                known.clear()
-            known[text] = measure_text_message(text, self.counter)
-        return known[text]
+        sizes = cast("dict[str, Size]", self.derived_cache.setdefault("front_sizes", {}))
+        if text not in sizes:
+            if len(sizes) >= MAX_REMEMBERED_FRONT_SIZES:
+                sizes.clear()
+            sizes[text] = measure_text_message(text, self.counter)
+        return sizes[text]
 
     # Letting go of what is hidden, and taking up what was kept
 
@@ -447,36 +455,38 @@ class Conversation:
 
     def positions_in_use(self) -> set[int]:
         """Return the positions of the events that are needed to build the conversation again."""
-        kept = [group for group in self.groups if self._is_kept(group)]
-        named = {entry.seq for group in kept for entry in group.entries()}
-        named.update(by for group in kept for e in group.entries() for by in e.edited_by.values())
-        named.update(group.hidden_by for group in kept if group.hidden is not None)
-        named.update(self.user_words.messages)
+        groups = [group for group in self.groups if self._is_kept(group)]
+        seqs = {entry.seq for group in groups for entry in group.entries()}
+        seqs.update(by for group in groups for e in group.entries() for by in e.edited_by.values())
+        seqs.update(group.hidden_by for group in groups if group.hidden is not None)
+        seqs.update(self.user_words.messages)
         if self.summary is not None and self.summary_seq:
-            named.add(self.summary_seq)
-        return named
+            seqs.add(self.summary_seq)
+        return seqs
 
     def to_state(self) -> dict[str, Any]:
         """Return the state for a snapshot, under the stored keys."""
-        kept = [group for group in self.groups if self._is_kept(group)]
-        entries = [entry for group in kept for entry in group.entries()]
+        groups = [group for group in self.groups if self._is_kept(group)]
+        entries = [entry for group in groups for entry in group.entries()]
         drops = [
             g for g in self.groups_to_evict() if g.hidden is not None and g.hidden.op == "drop"
         ]
         return {
             "last_reply": [self.last_reply_id, self.last_reply_seq],
             "replied": self.last_assistant_seq,
-            "groups": [[[e.seq for e in round.entries] for round in g.rounds] for g in kept],
-            "wire": _changed_wire_ids(kept),
+            "groups": [[[e.seq for e in round.entries] for round in g.rounds] for g in groups],
+            "wire": _changed_wire_ids(groups),
             "edits": sorted(by for entry in entries for by in entry.edited_by.values()),
-            "hidden": [[g.first, g.hidden_by] for g in kept if g.hidden is not None],
+            "hidden": [[g.first, g.hidden_by] for g in groups if g.hidden is not None],
             "pinned": [entry.seq for entry in entries if entry.pinned],
             "revealed": [[entry.seq, entry.revealed] for entry in entries if entry.revealed],
             "summary": self.summary_seq if self.summary is not None else None,
             "turn": [self.turn_results.first, [*self.turn_results.last], self.turn_results.count],
             "dropped": self.dropped_groups.totals_after_eviction(drops),
             "words": [[block.listed_parts, block.left_out] for block in self.user_words.blocks],
-            "loads": [[g.first, self._first_seqs_of_callers(g)] for g in kept if g.calling_groups],
+            "loads": [
+                [g.first, self._first_seqs_of_callers(g)] for g in groups if g.calling_groups
+            ],
             "called": self._called_tools_of_settings(),
         }
 
@@ -511,7 +521,8 @@ class Conversation:
             entry.round.group.revealed = max(by, entry.round.group.revealed)
             self.last_reveal_seq = max(by, self.last_reveal_seq)
         if state["summary"] is not None:
-            self.summary, self.summary_seq = _edit_body(events[state["summary"]]), state["summary"]
+            self.summary = _edit_body(events[state["summary"]])
+            self.summary_seq = state["summary"]
         self._restore_wire_ids({(seq, index): wire for seq, index, wire in state["wire"]})
         firsts, lasts, count = state["turn"]
         self.turn_results = TurnResultKeys(_to_result_keys(firsts), _to_result_keys(lasts), count)
@@ -559,8 +570,8 @@ class Conversation:
         """Add a message to a round, count it and pair its calls and results."""
         message = body.message
         sizes = _message_sizes(body, self.counter)
-        loaded = list_loaded_tools(message)
-        if loaded:
+        tool_names = list_loaded_tools(message)
+        if tool_names:
             sizes = self._with_loaded_definitions(message, sizes)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round, at=at)
         entry.is_repair = isinstance(body, ToolResultRepair)
@@ -576,7 +587,7 @@ class Conversation:
         group.has_user_words = group.has_user_words or has_user_words(entry)
         if group.hidden is None:
             self.visible_messages += 1
-        for name in loaded:
+        for name in tool_names:
             self.loading_groups.setdefault(name, []).append(group)
         if self.loading_groups and message.role == "assistant":
             self._record_loaded_calls(entry)
@@ -601,22 +612,22 @@ class Conversation:
 
     def _with_loading_groups(self, groups: Iterable[Group]) -> list[Group]:
         """Return the groups, and those that loaded the tools that they call."""
-        found = {group.index: group for group in groups}
+        groups_by_index = {group.index: group for group in groups}
         for group in reversed(self.groups) if self.loading_groups else ():
-            if any(index in found for index in group.calling_groups):
-                found[group.index] = group
-        return [found[index] for index in sorted(found)]
+            if any(index in groups_by_index for index in group.calling_groups):
+                groups_by_index[group.index] = group
+        return [groups_by_index[index] for index in sorted(groups_by_index)]
 
     def _with_loaded_definitions(
         self, message: Message, sizes: tuple[Size, ...]
     ) -> tuple[Size, ...]:
         """Return the sizes of a message's parts with the definitions that they load by name."""
-        deferred = find_deferred_definitions(self.settings.tools)
+        definitions = find_deferred_definitions(self.settings.tools)
         out = list(sizes)
         for index, part in enumerate(message.parts):
             for name in list_tools_loaded_by_name(part):
-                if name in deferred:
-                    size = measure_json(deferred[name], self.counter)
+                if name in definitions:
+                    size = measure_json(definitions[name], self.counter)
                     out[index] = add_sizes(out[index], size)
         return tuple(out)
 
@@ -639,10 +650,11 @@ class Conversation:
 
     def _begin_turn(self, entry: Entry) -> None:
         group = entry.round.group
-        self.newest_user_entry, self.turn_start_group = entry, group.index
+        self.newest_user_entry = entry
+        self.turn_start_group = group.index
         self.turn_results = self.turn_results.since(group.first)
-        seen = group.hidden is None
-        self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if seen else (0, 0)
+        is_visible = group.hidden is None
+        self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if is_visible else (0, 0)
 
     def _round_for_message(self, message: Message) -> Round:
         group = self.groups[-1] if self.groups else None
@@ -672,7 +684,8 @@ class Conversation:
 
     def _unique_wire_id(self, call_id: str) -> str:
         """Return the id, or a new one made from it if a visible call already has it."""
-        wire_id, n = call_id, 1
+        wire_id = call_id
+        n = 1
         while wire_id in self.visible_wire_ids:
             n += 1
             wire_id = f"{call_id}_{n}"
@@ -684,23 +697,23 @@ class Conversation:
         for round in group.rounds:
             round.rendered = None
             for call in round.calls:
-                taken = call.wire_id in self.visible_wire_ids
-                call.wire_id = self._unique_wire_id(call.id) if taken else call.wire_id
+                is_taken = call.wire_id in self.visible_wire_ids
+                call.wire_id = self._unique_wire_id(call.id) if is_taken else call.wire_id
                 self.visible_wire_ids.add(call.wire_id)
 
     def _recount_media(self, entry: Entry, part: int | None = None) -> None:
         """Count the visible pictures and files of a part, or of the whole message."""
         for index in range(len(entry.message.parts)) if part is None else (part,):
-            said = entry.message.parts[index]
-            if not list_media(said):
+            logged_part = entry.message.parts[index]
+            if not list_media(logged_part):
                 continue
             before = self.visible_media.pop((entry.seq, index), None)
             self.media_bytes -= before.bytes if before is not None else 0
             if entry.round.group.hidden is not None:
                 continue
             edit = entry.edits.get(index)
-            shown = said if edit is None else apply_edit_to_part(said, edit)
-            if (size := measure_media(shown, self.counter)) is not None:
+            wire_part = logged_part if edit is None else apply_edit_to_part(logged_part, edit)
+            if (size := measure_media(wire_part, self.counter)) is not None:
                 self.visible_media[entry.seq, index] = size
                 self.media_bytes += size.bytes
 
@@ -745,15 +758,15 @@ def _restore_user_words(
     """Restore the list of the user's words from its blocks: references, and what is left out."""
     words = UserWordsList()
     for places, left_out in blocks:
-        listed = [UserPartReference(*place) for place in places]
-        for place in listed:
+        references = [UserPartReference(*place) for place in places]
+        for place in references:
             body = _message_body(events[place.seq])
             sizes = _message_sizes(body, counter)
             at = _message_time(events[place.seq])
             words.messages[place.seq] = SaidMessage(body.message, sizes, at)
         words.blocks.append(
             CompactionUserWords(
-                listed_parts=listed,
+                listed_parts=references,
                 left_out=None if left_out is None else OmittedUserMessages(*left_out),
             )
         )

@@ -43,19 +43,22 @@ def match_prefix_and_rewind_point(
         other messages after them, or None. The rewind includes a repair right before those
         messages.
     """
-    matched, repair, unsure = 0, None, None
+    count = 0
+    repair = None
+    unsure = None
     for entry in list_entries_after(window, after_seq):
         start = (repair or entry.seq) - 1
         if entry.is_repair:
             repair = repair or entry.seq
-        elif matched < len(messages) and _is_known_message(window, entry, messages[matched]):
-            unsure = start if _matches_by_erasure_alone(entry.message, messages[matched]) else None
-            matched, repair = matched + 1, None
-        elif matched == len(messages) and unsure is not None:
-            return matched - 1, unsure
+        elif count < len(messages) and _is_known_message(window, entry, messages[count]):
+            unsure = start if _matches_by_erasure_alone(entry.message, messages[count]) else None
+            count = count + 1
+            repair = None
+        elif count == len(messages) and unsure is not None:
+            return count - 1, unsure
         else:
-            return matched, start
-    return matched, None
+            return count, start
+    return count, None
 
 
 def list_entries_after(window: Window, seq: int) -> list[Entry]:
@@ -72,18 +75,18 @@ def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
     if _answers_recall(entry) and is_same_message(_without_result_media(entry.message), message):
         return True  # the picture that came back with it is in the log alone
     parts = entry.message.parts
-    gone = [
+    erased_parts = [
         i for i in range(len(parts)) if window.base.find_erasing_event(entry.seq, i) is not None
     ]
-    if not gone:
+    if not erased_parts:
         return False
-    if len(gone) == len(parts):
+    if len(erased_parts) == len(parts):
         return is_same_message(entry.message, erase_message_payload(message, None))
-    if _is_same_after_erasing(gone, entry.message, message):
+    if _is_same_after_erasing(erased_parts, entry.message, message):
         return True
     # An assistant's opaque blocks may be missing there, and the others then stand further ahead.
-    told = [index for index, part in enumerate(parts) if not isinstance(part, OpaqueBlock)]
-    ahead = [place for place, index in enumerate(told) if index in gone]
+    own_parts = [index for index, part in enumerate(parts) if not isinstance(part, OpaqueBlock)]
+    ahead = [place for place, index in enumerate(own_parts) if index in erased_parts]
     return entry.message.role == "assistant" and _is_same_after_erasing(
         ahead, _without_opaque(entry.message), _without_opaque(message)
     )
@@ -131,10 +134,8 @@ def is_same_message(one: Message, other: Message) -> bool:
     details that one of the dialects cannot express.
     """
     opaque = one.origin == other.origin and one.role != "assistant"
-    mine, theirs = (
-        _comparable_parts(one, include_opaque=opaque),
-        _comparable_parts(other, include_opaque=opaque),
-    )
+    mine = _comparable_parts(one, include_opaque=opaque)
+    theirs = _comparable_parts(other, include_opaque=opaque)
     if one.role != other.role and not (_only_results(mine) and _only_results(theirs)):
         return False
     origins = {one.origin, other.origin}
@@ -202,8 +203,8 @@ def _is_same_media(one: Media, other: Media, origins: Set[str]) -> bool:
     if (one.kind, one.data, one.url) != (other.kind, other.data, other.url):
         return False
     # A file that lies with its provider is named by an extra alone.
-    named = one.data is not None or one.url is not None or len(origins) > 1
-    return named or _without_cache_mark(one.extra) == _without_cache_mark(other.extra)
+    has_source = one.data is not None or one.url is not None or len(origins) > 1
+    return has_source or _without_cache_mark(one.extra) == _without_cache_mark(other.extra)
 
 
 def _without_cache_mark(block: Extra) -> dict[str, Any]:

@@ -31,18 +31,20 @@ def is_recall_answer(window: Window, message: Message) -> bool:
     """Whether a message only answers calls of the recall tools."""
     if not window.settings.recall or not message.results:
         return False
-    own = {call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES}
-    return all(isinstance(p, ToolResult) and p.call_id in own for p in message.parts)
+    recall_ids = {
+        call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES
+    }
+    return all(isinstance(p, ToolResult) and p.call_id in recall_ids for p in message.parts)
 
 
 def build_repairs_for_open_calls(window: Window) -> list[ToolResultRepair]:
     """Return a substitute result for each open call of the last round."""
-    made: list[ToolResultRepair] = []
+    repairs: list[ToolResultRepair] = []
     for pairing in window.conversation.open_calls():
         result = ToolResult(
             call_id=pairing.id, content=(Text(text=MISSING_RESULT_TEXT),), is_error=True
         )
         message = Message(role="tool", parts=(result,))
         sizes = measure_message_parts(message, window.counter)
-        made.append(ToolResultRepair(message=message, sizes=sizes, why="no result came"))
-    return made
+        repairs.append(ToolResultRepair(message=message, sizes=sizes, why="no result came"))
+    return repairs

@@ -218,18 +218,20 @@ def copy_group(group: Group) -> Group:
     """Return a copy of the group that can change independently. Messages and edits are shared."""
     twin = replace(group, rounds=[], calling_groups=[*group.calling_groups])
     for round in group.rounds:
-        made = replace(round, group=twin, entries=[], calls=[])
-        twin.rounds.append(made)
+        round_copy = replace(round, group=twin, entries=[], calls=[])
+        twin.rounds.append(round_copy)
         entries: dict[int, Entry] = {}
         for entry in round.entries:
-            edits, edited_by = dict(entry.edits), dict(entry.edited_by)
-            entries[entry.seq] = replace(entry, round=made, edits=edits, edited_by=edited_by)
-        made.entries = [*entries.values()]
+            edits = dict(entry.edits)
+            edited_by = dict(entry.edited_by)
+            entries[entry.seq] = replace(entry, round=round_copy, edits=edits, edited_by=edited_by)
+        round_copy.entries = [*entries.values()]
         for pairing in round.calls:
-            call, result = replace(pairing, result=None), pairing.result
+            call = replace(pairing, result=None)
+            result = pairing.result
             if result is not None:
                 call.result = replace(result, entry=entries[result.seq], call=call)
-            made.calls.append(call)
+            round_copy.calls.append(call)
     return twin
 
 
@@ -350,10 +352,12 @@ def pair_calls_with_results(
             round.unanswered_calls += 1
         elif type(part) is not ToolResult:
             spoken = True
-        elif (asked := round.find_unanswered_call(part.call_id)) is None:
+        elif (open_call := round.find_unanswered_call(part.call_id)) is None:
             entry.unpaired_results = (*entry.unpaired_results, index)
         else:
-            asked.result = ToolResultView(entry=entry, part=index, tool=asked.name, call=asked)
+            open_call.result = ToolResultView(
+                entry=entry, part=index, tool=open_call.name, call=open_call
+            )
             round.unanswered_calls -= 1
-            answers.append(asked.result)
+            answers.append(open_call.result)
     return spoken, answers

@@ -50,21 +50,21 @@ class SummaryAttemptStats:
         price = compute_cost_usd(usage, attempt.prices)
         if attempt.usage is None:  # a call that failed is not billed; a text without usage is
             price = 0.0 if attempt.outcome == "failed" else None
-        paid = replace(
+        stats = replace(
             self,
             usage=add_usage(self.usage, usage),
             cost=None if self.cost is None or price is None else self.cost + price,
         )
         if attempt.part is not None:
             return replace(
-                paid,
+                stats,
                 results=self.results + stands,
                 results_cut=self.results_cut + (not stands),
                 results_in_a_row=0 if stands else self.results_in_a_row + 1,
                 results_said=message_count,
             )
         return replace(
-            paid,
+            stats,
             made=self.made + stands,
             patched=self.patched + (attempt.outcome == "patched"),
             rejected=self.rejected + (attempt.outcome == "rejected"),
@@ -83,16 +83,16 @@ class SummaryAttemptStats:
 
     def describe(self) -> str:
         """Return one line for people; empty if no model was asked."""
-        tried = self.made or self.rejected or self.failed
+        has_attempts = self.made or self.rejected or self.failed
         results = self.results or self.results_cut
-        if not (tried or results):
+        if not (has_attempts or results):
             return ""
         price = "" if self.cost is None else f", ${self.cost:.4f}"
         counts = f"{self.made} made ({self.patched} patched), {self.rejected} rejected"
-        told = f"summaries: {counts}, {self.failed} failed"
+        line = f"summaries: {counts}, {self.failed} failed"
         if results:
-            told = f"{told}; {self.results} results summarised, {self.results_cut} cut instead"
-        return f"{told}; {self.usage.input:,} tokens in{price}"
+            line = f"{line}; {self.results} results summarised, {self.results_cut} cut instead"
+        return f"{line}; {self.usage.input:,} tokens in{price}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the statistics as plain JSON values."""

@@ -148,11 +148,15 @@ class WordTotals(NamedTuple):
     def estimate_capped_size(self, allowance: UserAndClientAllowance) -> Size:
         """Return the size of a list of these items after it is cut to the allowance, about."""
         tokens = 0
-        for said, listed, limit in (
+        for all_tokens, list_tokens, limit in (
             (self.user_tokens, self.user_listed_tokens, allowance.user_tokens),
             (self.client_tokens, self.client_listed_tokens, allowance.client_tokens),
         ):
-            tokens += listed if said <= limit else int(listed * REFILL_SHARE * limit / said)
+            tokens += (
+                list_tokens
+                if all_tokens <= limit
+                else int(list_tokens * REFILL_SHARE * limit / all_tokens)
+            )
         whole = self.user_listed_tokens + self.client_listed_tokens
         return Size(bytes=self.listed_bytes * tokens // max(1, whole), tokens=tokens)
 
@@ -224,31 +228,35 @@ class UserWordsList:
 
     def find_partly_listed(self) -> set[int]:
         """Return the messages with one part in the list and another part left out."""
-        named = {place[:2] for block in self.blocks for place in block.listed_parts}
-        left = self.left_out
+        places = {place[:2] for block in self.blocks for place in block.listed_parts}
+        omission = self.left_out
         return {
             seq
             for seq, (message, *_) in self.messages.items()
-            if left is not None and left.first <= seq <= left.last
+            if omission is not None and omission.first <= seq <= omission.last
             for index, part in enumerate(message.parts)
-            if (seq, index) not in named and is_nonblank_part(part)
+            if (seq, index) not in places and is_nonblank_part(part)
         }
 
     def discard_messages(self, seqs: Iterable[int]) -> None:
         """Remove messages that are visible in the conversation again."""
-        gone = set(seqs)
+        visible_seqs = set(seqs)
         for block in self.blocks:
-            kept = [place for place in block.listed_parts if place.seq not in gone]
-            if len(kept) != len(block.listed_parts):
-                block.listed_parts, block.text, block.size = kept, None, None
+            places = [place for place in block.listed_parts if place.seq not in visible_seqs]
+            if len(places) != len(block.listed_parts):
+                block.listed_parts = places
+                block.text = None
+                block.size = None
         self.blocks = [block for block in self.blocks if block.listed_parts or block.left_out]
         self._drop_unlisted_messages()
 
     def _drop_unlisted_messages(self) -> None:
         self._forget_derived()
-        named = {place.seq for block in self.blocks for place in block.listed_parts}
-        self.messages = {seq: said for seq, said in self.messages.items() if seq in named}
-        self._items = {key: item for key, item in self._items.items() if key[0] in named}
+        listed_seqs = {place.seq for block in self.blocks for place in block.listed_parts}
+        self.messages = {
+            seq: message for seq, message in self.messages.items() if seq in listed_seqs
+        }
+        self._items = {key: item for key, item in self._items.items() if key[0] in listed_seqs}
 
     def _forget_derived(self) -> None:
         self._totals = None
@@ -259,10 +267,12 @@ class UserWordsList:
         places = [
             place for block in self.blocks for place in block.listed_parts if place.seq == seq
         ]
-        found = [place for place in places if part_index is None or place.part == part_index]
+        places_of_part = [
+            place for place in places if part_index is None or place.part == part_index
+        ]
         texts = [
             _render_listed_part(place, self.messages[seq].message, recall_hint="")
-            for place in found
+            for place in places_of_part
         ]
         return "\n".join(text for text in texts if text)
 
@@ -323,7 +333,8 @@ class UserWordsList:
     def compute_totals(self) -> tuple[WordTotals, dict[str, tuple[int, int]]]:
         """Return the totals of the list; and, by text of a client program, its first position."""
         if self._totals is None:
-            total, first = WordTotals(), dict[str, tuple[int, int]]()
+            total = WordTotals()
+            first = dict[str, tuple[int, int]]()
             for place in [place for block in self.blocks for place in block.listed_parts]:
                 item = self.item_of_part(place.seq, place.part, self.messages[place.seq])
                 if item is not None and place.same_seq:
@@ -383,22 +394,22 @@ class UserWordsList:
     ) -> tuple[CompactionUserWords, bool]:
         """Return the block of an update, and whether it replaces the whole list."""
         total, first = self.compute_totals()
-        known = dict(first)
-        added = [replace_repeated_client_text(item, known) for item in new_items]
-        for item in added:
+        first_places = dict(first)
+        additions = [replace_repeated_client_text(item, first_places) for item in new_items]
+        for item in additions:
             total = total.with_item(item)
         if total.fits(allowance):
-            return CompactionUserWords(listed_parts=[item.listed_part for item in added]), False
-        known = dict[str, tuple[int, int]]()
+            return CompactionUserWords(listed_parts=[item.listed_part for item in additions]), False
+        first_places = dict[str, tuple[int, int]]()
         every = sorted([*self.listed_items(), *new_items], key=_position)
-        kept, left_out = shorten_items_to_allowance(
-            [replace_repeated_client_text(item, known) for item in every],
+        short_items, left_out = shorten_items_to_allowance(
+            [replace_repeated_client_text(item, first_places) for item in every],
             allowance,
             self.left_out,
             counter,
             self.find_partly_listed(),
         )
-        places = [item.listed_part for item in kept]
+        places = [item.listed_part for item in short_items]
         return CompactionUserWords(listed_parts=places, left_out=left_out), True
 
 
@@ -493,13 +504,13 @@ def shorten_items_to_allowance(
     The longest are cut to both ends. If that is not enough, the newest messages stay, and one line
     stands for the others. `seqs_already_counted` are messages that this line already counts.
     """
-    kept: list[UserWordsItem] = []
+    short_items: list[UserWordsItem] = []
     for client, most in ((False, allowance.user_tokens), (True, allowance.client_tokens)):
         group = [item for item in items if item.is_from_client is client]
         is_over = sum(item.tokens for item in group) > most
-        kept += _keep_newest(group, int(REFILL_SHARE * most), counter) if is_over else group
-    kept.sort(key=_position)
-    return kept, _merge_omitted(items, kept, earlier_omitted, seqs_already_counted)
+        short_items += _keep_newest(group, int(REFILL_SHARE * most), counter) if is_over else group
+    short_items.sort(key=_position)
+    return short_items, _merge_omitted(items, short_items, earlier_omitted, seqs_already_counted)
 
 
 def _keep_newest(
@@ -508,26 +519,27 @@ def _keep_newest(
     """Cut the longest items to a common size, then leave out the oldest messages."""
     least = max(MIN_CUT_TOKENS, max_tokens // MIN_CUT_DIVISOR)
     level = _find_cut_level([item.tokens for item in items], max_tokens, least)
-    kept: list[UserWordsItem] = []
-    left = max_tokens
+    newest_items: list[UserWordsItem] = []
+    tokens = max_tokens
     for _, parts in groupby(reversed(items), key=lambda item: item.listed_part.seq):
         message = list(parts)
-        left -= sum(min(item.tokens, level) for item in message)
-        if left < 0:
+        tokens -= sum(min(item.tokens, level) for item in message)
+        if tokens < 0:
             break
-        kept += [_shorten_item(item, level, counter) for item in message]
-    return kept
+        newest_items += [_shorten_item(item, level, counter) for item in message]
+    return newest_items
 
 
 def _find_cut_level(sizes: Sequence[int], most: int, least: int) -> int:
     """Return the size to which the largest items are cut so that all together take at most
     `most`."""
-    left, tall = most, sorted(sizes)
+    tokens = most
+    tall = sorted(sizes)
     for index, size in enumerate(tall):
-        share = left // (len(tall) - index)
+        share = tokens // (len(tall) - index)
         if size > share:
             return max(share, least)
-        left -= size
+        tokens -= size
     return max(least, tall[-1] if tall else 0)
 
 
@@ -551,28 +563,31 @@ def _shorten_item(item: UserWordsItem, max_tokens: int, counter: TokenCounter) -
 
 def _merge_omitted(
     items: Sequence[UserWordsItem],
-    kept: Sequence[UserWordsItem],
+    listed_items: Sequence[UserWordsItem],
     earlier_omitted: OmittedUserMessages | None,
     already_omitted: Collection[int],
 ) -> OmittedUserMessages | None:
     """Return the line for messages that are partly left out, including those left out earlier."""
-    shown = set(map(_position, kept))
-    gone = {
+    positions = set(map(_position, listed_items))
+    times_by_seq = {
         item.listed_part.seq: item.said_at
         for item in items
-        if _position(item) not in shown and item.listed_part.seq not in already_omitted
+        if _position(item) not in positions and item.listed_part.seq not in already_omitted
     }
-    if not gone:
+    if not times_by_seq:
         return earlier_omitted
-    first, last = min(gone), max(gone)
-    omitted = OmittedUserMessages(len(gone), first, last, gone[first], gone[last])
+    first = min(times_by_seq)
+    last = max(times_by_seq)
+    omission = OmittedUserMessages(
+        len(times_by_seq), first, last, times_by_seq[first], times_by_seq[last]
+    )
     if earlier_omitted is None:
-        return omitted
-    oldest, newest = sorted((earlier_omitted, omitted), key=lambda line: line.first)
+        return omission
+    oldest, newest = sorted((earlier_omitted, omission), key=lambda line: line.first)
     if newest.last < oldest.last:
         newest = oldest
     return OmittedUserMessages(
-        earlier_omitted.messages + omitted.messages,
+        earlier_omitted.messages + omission.messages,
         oldest.first,
         newest.last,
         oldest.since,
@@ -591,24 +606,28 @@ def render_user_words_block(
     last = 0
     for place in block.listed_parts:
         same = said_messages.get(place.same_seq)
-        # Where what it refers to was erased, it is the only one that says it.
+        # If the message that it refers to was erased, only this one still has the text.
         alone = same is not None and _is_erased(same.message, place.same_part)
-        own = place._replace(head=-1, same_seq=0) if alone else place
-        shown = _render_listed_part(own, said_messages[place.seq].message, recall_hint=recall_hint)
-        if shown is not None:
+        reference = place._replace(head=-1, same_seq=0) if alone else place
+        words = _render_listed_part(
+            reference, said_messages[place.seq].message, recall_hint=recall_hint
+        )
+        if words is not None:
             name = (
                 ""
                 if place.seq == last
                 else f"{_format_message_label(place.seq, recall_hint=recall_hint)} "
             )
-            lines.append(f"{name}{shown}")
+            lines.append(f"{name}{words}")
             last = place.seq
-    told = (
+    omission_lines = (
         [_format_omitted_line(block.left_out, recall_hint=recall_hint)]
         if block.left_out is not None
         else []
     )
-    return "\n".join([USER_WORDS_HEADER, *told, *lines]) if told or lines else ""
+    return (
+        "\n".join([USER_WORDS_HEADER, *omission_lines, *lines]) if omission_lines or lines else ""
+    )
 
 
 def _is_erased(message: Message, part: int) -> bool:

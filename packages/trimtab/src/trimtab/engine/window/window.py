@@ -152,8 +152,8 @@ class Window:
         if not self.conversation.rounds:
             return False
         last = self.conversation.rounds[-1]
-        said = last.entries[-1].message.role != "assistant"
-        return bool(last.calls) or said or last.paused or self.user_wrote_since_call
+        awaits_model = last.entries[-1].message.role != "assistant"
+        return bool(last.calls) or awaits_model or last.paused or self.user_wrote_since_call
 
     @property
     def was_answered(self) -> bool:
@@ -166,16 +166,17 @@ class Window:
             return False
         newest = self.conversation.rounds[-1].entries[-1]
         others = (e for e in reversed(self.entries.values()) if e.message.role != "assistant")
-        asked = next(others, None)
-        asked_seq = 0 if asked is None else asked.seq
+        newest_question = next(others, None)
+        question_seq = 0 if newest_question is None else newest_question.seq
         # After a rewind, what was sent is waiting for another reply.
         is_call_in_force = is_event_in_force(call.seq, self.base.rewinds)
-        return is_call_in_force and asked_seq <= self.accounting.sent_through_seq < newest.seq
+        return is_call_in_force and question_seq <= self.accounting.sent_through_seq < newest.seq
 
     @property
     def user_wrote_since_call(self) -> bool:
         """Whether the newest user message was added after the newest call was made."""
-        user, call = self.newest_user_entry, self.last_call
+        user = self.newest_user_entry
+        call = self.last_call
         return user is not None and call is not None and user.seq > call.body.position
 
     def unsent_results(self) -> Iterator[ToolResultView]:
@@ -239,7 +240,8 @@ class Window:
         Returns:
             The snapshot from which the same window can be restored.
         """
-        base, last = self.base, self.accounting.last_call
+        base = self.base
+        last = self.accounting.last_call
         base.rewinds = base.rewinds[-MAX_REMEMBERED_REWINDS:]
         state = {
             "settings": self.settings_seq,
@@ -247,16 +249,18 @@ class Window:
             **self.conversation.to_state(),
             **base.to_state(self.conversation.groups_to_evict()),
         }
-        known = {**base.snapshot_events, **{e.seq: e for e in base.events_since_snapshot}}
+        events_by_seq = {**base.snapshot_events, **{e.seq: e for e in base.events_since_snapshot}}
         positions = self.conversation.positions_in_use()
         if self.settings_seq:
-            known[self.settings_seq] = Event(seq=self.settings_seq, at=0.0, body=self.settings)
+            events_by_seq[self.settings_seq] = Event(
+                seq=self.settings_seq, at=0.0, body=self.settings
+            )
             positions.add(self.settings_seq)
         if last is not None:
-            known[last.seq] = Event(seq=last.seq, at=last.at, body=last.body)
+            events_by_seq[last.seq] = Event(seq=last.seq, at=last.at, body=last.body)
             positions.add(last.seq)
         snapshot = build_snapshot(self.seq, positions, state)
-        base.start_from(snapshot, {seq: known[seq] for seq in snapshot.named_positions()})
+        base.start_from(snapshot, {seq: events_by_seq[seq] for seq in snapshot.named_positions()})
         self._refold()
         return snapshot
 
@@ -266,14 +270,15 @@ class Window:
 
     def _restore(self, snapshot: Snapshot, events: Iterable[Event]) -> None:
         """Restore the state of a snapshot in a new window."""
-        self.seq, state = snapshot.seq, snapshot.state
+        self.seq = snapshot.seq
+        state = snapshot.state
         self.base = Base.from_snapshot(snapshot, events)
-        known = self.base.snapshot_events
+        events_by_seq = self.base.snapshot_events
         if state["settings"]:
-            settings = known[state["settings"]].body
+            settings = events_by_seq[state["settings"]].body
             assert isinstance(settings, Settings)  # noqa: S101 - the snapshot names it so
             self._set_settings(settings, state["settings"])
-        self.accounting = Accounting.from_state(state, known)
+        self.accounting = Accounting.from_state(state, events_by_seq)
         self.conversation = self._restored_conversation()
 
     def _restored_conversation(self) -> Conversation:
@@ -302,13 +307,15 @@ class Window:
                 f"the settings at event {seq} have renderer version {settings.renderer}; this "
                 f"release knows up to {RENDERER_VERSION}: upgrade trimtab to read this log"
             )
-        self.settings, self.settings_seq = settings, seq
+        self.settings = settings
+        self.settings_seq = seq
         self.counter = self._counter_named(settings.counter)
 
     def _stop_sharing(self) -> None:
         """Give a copy its own conversation before it is changed."""
         if self._shares_conversation:
-            self.conversation, self._shares_conversation = self.conversation.copy(), False
+            self.conversation = self.conversation.copy()
+            self._shares_conversation = False
 
     def _fold(self, event: Event) -> None:
         match event.body:
@@ -365,33 +372,34 @@ class Window:
 
     def _fold_edit(self, seq: int, edit: Edit) -> None:
         if edit.op == "reveal":
-            sent = self.accounting.sent_through_seq
-            shown = self.conversation.reveal(seq, edit)
-            times = 1 + sum(1 for place in shown if place <= sent)
+            sent_seq = self.accounting.sent_through_seq
+            revealed_seqs = self.conversation.reveal(seq, edit)
+            times = 1 + sum(1 for place in revealed_seqs if place <= sent_seq)
             self.accounting.break_prefix("hidden messages were shown again", times)
         elif edit.part is not None:
             self._fold_part_edit(seq, edit, edit.part)
         else:
-            carried = self.accounting.compute_carried_usage(self.conversation)
+            usage = self.accounting.compute_carried_usage(self.conversation)
             self.conversation.hide(seq, edit)
             self.accounting.break_prefix(_describe_hiding(edit))
-            if carried is not None and edit.relists:
-                carried = carried._replace(user_word_blocks=0)
-            self.accounting.carried_usage = carried
+            if usage is not None and edit.relists:
+                usage = usage._replace(user_word_blocks=0)
+            self.accounting.carried_usage = usage
 
     def _fold_part_edit(self, seq: int, edit: Edit, part: int) -> None:
         accounting = self.accounting
-        carried = accounting.compute_carried_usage(self.conversation)
+        usage = accounting.compute_carried_usage(self.conversation)
         entry = self.conversation.edit_part(seq, edit, part)
         if entry is None:
             return
         if entry.seq <= accounting.sent_through_seq:
             accounting.break_prefix(_describe_hiding(edit))
-        if carried is not None and accounting.usage_anchor is None:
-            said, shown = entry.message.parts[part], entry.edits[part]
-            came = count_tokens_inserted_by_edit(shown, said, self.counter)
-            accounting.carried_usage = carried._replace(
-                replacement_tokens=carried.replacement_tokens + came
+        if usage is not None and accounting.usage_anchor is None:
+            content = entry.message.parts[part]
+            part_edit = entry.edits[part]
+            came = count_tokens_inserted_by_edit(part_edit, content, self.counter)
+            accounting.carried_usage = usage._replace(
+                replacement_tokens=usage.replacement_tokens + came
             )
 
     def _fold_rewind(self, event: Event, body: Rewind) -> None:

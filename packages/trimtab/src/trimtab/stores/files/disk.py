@@ -18,7 +18,8 @@ MAX_FOLDER_NAME_BYTES = 255
 UNFINISHED_SUFFIX = ".new"
 """Suffix of a file that is not complete yet. A leftover file with it was never finished."""
 
-FILE_MODE, FOLDER_MODE = 0o600, 0o700
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
 """Modes of all files and folders of the store. Other users must not read conversations."""
 
 _DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -54,7 +55,8 @@ def translate_write_errors(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        where, why = error.filename or path, error.strerror or str(error)
+        where = error.filename or path
+        why = error.strerror or str(error)
         if error.errno in _DISK_FULL_ERRNOS:
             raise StoreFull(
                 f"no space is left to write {where} ({why}); nothing was written: free some "
@@ -86,7 +88,7 @@ def open_private_file(path: Path, flags: int) -> int:
     it to them."""
     fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
     if stat.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
-        # Whoever may write to another one's file may not change who reads it.
+        # Writing to another user's file does not allow changing its permissions.
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, FILE_MODE)
     return fd
@@ -126,9 +128,9 @@ def write_all_at(fd: int, offset: int, data: bytes) -> None:
     """Write all bytes, however few the system accepts at a time."""
     view = memoryview(data)
     while view:
-        done = os.pwrite(fd, view, offset)
-        view = view[done:]
-        offset += done
+        size = os.pwrite(fd, view, offset)
+        view = view[size:]
+        offset += size
 
 
 def write_file_atomically(path: Path, data: bytes, *, fsync: bool) -> None:

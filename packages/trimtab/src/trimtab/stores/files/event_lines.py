@@ -37,7 +37,8 @@ class EventLine:
 def encode_event_line_and_blobs(event: Event) -> EventLine:
     """Return the event as `dump_event_line` writes it, without texts that are too large for a
     line."""
-    data, blobs = event_to_json(event), dict[str, str]()
+    data = event_to_json(event)
+    blobs = dict[str, str]()
     text = _encode_event_json(data)
     # ASCII is never shorter than UTF-8: a short line has no large text.
     if len(text) > BLOB_THRESHOLD_BYTES:

@@ -35,7 +35,7 @@ def read_last_indexed_position(folder: Path) -> int:
 
 def scan_log_for_keys(view: LogView, first_position: int) -> dict[str, int]:
     """Return the keys of the messages from a position on."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for seq, line in view.read_lines(first_position, view.last.seq):
         if b'"key":' not in line:
             continue
@@ -43,8 +43,8 @@ def scan_log_for_keys(view: LogView, first_position: int) -> dict[str, int]:
         if data is None:
             raise view.damage_error(seq)
         if data.get("kind") == "message" and data.get("key") is not None:
-            found[data["key"]] = seq
-    return found
+            positions[data["key"]] = seq
+    return positions
 
 
 def find_indexed_key_position(view: LogView, key: str) -> int | None:
@@ -59,13 +59,13 @@ def find_indexed_key_position(view: LogView, key: str) -> int | None:
 
 def list_candidate_positions(folder: Path, key: str) -> list[int]:
     """Return the possible positions of the key, by its hash alone."""
-    wanted = _hash_key(key)
+    key_hash = _hash_key(key)
     try:
         with (folder / KEY_INDEX_FILE).open("rb") as file:
-            probed = list(_probe_slots(file.fileno(), wanted))
+            slots = list(_probe_slots(file.fileno(), key_hash))
     except FileNotFoundError:
         return []
-    return [seq for _, hashed, seq in probed if seq and hashed == wanted]
+    return [seq for _, slot_hash, seq in slots if seq and slot_hash == key_hash]
 
 
 def save_keys_to_index(
@@ -99,7 +99,8 @@ def delete_key_index(folder: Path) -> None:
 
 
 def _read_header(fd: int) -> tuple[int, int]:
-    data, slots = os.pread(fd, _SLOT_STRUCT.size, 0), _count_slots(fd)
+    data = os.pread(fd, _SLOT_STRUCT.size, 0)
+    slots = _count_slots(fd)
     upto, count = _SLOT_STRUCT.unpack(data) if len(data) == _SLOT_STRUCT.size else (0, 0)
     # In a table that was cut nothing is found: its slots are too few, or no power of two.
     whole = not count or (slots >= _MIN_SLOTS and not slots & (slots - 1) and count * 2 <= slots)
@@ -114,23 +115,23 @@ def _hash_key(key: str) -> int:
     return int.from_bytes(sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
-def _probe_slots(fd: int, hashed: int) -> Iterator[tuple[int, int, int]]:
+def _probe_slots(fd: int, key_hash: int) -> Iterator[tuple[int, int, int]]:
     """Yield slots that may contain a hash, up to the first free one: offset, hash, position."""
     slots = _count_slots(fd)
     for step in range(slots):
-        offset = ((hashed + step) % slots + 1) * _SLOT_STRUCT.size
-        found, seq = _SLOT_STRUCT.unpack(os.pread(fd, _SLOT_STRUCT.size, offset))
-        yield offset, found, seq
+        offset = ((key_hash + step) % slots + 1) * _SLOT_STRUCT.size
+        slot_hash, seq = _SLOT_STRUCT.unpack(os.pread(fd, _SLOT_STRUCT.size, offset))
+        yield offset, slot_hash, seq
         if not seq:
             return
 
 
-def _insert_slot(fd: int, hashed: int, seq: int) -> None:
-    for offset, found, there in _probe_slots(fd, hashed):
-        if (found, there) == (hashed, seq):
+def _insert_slot(fd: int, key_hash: int, seq: int) -> None:
+    for offset, slot_hash, there in _probe_slots(fd, key_hash):
+        if (slot_hash, there) == (key_hash, seq):
             return
         if not there:
-            write_all_at(fd, offset, _SLOT_STRUCT.pack(hashed, seq))
+            write_all_at(fd, offset, _SLOT_STRUCT.pack(key_hash, seq))
             return
     raise AssertionError("a table is never more than half full")
 
@@ -139,15 +140,15 @@ def _build_larger_table(fd: int, keys: Mapping[str, int], last_position: int) ->
     """Build a table with at least four slots for each key."""
     pairs = {(_hash_key(key), seq) for key, seq in keys.items()}
     data = os.pread(fd, os.fstat(fd).st_size, 0)[_SLOT_STRUCT.size :]
-    pairs.update((hashed, seq) for hashed, seq in _SLOT_STRUCT.iter_unpack(data) if seq)
+    pairs.update((key_hash, seq) for key_hash, seq in _SLOT_STRUCT.iter_unpack(data) if seq)
     slots = _MIN_SLOTS
     while slots < 4 * len(pairs):
         slots *= 2
     table = bytearray((slots + 1) * _SLOT_STRUCT.size)
     table[: _SLOT_STRUCT.size] = _SLOT_STRUCT.pack(last_position, len(pairs))
-    for hashed, seq in pairs:
-        slot = hashed % slots
+    for key_hash, seq in pairs:
+        slot = key_hash % slots
         while any(table[(slot + 1) * 16 + 8 : (slot + 2) * 16]):
             slot = (slot + 1) % slots
-        table[(slot + 1) * 16 : (slot + 2) * 16] = _SLOT_STRUCT.pack(hashed, seq)
+        table[(slot + 1) * 16 : (slot + 2) * 16] = _SLOT_STRUCT.pack(key_hash, seq)
     return bytes(table)

@@ -73,7 +73,9 @@ def build_next_index_entry(
     previous: IndexEntry, offset: int, event_json: Mapping[str, Any]
 ) -> IndexEntry:
     """Return the index entry of an event that follows another one."""
-    kind, seq, epoch = event_json.get("kind"), previous.seq + 1, previous.epoch
+    kind = event_json.get("kind")
+    seq = previous.seq + 1
+    epoch = previous.epoch
     if kind == "turn" and event_json.get("state") == "claimed":
         epoch = max(epoch, event_json["epoch"])
     return IndexEntry(
@@ -156,13 +158,13 @@ class LogView:
     def get_index_entry(self, seq: int) -> IndexEntry:
         """Return the entry of an existing event. If the index does not have it, it is built
         again."""
-        found = self._believed(seq)
-        if found is None:
+        entry = self._believed(seq)
+        if entry is None:
             self._scan(ENTRY_BEFORE_FIRST, 0)
-            found = self._believed(seq)
-        if found is None:
+            entry = self._believed(seq)
+        if entry is None:
             raise self.damage_error(seq)
-        return found
+        return entry
 
     def damage_error(self, line_number: int) -> LogDamaged:
         return LogDamaged(
@@ -183,22 +185,25 @@ class LogView:
     def _settle(self, *, careful: bool) -> None:
         """Find the end of the log. Read what the index does not know, or what the log no longer
         has."""
-        known = os.fstat(self._index).st_size // INDEX_ENTRY_BYTES if self._index is not None else 0
-        self._kept = known
-        for seq in range(known, max(known - _MAX_WRONG_ENTRIES, 0), -1):
-            found = self._believed(seq)
-            line = self._line_of(found)
-            if found is None or line is None or line.endswith(b" \n"):
+        entry_count = (
+            os.fstat(self._index).st_size // INDEX_ENTRY_BYTES if self._index is not None else 0
+        )
+        self._kept = entry_count
+        for seq in range(entry_count, max(entry_count - _MAX_WRONG_ENTRIES, 0), -1):
+            entry = self._believed(seq)
+            line = self._line_of(entry)
+            if entry is None or line is None or line.endswith(b" \n"):
                 continue
-            if not careful or self._is_whole(found, line):
-                self._scan(found, found.offset + len(line))
+            if not careful or self._is_whole(entry, line):
+                self._scan(entry, entry.offset + len(line))
                 return
         self._scan(ENTRY_BEFORE_FIRST, 0)
 
     def _scan(self, before: IndexEntry, offset: int) -> None:
         """Read the lines after one, batch by batch. Only the last batch may be unfinished."""
         self._kept, self._rest, self.last, self.end = before.seq, bytearray(), before, offset
-        pending, broken = bytearray(), 0
+        pending = bytearray()
+        broken = 0
         self._log.seek(offset)
         while offset < self.size:
             line = self._log.readline()
@@ -219,17 +224,18 @@ class LogView:
                 if not line.endswith(b" \n"):
                     self._rest += pending
                     pending.clear()
-                    self.last, self.end = before, offset
+                    self.last = before
+                    self.end = offset
 
     def _is_whole(self, entry: IndexEntry, line: bytes) -> bool:
         """Whether the other lines of a batch are valid, given its last line."""
         for seq in range(entry.seq - 1, max(entry.seq - _MAX_WRONG_ENTRIES, 0), -1):
             if not line.startswith(b" "):
                 break
-            found = self._line_of(self._believed(seq))
-            if found is None:
+            next_line = self._line_of(self._believed(seq))
+            if next_line is None:
                 return False
-            line = found
+            line = next_line
         return True
 
     def _line_of(self, entry: IndexEntry | None) -> bytes | None:
@@ -250,11 +256,11 @@ class LogView:
             data = os.pread(self._index, INDEX_ENTRY_BYTES, (seq - 1) * INDEX_ENTRY_BYTES)
         else:
             return None
-        found = _unpack_index_entry(data)
-        if found is None or found.seq != seq or found.offset >= self.size:
+        entry = _unpack_index_entry(data)
+        if entry is None or entry.seq != seq or entry.offset >= self.size:
             return None
-        start = _LINE_START.match(self._begins(found.offset))
-        return found if start is not None and int(start[1]) == seq else None
+        start = _LINE_START.match(self._begins(entry.offset))
+        return entry if start is not None and int(start[1]) == seq else None
 
     def _begins(self, offset: int) -> bytes:
         """Return the beginning of the line at an offset; empty if no line begins there."""

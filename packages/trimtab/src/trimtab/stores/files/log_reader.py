@@ -21,17 +21,17 @@ def read_event_chunk(
     view: LogView, spans: Sequence[PositionSpan], last_position: int | None
 ) -> tuple[list[Event], list[PositionSpan]]:
     """Return some of the events at these positions, and the remaining spans."""
-    found: list[Event] = []
+    events: list[Event] = []
     size = 0
     end = view.last.seq if last_position is None else min(last_position, view.last.seq)
     for index, (first, last) in enumerate(spans):
         for seq, line in view.read_lines(max(first, 1), end if last is None else min(last, end)):
             event, event_size = event_and_size_from_line(view, seq, line)
-            found.append(event)
+            events.append(event)
             size += event_size
             if size >= READ_CHUNK_BYTES:
-                return found, [(seq + 1, last), *spans[index + 1 :]]
-    return found, []
+                return events, [(seq + 1, last), *spans[index + 1 :]]
+    return events, []
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,16 +52,20 @@ class LogSearch:
     def search_next_chunk(self, view: LogView) -> None:
         """Search one more piece of the log."""
         plain = [word.encode() for word in self.words if word.isascii()]
-        scored, size, upto = list(self.scored), 0, self.next - 1
+        scores = list(self.scored)
+        size = 0
+        upto = self.next - 1
         for seq, line in view.read_lines(self.next, view.last.seq):
             if _may_contain_word(line, plain):
                 text = get_searchable_text(event_from_line(view, seq, line))
-                scored.append((score_text(self.words, text), seq))
-            size, upto = size + len(line), seq
+                scores.append((score_text(self.words, text), seq))
+            size = size + len(line)
+            upto = seq
             if size >= READ_CHUNK_BYTES:
                 break
-        self.scored = heapq.nlargest(self.limit, scored)
-        self.next, self.is_complete = upto + 1, upto >= view.last.seq
+        self.scored = heapq.nlargest(self.limit, scores)
+        self.next = upto + 1
+        self.is_complete = upto >= view.last.seq
 
     def best_positions(self) -> list[int]:
         return rank_scored_positions(self.scored, self.limit)

@@ -57,8 +57,10 @@ def replace_log_file(
             _create_unfinished_file(folder / INDEX_FILE) as index,
         ):
             entry = ENTRY_BEFORE_FIRST
-            for line, data, lost in _iter_changed_lines(view, change, added_lines, fsync=fsync):
-                key_lost |= lost
+            for line, data, is_key_lost in _iter_changed_lines(
+                view, change, added_lines, fsync=fsync
+            ):
+                key_lost |= is_key_lost
                 entry = build_next_index_entry(entry, log.tell(), data)
                 log.write(line)
                 index.write(pack_index_entry(entry))
@@ -84,13 +86,13 @@ def replace_log_file(
 def delete_unreferenced_data(view: LogView, *, fsync: bool) -> None:
     """Remove what the log no longer names, then the marker."""
     folder = view.folder
-    needed = {
+    digests = {
         digest
         for seq, line in view.read_lines(1, view.last.seq)
         if b'"blobs":' in line
         for digest in list_blob_digests(_parse_whole_line(view, seq, line))
     }
-    delete_unneeded_blobs(folder, needed, fsync=fsync)
+    delete_unneeded_blobs(folder, digests, fsync=fsync)
     (folder / TORN_WRITES_FILE).unlink(missing_ok=True)
     if fsync:
         fsync_folder(folder)
@@ -121,15 +123,16 @@ def _iter_changed_lines(
             raise ValueError(
                 f"event {seq} was changed into one at {new.seq}; it must keep its position"
             )
-        written = encode_event_line_and_blobs(new)
-        if new is old or written.text == line.strip():
+        new_line = encode_event_line_and_blobs(new)
+        if new is old or new_line.text == line.strip():
             yield line, _parse_whole_line(view, seq, line), False
             continue
-        save_blobs(view.folder, written.blobs, fsync=fsync)
-        first, last = b" " if line.startswith(b" ") else b"", b" " if line[-2:-1] == b" " else b""
+        save_blobs(view.folder, new_line.blobs, fsync=fsync)
+        first = b" " if line.startswith(b" ") else b""
+        last = b" " if line[-2:-1] == b" " else b""
         yield (
-            first + written.text + last + b"\n",
-            json.loads(written.text),
+            first + new_line.text + last + b"\n",
+            json.loads(new_line.text),
             _lost_idempotency_key(old, new),
         )
     for line in added_lines:

@@ -153,9 +153,9 @@ class SessionWriter:
                 )
             if isinstance(event.body, MessageAdded) and event.body.key is not None:
                 key = event.body.key
-                taken = keys.get(key) or self._find_key(key)
-                if taken is not None:
-                    raise DuplicateIdempotencyKey(self._session, key, taken)
+                position = keys.get(key) or self._find_key(key)
+                if position is not None:
+                    raise DuplicateIdempotencyKey(self._session, key, position)
                 keys[key] = seq
         return keys
 
@@ -167,14 +167,16 @@ class SessionWriter:
 
     def _lines(self, events: Sequence[Event]) -> tuple[list[bytes], list[Mapping[str, Any]]]:
         """Return the lines of a batch. The blobs that they name are already written."""
-        written = [encode_event_line_and_blobs(event) for event in events]
-        for line in written:
+        encoded_lines = [encode_event_line_and_blobs(event) for event in events]
+        for line in encoded_lines:
             save_blobs(self._folder, line.blobs, fsync=self._fsync)
         forks = [event.body for event in events if isinstance(event.body, Fork)]
         # The newest alone: the others were copied with the parent's past.
         if forks and forks[-1].parent:
             self._tell_parent(forks[-1].parent)
-        return mark_batch_lines([line.text for line in written]), [line.data for line in written]
+        return mark_batch_lines([line.text for line in encoded_lines]), [
+            line.data for line in encoded_lines
+        ]
 
     def _tell_parent(self, parent: str) -> None:
         """Add the fork to its parent's folder before the event is written.
@@ -182,7 +184,7 @@ class SessionWriter:
         If the event is never written, the parent notices that when it reads the fork.
         """
         folder = self._root / session_to_folder_name(parent)
-        # There is nothing to tell where the parent is not, or is deleted just now.
+        # The parent may be missing, or deleted at this moment. Then nothing is written.
         with contextlib.suppress(FileNotFoundError):
             if (folder / LOG_FILE).exists():
                 make_private_folder(folder / FORKS_FOLDER)
@@ -225,7 +227,8 @@ class SessionWriter:
 
     def _taken_in(self, lines: Sequence[bytes], data: Sequence[Mapping[str, Any]]) -> None:
         """Record that the batch is durable. From here on nothing may fail."""
-        known, entries = self._last.seq, bytearray()
+        entry_count = self._last.seq
+        entries = bytearray()
         for line, event in zip(lines, data, strict=True):
             self._last = build_next_index_entry(self._last, self._end, event)
             self._end += len(line)
@@ -236,11 +239,11 @@ class SessionWriter:
                     view.write_index()
             else:
                 _write_index_entries(
-                    self._folder / INDEX_FILE, known * INDEX_ENTRY_BYTES, bytes(entries)
+                    self._folder / INDEX_FILE, entry_count * INDEX_ENTRY_BYTES, bytes(entries)
                 )
             self._reindex = False
         except OSError:
-            # Whoever reads finds the missing entries in the log; the next append tries again.
+            # Readers find the missing entries in the log, and the next append tries again.
             self._reindex = True
 
     def _recover(self) -> None:
@@ -250,7 +253,8 @@ class SessionWriter:
             delete_key_index(self._folder)
             return
         with LogView(self._folder, verify_last_batch=True) as view:
-            self._last, self._end = view.last, view.end
+            self._last = view.last
+            self._end = view.end
             if view.size > view.end:
                 self._cut(view)
             view.write_index()
@@ -265,7 +269,8 @@ class SessionWriter:
         """Read the end of the log after a rewrite, so that the next append goes there."""
         try:
             with LogView(self._folder) as view:
-                self._last, self._end = view.last, view.end
+                self._last = view.last
+                self._end = view.end
         except (OSError, LogDamaged) as error:
             self._unusable = f"{self._folder / LOG_FILE} cannot be read after a rewrite: {error}"
             raise

@@ -28,7 +28,8 @@ _READ_BLOCK_BYTES = 16 * 1024
 
 def save_snapshot(folder: Path, snapshot: Snapshot, *, fsync: bool) -> None:
     """Save a snapshot. It replaces one at the same position."""
-    new, now = snapshot_to_json(snapshot), _read_newest(folder)
+    new = snapshot_to_json(snapshot)
+    now = _read_newest(folder)
     if now is not None and now["seq"] > new["seq"]:
         _insert_earlier(folder, new, fsync=fsync)
         return
@@ -45,12 +46,12 @@ def find_newest_snapshot(folder: Path, last_position: int) -> Snapshot | None:
     Raise `NewerSnapshotError` if a newer version of trimtab wrote it.
     """
     now = _read_newest(folder)
-    found = (
+    snapshot_json = (
         now
         if now is not None and now["seq"] <= last_position
         else _find_earlier(folder, last_position)
     )
-    return snapshot_from_json(found) if found is not None else None
+    return snapshot_from_json(snapshot_json) if snapshot_json is not None else None
 
 
 def dump_snapshot_yaml(snapshot_json: Mapping[str, Any]) -> str:
@@ -81,7 +82,7 @@ def _read_newest(folder: Path) -> dict[str, Any] | None:
     try:
         data = parse_snapshot_yaml((folder / NEWEST_SNAPSHOT_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
-        # Whoever edited it by hand has thrown it away.
+        # Somebody edited the file by hand, so it is not a snapshot any more.
         return None
     return data if isinstance(data.get("seq"), int) else None
 
@@ -106,13 +107,13 @@ def _append_earlier(folder: Path, data: dict[str, Any], *, fsync: bool) -> None:
 def _insert_earlier(folder: Path, data: dict[str, Any], *, fsync: bool) -> None:
     """Insert a snapshot among the earlier ones by its position."""
     path = folder / EARLIER_SNAPSHOTS_FILE
-    kept = {data["seq"]: data}
+    snapshots = {data["seq"]: data}
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for line in lines:
         if (other := _parse_line(line)) is not None:
-            kept.setdefault(other["seq"], other)
+            snapshots.setdefault(other["seq"], other)
     write_file_atomically(
-        path, b"".join(_encode_line(kept[seq]) for seq in sorted(kept)), fsync=fsync
+        path, b"".join(_encode_line(snapshots[seq]) for seq in sorted(snapshots)), fsync=fsync
     )
 
 
@@ -122,17 +123,20 @@ def _find_earlier(folder: Path, last_position: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     try:
-        low, high, found = 0, _whole_lines_end(fd), None
+        low = 0
+        high = _whole_lines_end(fd)
+        newest = None
         while low < high:
             start, line = _line_at(fd, (low + high) // 2, high)
             data = _parse_line(line)
             if data is None:
                 return None
             if data["seq"] <= last_position:
-                found, low = data, start + len(line)
+                newest = data
+                low = start + len(line)
             else:
                 high = start
-        return found
+        return newest
     finally:
         os.close(fd)
 
@@ -145,7 +149,8 @@ def _whole_lines_end(fd: int) -> int:
 
 def _line_at(fd: int, offset: int, end: int) -> tuple[int, bytes]:
     """Return the offset of the line that contains a byte, and the line."""
-    start, line = _line_start(fd, offset), b""
+    start = _line_start(fd, offset)
+    line = b""
     while b"\n" not in line and start + len(line) < end:
         line += os.pread(fd, _READ_BLOCK_BYTES, start + len(line))
     return start, line[: line.find(b"\n") + 1]
@@ -155,9 +160,9 @@ def _line_start(fd: int, offset: int) -> int:
     """Return the offset of the line that contains a byte."""
     while offset > 0:
         start = max(offset - _READ_BLOCK_BYTES, 0)
-        found = os.pread(fd, offset - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = os.pread(fd, offset - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         offset = start
     return 0
 

@@ -73,17 +73,15 @@ class SqliteSpendingLedger:
             if ceilings.session is not None:
                 log = [call.session, call.session_log_micros]
                 db.execute(_QUERIES["raise_session_to_log"], log)
-                counted = _fetch_number(db, "session_total", [call.session, call.now])
-                refuse_above_ceiling("session", ceilings.session, counted, call.micros)
+                total = _fetch_number(db, "session_total", [call.session, call.now])
+                refuse_above_ceiling("session", ceilings.session, total, call.micros)
             if ceilings.tenant_per_day is not None:
-                counted = _fetch_number(db, "tenant_total", tenant)
-                refuse_above_ceiling(
-                    "tenant_per_day", ceilings.tenant_per_day, counted, call.micros
-                )
+                total = _fetch_number(db, "tenant_total", tenant)
+                refuse_above_ceiling("tenant_per_day", ceilings.tenant_per_day, total, call.micros)
                 db.execute(_QUERIES["add_to_tenant"], [*tenant, call.micros])
             if ceilings.day is not None:
-                counted = _fetch_number(db, "day_total", day)
-                refuse_above_ceiling("day", ceilings.day, counted, call.micros)
+                total = _fetch_number(db, "day_total", day)
+                refuse_above_ceiling("day", ceilings.day, total, call.micros)
                 db.execute(_QUERIES["add_to_day"], [*day, call.micros])
             row = [
                 *day,
@@ -100,12 +98,14 @@ class SqliteSpendingLedger:
             row = db.execute(_QUERIES["release"], [reservation]).fetchone()
             if row is None:
                 return
-            day, agent, tenant, session, counts_for_day, reserved = row
+            day, agent, tenant, session, counts_for_day, reservation_micros = row
             db.execute(_QUERIES["add_to_session"], [session, micros])
             if tenant is not None:
-                db.execute(_QUERIES["add_to_tenant"], [day, agent, tenant, micros - reserved])
+                db.execute(
+                    _QUERIES["add_to_tenant"], [day, agent, tenant, micros - reservation_micros]
+                )
             if counts_for_day:
-                db.execute(_QUERIES["add_to_day"], [day, agent, micros - reserved])
+                db.execute(_QUERIES["add_to_day"], [day, agent, micros - reservation_micros])
 
     def _reset_session(self, session: str, session_log_micros: int) -> None:
         with self._transaction() as db:

@@ -135,9 +135,9 @@ class FileStore:
 
     async def latest_epoch(self, session: str) -> int:
         """Return the epoch of the newest claimed turn; 0 if there was none."""
-        held = self._writers.get(session)
-        if held is not None:
-            return held[1].epoch
+        lock_and_writer = self._writers.get(session)
+        if lock_and_writer is not None:
+            return lock_and_writer[1].epoch
         with contextlib.suppress(SessionNotFound):
             return await self._look(session, lambda view: view.last.epoch)
         return 0
@@ -170,8 +170,8 @@ class FileStore:
         """Iterate over events of a log; see `Store.events`."""
         rest = list(spans)
         while True:
-            found, rest = await self._look(session, self._reader(session, rest))
-            for event in found:
+            chunk, rest = await self._look(session, self._reader(session, rest))
+            for event in chunk:
                 yield event
             if not rest:
                 return
@@ -211,10 +211,10 @@ class FileStore:
         """Return the position of the message with this idempotency key; None if there is none."""
 
         def find(view: LogView) -> int | None:
-            held = self._writers.get(session)
+            lock_and_writer = self._writers.get(session)
             fresh = (
-                held[1].keys
-                if held
+                lock_and_writer[1].keys
+                if lock_and_writer
                 else scan_log_for_keys(view, read_last_indexed_position(view.folder) + 1)
             )
             return fresh[key] if key in fresh else find_indexed_key_position(view, key)
@@ -225,12 +225,12 @@ class FileStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        found = LogSearch(words=split_query_words(query), limit=limit)
+        log_search = LogSearch(words=split_query_words(query), limit=limit)
         with contextlib.suppress(SessionNotFound):
-            # In pieces: whoever gives up waiting does not leave a thread that reads on.
-            while found.words and not found.is_complete:
-                await self._look(session, found.search_next_chunk)
-        return found.best_positions()
+            # In pieces, so that a cancelled caller leaves no thread that reads on.
+            while log_search.words and not log_search.is_complete:
+                await self._look(session, log_search.search_next_chunk)
+        return log_search.best_positions()
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
@@ -258,12 +258,13 @@ class FileStore:
 
     async def sessions_about(self, scope: str, subjects: Collection[str]) -> list[str]:
         """Return the sessions that may have one of these subjects."""
-        ids, found = await asyncio.to_thread(self._list_ids, scope), list[str]()
+        ids = await asyncio.to_thread(self._list_ids, scope)
+        sessions = list[str]()
         for first in range(0, len(ids), _SESSIONS_PER_SEARCH):
-            # In pieces: whoever gives up waiting does not leave a thread that reads on.
+            # In pieces, so that a cancelled caller leaves no thread that reads on.
             some = ids[first : first + _SESSIONS_PER_SEARCH]
-            found += await asyncio.to_thread(self._search_subjects, some, subjects)
-        return found
+            sessions += await asyncio.to_thread(self._search_subjects, some, subjects)
+        return sessions
 
     async def list_session_names(self) -> list[str]:
         """Return the ids of all sessions."""
@@ -362,8 +363,8 @@ class FileStore:
     def _upto(self, session: str) -> int | None:
         """Return the last acknowledged position if this process writes. The log may be ahead of
         it."""
-        held = self._writers.get(session)
-        return held[1].position if held else None
+        lock_and_writer = self._writers.get(session)
+        return lock_and_writer[1].position if lock_and_writer else None
 
     async def _in_turn(self, session: str, step: Callable[[], T]) -> T:
         """Run a step that writes, one at a time for each session."""
@@ -395,9 +396,9 @@ class FileStore:
         return writer
 
     def _release(self, session: str) -> None:
-        held = self._writers.pop(session, None)
-        if held:
-            held[1].close()
+        lock_and_writer = self._writers.pop(session, None)
+        if lock_and_writer:
+            lock_and_writer[1].close()
 
     def _delete(self, session: str) -> None:
         if not self._log(session).exists():
@@ -407,14 +408,14 @@ class FileStore:
             with translate_write_errors(self._root):
                 self._forget(session)
                 make_private_folder(self._root / _DELETED_FOLDER)
-                gone = self._root / _DELETED_FOLDER / uuid4().hex
-                self._folder(session).rename(gone)
+                trash = self._root / _DELETED_FOLDER / uuid4().hex
+                self._folder(session).rename(trash)
                 if self._fsync:
                     fsync_folder(self._root)
                 self._empty_deleted()
-                if gone.exists():
+                if trash.exists():
                     # Once more, to hear why it cannot be removed.
-                    shutil.rmtree(gone)
+                    shutil.rmtree(trash)
         finally:
             if lock:
                 lock.release()
@@ -423,8 +424,8 @@ class FileStore:
 
     def _empty_deleted(self) -> None:
         """Remove the folders of deleted sessions, including those of interrupted deletions."""
-        deleted = self._root / _DELETED_FOLDER
-        for folder in deleted.iterdir() if deleted.is_dir() else ():
+        trash = self._root / _DELETED_FOLDER
+        for folder in trash.iterdir() if trash.is_dir() else ():
             shutil.rmtree(folder, ignore_errors=True)
 
     def _forget(self, session: str) -> None:
@@ -440,13 +441,13 @@ class FileStore:
         forks = self._folder(session) / FORKS_FOLDER
         with translate_read_errors(forks):
             names = [path.name for path in forks.iterdir()] if forks.is_dir() else []
-        found: list[str] = []
+        children: list[str] = []
         for child in map(folder_name_to_session, names):
             # A fork that was never finished is none, nor is one of a later session of that name.
             with contextlib.suppress(SessionNotFound):
                 if self._viewed(child, find_parent_session) == session:
-                    found.append(child)
-        return sorted(found)
+                    children.append(child)
+        return sorted(children)
 
     def _list_ids(self, prefix: str = "") -> list[str]:
         with translate_read_errors(self._root):
@@ -461,12 +462,12 @@ class FileStore:
     def _recent_sessions(
         self, folder: str, before: tuple[float, str], limit: int
     ) -> list[SessionListEntry]:
-        written: list[tuple[float, str]] = []
+        write_times: list[tuple[float, str]] = []
         for session in self._list_ids(folder):
             if "/" not in session.removeprefix(folder):
                 with contextlib.suppress(OSError):
-                    written.append((self._log(session).stat().st_mtime, session))
-        recent = sorted((one for one in written if one < before), reverse=True)
+                    write_times.append((self._log(session).stat().st_mtime, session))
+        recent = sorted((one for one in write_times if one < before), reverse=True)
         times = {session: active for active, session in recent}
         # With the time by which it was sorted, even if it was written to meanwhile.
         return [
@@ -474,13 +475,13 @@ class FileStore:
         ]
 
     def _describe(self, sessions: Iterable[str], limit: int) -> list[SessionListEntry]:
-        found: list[SessionListEntry] = []
+        entries: list[SessionListEntry] = []
         for session in sessions:
-            if len(found) >= limit:
+            if len(entries) >= limit:
                 break
             with contextlib.suppress(SessionNotFound):
-                found.append(self._viewed(session, read_session_list_entry))
-        return found
+                entries.append(self._viewed(session, read_session_list_entry))
+        return entries
 
     def _search_subjects(self, sessions: Sequence[str], subjects: Collection[str]) -> list[str]:
         with translate_read_errors(self._root):

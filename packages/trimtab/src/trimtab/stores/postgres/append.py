@@ -60,13 +60,12 @@ def build_append_statement(
     session: str, events: Sequence[Event], epoch: int | None
 ) -> BoundStatement:
     """Return the statement that appends these events or changes no row."""
-    key, first, part = (
-        compute_session_uuid(session),
-        events[0].seq,
-        compute_partition(session),
-    )
+    key = compute_session_uuid(session)
+    first = events[0].seq
+    part = compute_partition(session)
     # Of one type whatever their size: a statement is prepared for each.
-    limit, before = Int8(ANY_EPOCH if epoch is None else epoch), Int4(first - 1)
+    limit = Int8(ANY_EPOCH if epoch is None else epoch)
+    before = Int4(first - 1)
     if len(events) == 1 and first != 1 and needs_only_event_row(events[0]):
         row, blobs = event_to_row_and_blobs(session, events[0])
         if not blobs:
@@ -85,7 +84,7 @@ def build_append_statement(
     parameters = [key, *build_event_parameters(batch), limit, before]
     if first == 1:
         batch.active_at = events[-1].at
-        begun = [
+        session_columns = [
             escape_for_text_column(session),
             clamp_timestamp(events[0].at),
             compute_tenant_uuid(session),
@@ -94,7 +93,7 @@ def build_append_statement(
             *parameters,
             *build_blob_and_call_parameters(batch),
             *build_session_row_parameters(batch),
-            *begun,
+            *session_columns,
         ]
     if batch.changes_session_row:
         return APPEND_CLAIM_SQL[part], [
@@ -122,9 +121,9 @@ async def find_append_refusal(
     if epoch is not None and epoch < newest:
         return StaleOwner(session, epoch, newest)
     if newest == CLOSED_EPOCH or (not rows and events and events[0].seq == 1):
-        moved = await find_move_refusal(fetch, session)
-        if moved is not None:
-            return moved
+        refusal = await find_move_refusal(fetch, session)
+        if refusal is not None:
+            return refusal
     if events and position != events[0].seq - 1:
         return PositionTaken(session, events[0].seq, position)
     return None
@@ -144,11 +143,11 @@ async def find_key_refusal(
     names = [escape_for_text_column(key) for key in keys.values()]
     for name, seq in await fetch(QUERIES["keys"], [compute_session_uuid(session), names]):
         return DuplicateIdempotencyKey(session, unescape_from_text_column(name), seq)
-    seen: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for seq, key in keys.items():
-        if key in seen:
-            return DuplicateIdempotencyKey(session, key, seen[key])
-        seen[key] = seq
+        if key in positions:
+            return DuplicateIdempotencyKey(session, key, positions[key])
+        positions[key] = seq
     return None
 
 

@@ -11,4 +11,4 @@ def add_connection_name(conninfo: str, purpose: str) -> str:
     try:
         return make_conninfo(conninfo, fallback_application_name=f"trimtab {purpose}")
     except ProgrammingError:
-        return conninfo  # whoever connects says what is wrong with it
+        return conninfo  # the error of connecting says what is wrong with it

@@ -104,11 +104,11 @@ class ConnectionPool:
 
     def cursor(self, connection: AsyncConnection) -> AsyncCursor:
         """Return the connection's own cursor, for statements that return no rows."""
-        found = self._cursors.get(connection)
-        if found is None:
+        own_cursor = self._cursors.get(connection)
+        if own_cursor is None:
             self._cursors = {c: cursor for c, cursor in self._cursors.items() if not c.closed}
-            found = self._cursors[connection] = connection.cursor()
-        return found
+            own_cursor = self._cursors[connection] = connection.cursor()
+        return own_cursor
 
     async def close(self) -> None:
         """Close all connections."""
@@ -119,10 +119,10 @@ class ConnectionPool:
 
     def usage(self) -> PoolUsage:
         """Return how many connections are in use, allowed and awaited."""
-        told = self._pool.get_stats()
-        idle = told.get("pool_available", 0) + len(self._ready)
+        stats = self._pool.get_stats()
+        idle = stats.get("pool_available", 0) + len(self._ready)
         return PoolUsage(
-            in_use=max(0, told.get("pool_size", 0) - idle),
+            in_use=max(0, stats.get("pool_size", 0) - idle),
             max_size=self._pool.max_size,
             waiting=self._waiting,
         )
@@ -146,9 +146,10 @@ class ConnectionPool:
         """Return a connection to the pool."""
         self._loans += 1
         if not self._loans % LOANS_BETWEEN_POOL_CHECKS:
-            idle, self._ready = self._ready, []
-            for kept, _ in idle:
-                await self._pool.putconn(kept)
+            idle = self._ready
+            self._ready = []
+            for idle_connection, _ in idle:
+                await self._pool.putconn(idle_connection)
         elif (
             self._open
             and not self._waiting
@@ -184,10 +185,10 @@ class SharedConnectionPool(ConnectionPool):
     async def share(cls, pool: PsycopgPool) -> SharedConnectionPool:
         """Test the database with a connection of the pool."""
         conninfo = await _resolve(pool.conninfo) or ""
-        shared = cls(pool, describe_database(conninfo))
-        async with shared.borrow() as connection:
-            await check_schema_version(connection, shared._place)
-        return shared
+        shared_pool = cls(pool, describe_database(conninfo))
+        async with shared_pool.borrow() as connection:
+            await check_schema_version(connection, shared_pool._place)
+        return shared_pool
 
     def cursor(self, connection: AsyncConnection) -> AsyncCursor:
         """Return a new cursor."""
@@ -206,7 +207,8 @@ class SharedConnectionPool(ConnectionPool):
             connection.prepare_threshold,
         )
         await connection.set_autocommit(True)
-        connection.cursor_factory, connection.row_factory = AsyncRawCursor, tuple_row
+        connection.cursor_factory = AsyncRawCursor
+        connection.row_factory = tuple_row
         if connection.prepare_threshold is not None:
             connection.prepare_threshold = CONNECTION_OPTIONS["prepare_threshold"]
         return connection
@@ -216,7 +218,8 @@ class SharedConnectionPool(ConnectionPool):
         autocommit, cursors, rows, threshold = self._settings.pop(connection)
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             await connection.set_autocommit(autocommit)
-            connection.cursor_factory, connection.row_factory = cursors, rows
+            connection.cursor_factory = cursors
+            connection.row_factory = rows
             connection.prepare_threshold = threshold
         else:
             await connection.close()  # the pool replaces it

@@ -20,15 +20,16 @@ MIGRATE_HINT = "run `trimtab migrate` with this address as --database"
 def describe_database(conninfo: str) -> str:
     """Describe the database without its password."""
     try:
-        told = conninfo_to_dict(conninfo)
+        parameters = conninfo_to_dict(conninfo)
     except ProgrammingError:
         # Its own words would quote the address, password and all.
         raise ValueError(
             "the database's address cannot be read; it must look like "
             "postgresql://user@host/name or host=… dbname=…"
         ) from None
-    host = told.get("host") or told.get("hostaddr") or "the local socket"
-    return f"database {told.get('dbname') or 'by default'} at {host}:{told.get('port') or 5432}"
+    host = parameters.get("host") or parameters.get("hostaddr") or "the local socket"
+    name = parameters.get("dbname") or "by default"
+    return f"database {name} at {host}:{parameters.get('port') or 5432}"
 
 
 def translate_psycopg_error(
@@ -64,11 +65,11 @@ def translate_psycopg_error(
                 "and that the pool has enough connections"
             )
         case errors.OperationalError() | errors.InterfaceError():
-            told = f"{database_label} cannot be reached ({why}); check that the server runs"
+            cause = f"{database_label} cannot be reached ({why}); check that the server runs"
             if not may_have_written:
-                return StoreUnavailable(f"{told} and that the address is right")
+                return StoreUnavailable(f"{cause} and that the address is right")
             return StoreUnavailable(
-                f"{told}. It is unknown whether an open write was committed: read the "
+                f"{cause}. It is unknown whether an open write was committed: read the "
                 "position before you write again"
             )
         case _:

@@ -31,23 +31,23 @@ def compute_session_uuid(session: str) -> UUID:
     two ids never share a key.
     """
     try:
-        given = UUID(session)
+        uuid = UUID(session)
     except ValueError:
-        given = None
-    if given is not None and str(given) == session and given.version != 8:
-        return given
-    made = bytearray(
+        uuid = None
+    if uuid is not None and str(uuid) == session and uuid.version != 8:
+        return uuid
+    digest = bytearray(
         sha256(_SESSION_HASH_PREFIX + session.encode("utf-8", "surrogatepass")).digest()[:16]
     )
-    made[6] = made[6] & 0x0F | 0x80
-    made[8] = made[8] & 0x3F | 0x80
-    return UUID(bytes=bytes(made))
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return UUID(bytes=bytes(digest))
 
 
 def compute_lock_key(purpose: str, session: str) -> int:
     """Return the number of an advisory lock of a session."""
-    named = f"trimtab {purpose}\0{session}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(sha256(named).digest()[:8], "big", signed=True)
+    lock_name = f"trimtab {purpose}\0{session}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(sha256(lock_name).digest()[:8], "big", signed=True)
 
 
 def compute_subject_hash(scope: str, subject: str) -> int:
@@ -56,8 +56,10 @@ def compute_subject_hash(scope: str, subject: str) -> int:
     It has the same size for every subject, whatever characters that has. Two subjects with one hash
     only make a search read more.
     """
-    named = f"{scope}\0{subject}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(sha256(_SUBJECT_HASH_PREFIX + named).digest()[:8], "big", signed=True)
+    subject_name = f"{scope}\0{subject}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(
+        sha256(_SUBJECT_HASH_PREFIX + subject_name).digest()[:8], "big", signed=True
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -30,7 +30,8 @@ ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
 second query to read. For prose that PostgreSQL's own compression left at 8,192 bytes, ours left
 4,569."""
 
-MIN_TIMESTAMP_S, MAX_TIMESTAMP_S = -62135596800.0, 253402300799.0
+MIN_TIMESTAMP_S = -62135596800.0
+MAX_TIMESTAMP_S = 253402300799.0
 """The years 1 and 9999: the range of timestamps, whatever the session's clock says."""
 
 EventRow = tuple[float, int, str, str | None, str, int | None]
@@ -105,16 +106,23 @@ def event_to_row_and_blobs(session: str, event: Event) -> tuple[EventRow, dict[s
             line = _encode_json(lighter)
     body = event.body
     key = body.key if type(body) is MessageAdded else None
-    stored = key if key is None else escape_for_text_column(key)
-    return (event.at, event.seq, data["kind"], stored, line, _hash_subject(session, event)), blobs
+    key_column = key if key is None else escape_for_text_column(key)
+    return (
+        event.at,
+        event.seq,
+        data["kind"],
+        key_column,
+        line,
+        _hash_subject(session, event),
+    ), blobs
 
 
 def _hash_subject(session: str, event: Event) -> int | None:
     subject = find_subject(event)
     if subject is None:
         return None
-    named = event.body.parent if isinstance(event.body, Fork) else session
-    return compute_subject_hash(session_scope(named), subject)
+    owner = event.body.parent if isinstance(event.body, Fork) else session
+    return compute_subject_hash(session_scope(owner), subject)
 
 
 def needs_only_event_row(event: Event) -> bool:
@@ -170,7 +178,8 @@ def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
         case Edit(op="summarise") as edit:
             batch.summary = edit.text, event.at
         case Fork() as fork:
-            batch.parent, batch.inherited = fork.parent, event.seq
+            batch.parent = fork.parent
+            batch.inherited = event.seq
             batch.calls.clear()
             batch.outcomes.clear()
         case _:
@@ -223,7 +232,8 @@ def _quote_array_text(item: str) -> str:
 
 def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
     """Return $9 to $28: blobs, then calls, then outcomes, then the subjects of the events."""
-    calls, outcomes = batch.calls.values(), batch.outcomes.values()
+    calls = batch.calls.values()
+    outcomes = batch.outcomes.values()
     return [
         [bytes.fromhex(digest) for digest in batch.blobs],
         [compress_text(text) for text in batch.blobs.values()],

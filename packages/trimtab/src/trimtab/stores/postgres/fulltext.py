@@ -22,7 +22,8 @@ def build_lexeme_chunks(session_key: UUID, event: Event) -> Iterator[list[str]]:
         size += len(chunk[-1].encode())
         if size > MAX_LEXEME_BYTES:
             yield chunk
-            chunk, size = [], 0
+            chunk = []
+            size = 0
     if chunk:
         yield chunk
 
@@ -35,8 +36,8 @@ def build_word_and_prefix_tsqueries(session_key: UUID, words: list[str]) -> list
     both.
     """
     tag = _session_tag(session_key)
-    quoted = [(tag + word).replace("\\", "\\\\").replace("'", "''") for word in words]
-    return [query for word in quoted for query in (f"'{word}'", f"'{word}':*")]
+    lexemes = [(tag + word).replace("\\", "\\\\").replace("'", "''") for word in words]
+    return [query for word in lexemes for query in (f"'{word}'", f"'{word}':*")]
 
 
 def _session_tag(session: UUID) -> str:

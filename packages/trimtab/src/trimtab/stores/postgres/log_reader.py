@@ -36,17 +36,17 @@ async def read_events(
     waiting = sorted(((max(first, 1), last) for first, last in spans), key=lambda span: span[0])
     while waiting:
         page, waiting = _cut_page(waiting)
-        wanted = [seq for first, last in page for seq in range(first, last + 1)]
+        seqs = [seq for first, last in page for seq in range(first, last + 1)]
         bodies = await _fetch_bodies(fetch, session_key, page)
-        expected = iter(wanted)
+        next_seqs = iter(seqs)
         async for event in _load_events(fetch, session_key, bodies):
-            if event.seq != (seq := next(expected)):
+            if event.seq != (seq := next(next_seqs)):
                 raise LogDamaged(
                     f"session {session_key} has no event {seq}, but has event {event.seq}; "
                     "restore it from a backup"
                 )
             yield event
-        if len(bodies) < len(wanted):
+        if len(bodies) < len(seqs):
             return
 
 
@@ -66,7 +66,8 @@ def _cut_page(spans: Sequence[PositionSpan]) -> tuple[list[BoundedSpan], list[Po
 
 
 async def _fetch_bodies(fetch: FetchRows, session_key: UUID, page: list[BoundedSpan]) -> list[str]:
-    firsts, lasts = [first for first, _ in page], [last for _, last in page]
+    firsts = [first for first, _ in page]
+    lasts = [last for _, last in page]
     return [body for (body,) in await fetch(QUERIES["events"], [session_key, firsts, lasts])]
 
 
@@ -75,16 +76,17 @@ async def _load_events(
 ) -> AsyncIterator[Event]:
     """Yield the events of these bodies, with as few queries for large texts as memory allows."""
     waiting: list[dict[str, Any]] = []
-    needed: dict[str, None] = {}
+    digests: dict[str, None] = {}
     for body in bodies:
         data = json.loads(body)
         waiting.append(data)
-        needed.update(dict.fromkeys(list_blob_digests(data)))
-        if len(needed) >= MAX_LARGE_TEXTS_HELD:
-            for event in await _load_group(fetch, session_key, waiting, list(needed)):
+        digests.update(dict.fromkeys(list_blob_digests(data)))
+        if len(digests) >= MAX_LARGE_TEXTS_HELD:
+            for event in await _load_group(fetch, session_key, waiting, list(digests)):
                 yield event
-            waiting, needed = [], {}
-    for event in await _load_group(fetch, session_key, waiting, list(needed)):
+            waiting = []
+            digests = {}
+    for event in await _load_group(fetch, session_key, waiting, list(digests)):
         yield event
 
 

@@ -67,12 +67,12 @@ class LogRewriter:
 
     async def _admit(self, events: Sequence[Event]) -> None:
         """Check the events as `append` does. Nobody can write in between."""
-        refused = (
+        refusal = (
             await find_append_refusal(self._fetch, self._session, events, None) if events else None
         )
-        refused = refused or await find_key_refusal(self._fetch, self._session, events)
-        if refused is not None:
-            raise refused
+        refusal = refusal or await find_key_refusal(self._fetch, self._session, events)
+        if refusal is not None:
+            raise refusal
 
     async def _append(self, events: Sequence[Event]) -> None:
         for event in events:

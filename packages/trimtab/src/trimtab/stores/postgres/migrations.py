@@ -57,13 +57,13 @@ class Migration:
     @property
     def needed_version(self) -> int:
         """The version that a release must know to run on these tables; 0 if every release can."""
-        declared = _BREAKS_LINE.match(self.sql)
-        if declared is None and self.sql.startswith(b"-- breaks"):
+        match = _BREAKS_LINE.match(self.sql)
+        if match is None and self.sql.startswith(b"-- breaks"):
             raise ValueError(
                 f"the first line of migration {self.name} cannot be read; write "
                 "`-- breaks: releases without 0002`"
             )
-        return 0 if declared is None else int(declared[1])
+        return 0 if match is None else int(match[1])
 
 
 class AppliedMigration(NamedTuple):
@@ -94,24 +94,24 @@ async def migrate(conninfo: str) -> list[str]:
     """
     place = describe_database(conninfo)
     async with open_migration_connection(conninfo) as connection:
-        done: list[str] = []
+        names: list[str] = []
         for _ in load_migrations():
             name = await _apply_next_migration(connection, place)
             if name is None:
                 break
-            done.append(name)
-        return done
+            names.append(name)
+        return names
 
 
 async def list_pending_migrations(conninfo: str) -> list[str]:
     """Return the names of the migrations that `trimtab migrate` would apply. Nothing is changed."""
     async with open_migration_connection(conninfo) as connection:
         try:
-            applied = await _fetch_applied_migrations(connection)
+            past_migrations = await _fetch_applied_migrations(connection)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
-            applied = []
-    _refuse_other_schema(applied, describe_database(conninfo))
-    return [migration.name for migration in load_migrations()[len(applied) :]]
+            past_migrations = []
+    _refuse_other_schema(past_migrations, describe_database(conninfo))
+    return [migration.name for migration in load_migrations()[len(past_migrations) :]]
 
 
 @asynccontextmanager
@@ -132,24 +132,24 @@ async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnec
 async def check_schema_version(connection: AsyncConnection, database_label: str) -> None:
     """Refuse a database whose tables are not those of this release."""
     try:
-        applied = await _fetch_applied_migrations(connection)
+        past_migrations = await _fetch_applied_migrations(connection)
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
         raise DatabaseNotMigrated(
             f"{database_label} has no tables of trimtab; {MIGRATE_HINT}"
         ) from error
-    _refuse_other_schema(applied, database_label)
-    if len(applied) < len(load_migrations()):
+    _refuse_other_schema(past_migrations, database_label)
+    if len(past_migrations) < len(load_migrations()):
         raise DatabaseNotMigrated(
-            f"{database_label} is at version {len(applied)}, but this release needs "
+            f"{database_label} is at version {len(past_migrations)}, but this release needs "
             f"{len(load_migrations())}; {MIGRATE_HINT}"
         )
-    if len(applied) > len(load_migrations()):
+    if len(past_migrations) > len(load_migrations()):
         _log.warning(
             "%s is at version %d (%s), made by a newer release; this release knows version %d and "
             "runs on it",
             database_label,
-            applied[-1].version,
-            applied[-1].name,
+            past_migrations[-1].version,
+            past_migrations[-1].name,
             len(load_migrations()),
         )
 
@@ -172,11 +172,11 @@ async def _apply_next_migration(connection: AsyncConnection, database_label: str
     async with connection.transaction():
         await connection.execute(QUERIES["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(QUERIES["begin_migrations"])
-        applied = await _fetch_applied_migrations(connection)
-        _refuse_other_schema(applied, database_label)
-        if len(applied) >= len(load_migrations()):
+        past_migrations = await _fetch_applied_migrations(connection)
+        _refuse_other_schema(past_migrations, database_label)
+        if len(past_migrations) >= len(load_migrations()):
             return None
-        migration = load_migrations()[len(applied)]
+        migration = load_migrations()[len(past_migrations)]
         await connection.execute(migration.sql)
         await connection.execute(
             QUERIES["record_migration"],
@@ -190,23 +190,23 @@ async def _fetch_applied_migrations(connection: AsyncConnection) -> list[Applied
     return [AppliedMigration(*row) for row in await cursor.fetchall()]
 
 
-def _refuse_other_schema(applied: list[AppliedMigration], database_label: str) -> None:
+def _refuse_other_schema(past_migrations: list[AppliedMigration], database_label: str) -> None:
     """Refuse tables that this release cannot run on."""
-    if applied and applied[0].name != load_migrations()[0].name:
+    if past_migrations and past_migrations[0].name != load_migrations()[0].name:
         raise DatabaseNotMigrated(
             f"the tables of trimtab in {database_label} were written before the first release "
-            f"({applied[0].name}); this release cannot read them; use another database, or drop "
-            "the schemas trimtab and trimtab_queue and run `trimtab migrate`"
+            f"({past_migrations[0].name}); this release cannot read them; use another database, "
+            "or drop the schemas trimtab and trimtab_queue and run `trimtab migrate`"
         )
-    for migration in applied:
+    for migration in past_migrations:
         if migration.needed_version > len(load_migrations()):
             raise DatabaseSchemaTooNew(
                 f"{database_label} is at version {migration.version} ({migration.name}), which "
                 f"needs a release that knows version {migration.needed_version}; this release "
                 f"knows only versions up to {len(load_migrations())}; upgrade trimtab"
             )
-    for migration, known in zip(applied, load_migrations(), strict=False):
-        if migration.checksum != known.checksum:
+    for migration, own_migration in zip(past_migrations, load_migrations(), strict=False):
+        if migration.checksum != own_migration.checksum:
             raise DatabaseSchemaTooNew(
                 f"version {migration.version} of {database_label} was made by "
                 f"{migration.name!r} of another release; use that release"

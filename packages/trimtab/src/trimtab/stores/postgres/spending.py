@@ -42,10 +42,10 @@ class PostgresSpendingLedger:
                 *(None if amount is None else Int8(amount) for amount in amounts),
             ],
         )
-        reservation, refused_by, counted = rows[0]
+        reservation, refused_by, total = rows[0]
         if refused_by is not None:
             ceiling = getattr(ceilings, refused_by)
-            refuse_above_ceiling(refused_by, ceiling, counted, call.micros)
+            refuse_above_ceiling(refused_by, ceiling, total, call.micros)
         return reservation
 
     async def settle(self, reservation: int, micros: int) -> None:

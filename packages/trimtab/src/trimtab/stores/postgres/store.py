@@ -135,9 +135,9 @@ class PostgresStore:
     ) -> None:
         """Add events to a log, all or none; see `Store.append`."""
         if not events:
-            refused = await find_append_refusal(self._fetch, session, events, epoch)
-            if refused is not None:
-                raise refused
+            refusal = await find_append_refusal(self._fetch, session, events, epoch)
+            if refusal is not None:
+                raise refusal
             return
         query, parameters = build_append_statement(session, events, epoch)
         for _ in range(MAX_APPEND_ATTEMPTS):
@@ -152,11 +152,11 @@ class PostgresStore:
                         return
                     at_key = False
             # Not inside: a second connection may be needed while the first is lent.
-            refused = await find_append_refusal(self._fetch, session, events, epoch)
-            if refused is None and at_key:
-                refused = await find_key_refusal(self._fetch, session, events)
-            if refused is not None:
-                raise refused
+            refusal = await find_append_refusal(self._fetch, session, events, epoch)
+            if refusal is None and at_key:
+                refusal = await find_key_refusal(self._fetch, session, events)
+            if refusal is not None:
+                raise refusal
         raise StoreUnavailable(
             f"session {session!r} refused an append at position {events[0].seq} "
             f"{MAX_APPEND_ATTEMPTS} times, and the reason was gone each time; try again"
@@ -166,11 +166,11 @@ class PostgresStore:
         self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
     ) -> AsyncIterator[Event]:
         """Iterate over events of a log; see `Store.events`."""
-        found = False
+        has_events = False
         async for event in read_events(self._fetch, compute_session_uuid(session), spans):
-            found = True
+            has_events = True
             yield event
-        if not found and await self._standing(session) is None:
+        if not has_events and await self._standing(session) is None:
             raise SessionNotFound(session)
 
     async def position(self, session: str) -> int:
@@ -193,11 +193,11 @@ class PostgresStore:
             row = await cursor.fetchone()
             if row is None:
                 raise SessionNotFound(session)
-            indexed, position = row
+            last_indexed, position = row
             await connection.execute(QUERIES["keep_snapshot"], [key, snapshot.seq, body])
             last = min(snapshot.seq, position)
-            if last > indexed:
-                await self._index(connection, session, (indexed + 1, last))
+            if last > last_indexed:
+                await self._index(connection, session, (last_indexed + 1, last))
                 await connection.execute(QUERIES["move_checkpoint"], [key, last])
 
     async def find_key(self, session: str, key: str) -> int | None:
@@ -209,19 +209,21 @@ class PostgresStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        wanted, key = split_query_words(query), compute_session_uuid(session)
+        query_words = split_query_words(query)
+        key = compute_session_uuid(session)
         rows = await self._fetch(QUERIES["checkpoint"], [key])
-        if not rows or not wanted or limit < 1:
+        if not rows or not query_words or limit < 1:
             return []
-        indexed = rows[0][0]
-        found = await self._fetch(
-            QUERIES["search"], [key, build_word_and_prefix_tsqueries(key, wanted), limit, indexed]
+        last_indexed = rows[0][0]
+        matches = await self._fetch(
+            QUERIES["search"],
+            [key, build_word_and_prefix_tsqueries(key, query_words), limit, last_indexed],
         )
         tail = [
-            (score_text(wanted, get_searchable_text(event)), event.seq)
-            async for event in read_events(self._fetch, key, ((indexed + 1, None),))
+            (score_text(query_words, get_searchable_text(event)), event.seq)
+            async for event in read_events(self._fetch, key, ((last_indexed + 1, None),))
         ]
-        return rank_scored_positions([*((hits, seq) for seq, hits in found), *tail], limit)
+        return rank_scored_positions([*((hits, seq) for seq, hits in matches), *tail], limit)
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
@@ -238,8 +240,8 @@ class PostgresStore:
             cursor = await connection.execute(QUERIES["delete_session"], [key])
             if not cursor.rowcount:
                 raise SessionNotFound(session)
-            for made in ("events", "blobs", "words", "snapshots", "calls", "usage"):
-                await connection.execute(QUERIES[f"delete_{made}"], [key])
+            for table in ("events", "blobs", "words", "snapshots", "calls", "usage"):
+                await connection.execute(QUERIES[f"delete_{table}"], [key])
 
     async def forks(self, session: str) -> list[str]:
         """Return the ids of the sessions that were forked from a session."""
@@ -272,11 +274,11 @@ class PostgresStore:
                 session=name_of(name),
                 position=position,
                 messages=messages,
-                updated=updated,
+                updated=updated_at,
                 active=active,
                 parent=parent if parent is None else name_of(parent),
             )
-            for name, position, messages, updated, parent, active in await self._fetch(
+            for name, position, messages, updated_at, parent, active in await self._fetch(
                 query, parameters
             )
         ]
@@ -307,9 +309,9 @@ class PostgresStore:
             rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
             if rows and rows[0][0] != CLOSED_EPOCH:
                 return rows[0]
-            moved = await find_move_refusal(self._fetch, session)
-            if moved is not None:
-                raise moved
+            refusal = await find_move_refusal(self._fetch, session)
+            if refusal is not None:
+                raise refusal
             if not rows:
                 return None
         raise SessionMoved(session, None)

@@ -56,8 +56,8 @@ def _build_options(arguments: argparse.Namespace) -> ProviderSimulatorOptions:
     values: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     for pair in arguments.set:
         name, _, value = pair.partition("=")
-        made = _parse_json(f"--set {name}", value)
-        values[name] = tuple(made) if name == "api_keys" else made
+        option = _parse_json(f"--set {name}", value)
+        values[name] = tuple(option) if name == "api_keys" else option
     return ProviderSimulatorOptions(**values)
 
 
@@ -78,14 +78,14 @@ def _build_simulator(arguments: argparse.Namespace) -> ProviderSimulator:
 
 def main(argv: list[str] | None = None) -> None:
     """Serve until stopped. The first printed line is the address."""
-    told = _parse_arguments(argv)
+    arguments = _parse_arguments(argv)
     if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
         _exit_with_error(f"{', '.join(missing)} not installed; run: pip install 'trimtab[testing]'")
     try:
-        simulator = _build_simulator(told)
+        simulator = _build_simulator(arguments)
     except (TypeError, ValueError) as error:
         _exit_with_error(str(error))
-    listener = open_local_socket(told.port)
+    listener = open_local_socket(arguments.port)
     sys.stdout.write(f"{build_socket_url(listener)}\n")
     sys.stdout.flush()
     try:

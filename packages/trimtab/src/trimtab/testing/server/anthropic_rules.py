@@ -44,16 +44,18 @@ def validate_anthropic_request(
     request: JsonObject, options: ProviderSimulatorOptions, *, for_token_count: bool = False
 ) -> None:
     """Refuse a request that breaks a rule, in the order in which the API finds it."""
-    known = ANTHROPIC_COUNT_PARAMETERS if for_token_count else ANTHROPIC_PARAMETERS
+    names = ANTHROPIC_COUNT_PARAMETERS if for_token_count else ANTHROPIC_PARAMETERS
     for name in request:
-        if name not in known:
+        if name not in names:
             raise refused(f"{name}: Extra inputs are not permitted")
     if not isinstance(request.get("model"), str) or not request["model"]:
         raise refused("model: Field required")
     if not isinstance(request.get("messages"), list):
         raise refused("messages: Input should be a valid list")
-    checked = {"max_tokens": _UNLIMITED_OUTPUT_TOKENS, **request} if for_token_count else request
-    for wrong in get_dialect("anthropic").find_request_errors(checked):
+    full_request = (
+        {"max_tokens": _UNLIMITED_OUTPUT_TOKENS, **request} if for_token_count else request
+    )
+    for wrong in get_dialect("anthropic").find_request_errors(full_request):
         raise refused(wrong)
     if (wrong := find_pairing_error(request, "anthropic")) is not None:
         raise refused(f"messages: {wrong}")
@@ -75,9 +77,9 @@ def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) ->
         return
     previous = ""
     for index, number, block in iterate_thinking_blocks(request):
-        text, given = read_thinking_and_signature(block)
+        text, signature = read_thinking_and_signature(block)
         where = f"messages.{index}.content.{number}"
-        match find_signature_fault(text, given, previous):
+        match find_signature_fault(text, signature, previous):
             case "forged":
                 kind = block["type"]
                 field = "signature" if kind == "thinking" else "data"
@@ -90,7 +92,7 @@ def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) ->
                     "original response."
                 )
             case _:
-                previous = given
+                previous = signature
 
 
 def iterate_thinking_blocks(request: JsonObject) -> Iterator[tuple[int, int, JsonObject]]:
@@ -106,8 +108,8 @@ def read_thinking_and_signature(block: JsonObject) -> tuple[str, str]:
     """Return the text and the signature of a thinking block."""
     if block["type"] == "thinking":
         return str(block.get("thinking")), str(block.get("signature"))
-    mark, _, given = str(block.get("data")).partition(".")
-    return mark, given
+    mark, _, signature = str(block.get("data")).partition(".")
+    return mark, signature
 
 
 def find_signature_to_chain_from(request: JsonObject) -> str:
@@ -121,15 +123,16 @@ def find_signature_to_chain_from(request: JsonObject) -> str:
     ):
         # A new word of the user ends the loop.
         return ""
-    found = [block for _, _, block in iterate_thinking_blocks(request)]
-    return read_thinking_and_signature(found[-1])[1] if found else ""
+    blocks = [block for _, _, block in iterate_thinking_blocks(request)]
+    return read_thinking_and_signature(blocks[-1])[1] if blocks else ""
 
 
 def compute_anthropic_limit_or_refuse(
     request: JsonObject, input_tokens: int, model_info: ModelInfo, options: ProviderSimulatorOptions
 ) -> int:
     """Return the maximum number of tokens for the reply, if the request fits."""
-    window, asked = model_info.context_window, int(request["max_tokens"])
+    window = model_info.context_window
+    requested_output = int(request["max_tokens"])
     if input_tokens > model_info.input_limit:
         raise refused(
             f"prompt is too long: {input_tokens} tokens > {model_info.input_limit} maximum",
@@ -137,14 +140,16 @@ def compute_anthropic_limit_or_refuse(
         )
     for wrong in find_output_limit_errors(request):
         raise refused(wrong)
-    if input_tokens + asked > window and not writes_until_window_full(request["model"], options):
+    if input_tokens + requested_output > window and not writes_until_window_full(
+        request["model"], options
+    ):
         raise refused(
-            f"input length and `max_tokens` exceed context limit: {input_tokens} + {asked} > "
-            f"{window}, "
+            f"input length and `max_tokens` exceed context limit: {input_tokens} + "
+            f"{requested_output} > {window}, "
             "decrease input length or `max_tokens` and try again",
             cause="overflow",
         )
-    return min(asked, window - input_tokens)
+    return min(requested_output, window - input_tokens)
 
 
 def writes_until_window_full(model: str, options: ProviderSimulatorOptions) -> bool:

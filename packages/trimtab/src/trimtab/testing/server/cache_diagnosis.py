@@ -47,15 +47,18 @@ class CacheDiagnoses:
     ) -> None:
         """Add the diagnosis to a reply if the request asks for one, and remember the request."""
         now = _Fingerprint(request=request, blocks=tuple(blocks))
-        asked = dict_or_none(request.get("diagnostics"))
-        if dialect == "anthropic" and asked is not None:
-            before = asked.get("previous_message_id")
+        diagnostics = dict_or_none(request.get("diagnostics"))
+        if dialect == "anthropic" and diagnostics is not None:
+            before = diagnostics.get("previous_message_id")
             if before is not None and not str(before).startswith("msg_"):
                 raise make_anthropic_refusal(
                     "diagnostics.previous_message_id: Input should be the id of a message"
                 )
-            if before is not None and (found := self._explain_anthropic(before, now)) is not None:
-                reply["diagnostics"] = {"cache_miss_reason": found}
+            if (
+                before is not None
+                and (miss_reason := self._explain_anthropic(before, now)) is not None
+            ):
+                reply["diagnostics"] = {"cache_miss_reason": miss_reason}
             else:
                 reply["diagnostics"] = None
             self._kept[reply["id"]] = now
@@ -82,12 +85,15 @@ class CacheDiagnoses:
         before = self._kept.get(before_id)
         if before is None:
             return {"type": "comparison_response_not_found"}
-        at, reason = _find_divergence(before, now), ""
+        at = _find_divergence(before, now)
+        reason = ""
         if before.request["model"] != now.request["model"]:
-            at, reason = 0, "model_changed"
-        for name, changed in _OPENAI_SETTINGS:
+            at = 0
+            reason = "model_changed"
+        for name, miss_reason in _OPENAI_SETTINGS:
             if not reason and before.request.get(name) != now.request.get(name):
-                at, reason = 0, changed
+                at = 0
+                reason = miss_reason
         if at is None:
             return {"type": "cache_hit"}
         section = before.blocks[at].section
@@ -102,8 +108,8 @@ class CacheDiagnoses:
 
 
 def _miss_at(reason: str, before: _Fingerprint, at: int) -> dict[str, Any]:
-    missed = sum(block.tokens for block in before.blocks[at:])
-    return {"type": reason, "cache_missed_input_tokens": missed}
+    tokens = sum(block.tokens for block in before.blocks[at:])
+    return {"type": reason, "cache_missed_input_tokens": tokens}
 
 
 def _find_divergence(before: _Fingerprint, now: _Fingerprint) -> int | None:

@@ -29,17 +29,17 @@ _OPTIONS = frozenset(field.name for field in fields(ProviderSimulatorOptions))
 
 def build_control_routes(simulator: ProviderSimulator) -> list[Route]:
     """Return the routes below `/_control`."""
-    made = _Control(simulator)
+    control = _Control(simulator)
     return [
-        Route("/_control", made.state),
-        Route("/_control/faults", made.faults),
-        Route("/_control/requests", made.requests, methods=["GET", "DELETE"]),
-        Route("/_control/requests/{number:int}", made.one),
-        Route("/_control/requests/{number:int}/raw", made.raw),
-        Route("/_control/script", _report_caller_errors(made.script), methods=["POST"]),
-        Route("/_control/clock", _report_caller_errors(made.clock), methods=["POST"]),
-        Route("/_control/options", _report_caller_errors(made.options), methods=["POST"]),
-        Route("/_control/reset", made.reset, methods=["POST"]),
+        Route("/_control", control.state),
+        Route("/_control/faults", control.faults),
+        Route("/_control/requests", control.requests, methods=["GET", "DELETE"]),
+        Route("/_control/requests/{number:int}", control.one),
+        Route("/_control/requests/{number:int}/raw", control.raw),
+        Route("/_control/script", _report_caller_errors(control.script), methods=["POST"]),
+        Route("/_control/clock", _report_caller_errors(control.clock), methods=["POST"]),
+        Route("/_control/options", _report_caller_errors(control.options), methods=["POST"]),
+        Route("/_control/reset", control.reset, methods=["POST"]),
     ]
 
 
@@ -74,8 +74,8 @@ class _Control:
             return self._state_response()
         since = int(request.query_params.get("since", "0"))
         key = request.query_params.get("key")
-        kept = [r for r in records.requests if r.number > since and key in (None, r.key)]
-        return JSONResponse([record.to_json() for record in kept])
+        recordings = [r for r in records.requests if r.number > since and key in (None, r.key)]
+        return JSONResponse([record.to_json() for record in recordings])
 
     async def one(self, request: Request) -> Response:
         return JSONResponse(self._record(request).to_json())
@@ -88,25 +88,27 @@ class _Control:
         return next(r for r in self._simulator.records.requests if r.number == number)
 
     async def script(self, request: Request) -> Response:
-        told: dict[str, Any] = await request.json()
-        add = bool(told.pop("add", False))
+        script_json: dict[str, Any] = await request.json()
+        add = bool(script_json.pop("add", False))
         script = self._simulator.script
-        (script.add_replies if add else script.set_replies)(told.pop("replies", ()), **told)
-        return JSONResponse({"left": script.steps_left(told.get("key", ""))})
+        (script.add_replies if add else script.set_replies)(
+            script_json.pop("replies", ()), **script_json
+        )
+        return JSONResponse({"left": script.steps_left(script_json.get("key", ""))})
 
     async def clock(self, request: Request) -> Response:
         self._simulator.advance_clock(float((await request.json())["advance"]))
         return self._state_response()
 
     async def options(self, request: Request) -> Response:
-        told: dict[str, Any] = await request.json()
-        if unknown := sorted(set(told) - _OPTIONS):
+        options_json: dict[str, Any] = await request.json()
+        if unknown := sorted(set(options_json) - _OPTIONS):
             raise ValueError(
                 f"unknown option {', '.join(unknown)}; use {', '.join(sorted(_OPTIONS))}"
             )
-        if "api_keys" in told:
-            told["api_keys"] = tuple(told["api_keys"])
-        self._simulator.configure(**told)
+        if "api_keys" in options_json:
+            options_json["api_keys"] = tuple(options_json["api_keys"])
+        self._simulator.configure(**options_json)
         return self._state_response()
 
     async def reset(self, request: Request) -> Response:
@@ -139,14 +141,14 @@ class _SimulatedHttpResponse(Response):
     connection."""
 
     def __init__(self, outcome: SimulatedResponse) -> None:
-        streamed = outcome.events is not None
+        is_stream = outcome.events is not None
         super().__init__(
-            content=b"" if streamed else outcome.body_bytes(),
+            content=b"" if is_stream else outcome.body_bytes(),
             status_code=outcome.status,
             headers=dict(outcome.headers),
-            media_type=outcome.media_type if streamed else "application/json",
+            media_type=outcome.media_type if is_stream else "application/json",
         )
-        if streamed:
+        if is_stream:
             del self.headers["content-length"]
         self._outcome = outcome
 

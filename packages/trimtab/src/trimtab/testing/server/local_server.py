@@ -53,14 +53,14 @@ def serve_simulated_provider(
     Yields:
         The served simulator, with its address.
     """
-    made = simulator or ProviderSimulator(ProviderSimulatorOptions(**options))
-    server = build_simulator_server(made)
+    provider_simulator = simulator or ProviderSimulator(ProviderSimulatorOptions(**options))
+    server = build_simulator_server(provider_simulator)
     listener = open_local_socket(port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    # It listens already: who connects before the thread runs waits in line.
+    # It listens already: a client that connects before the thread runs waits.
     thread.start()
     try:
-        yield ServedSimulator(url=build_socket_url(listener), simulator=made)
+        yield ServedSimulator(url=build_socket_url(listener), simulator=provider_simulator)
     finally:
         server.should_exit = True
         thread.join(timeout=30)
@@ -152,25 +152,25 @@ class RemoteSimulator:
         place = urlsplit(self.url)
         connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
         try:
-            sent = None if body is None else json.dumps(body)
-            connection.request(method, f"/_control/{path}".rstrip("/"), sent)
+            request_body = None if body is None else json.dumps(body)
+            connection.request(method, f"/_control/{path}".rstrip("/"), request_body)
             response = connection.getresponse()
-            told = json.loads(response.read())
+            answer = json.loads(response.read())
         finally:
             connection.close()
         if response.status != 200:
-            raise ValueError(f"the simulator refused {method} {path}: {told}")
-        return told
+            raise ValueError(f"the simulator refused {method} {path}: {answer}")
+        return answer
 
 
 @contextmanager
 def spawn_simulated_provider(*, port: int = 0, **options: Any) -> Generator[RemoteSimulator]:
     """Serve a simulator from a separate process while the `with` block lasts."""
     command = [sys.executable, "-m", "trimtab.testing.server", "--port", str(port)]
-    known = {field.name for field in fields(ProviderSimulatorOptions)}
+    names = {field.name for field in fields(ProviderSimulatorOptions)}
     for name, value in options.items():
-        if name not in known:
-            raise TypeError(f"unknown option {name}; use {', '.join(sorted(known))}")
+        if name not in names:
+            raise TypeError(f"unknown option {name}; use {', '.join(sorted(names))}")
         if value is not None:
             command += ["--set", f"{name}={json.dumps(value)}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ourselves

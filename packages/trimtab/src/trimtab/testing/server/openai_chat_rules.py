@@ -63,19 +63,19 @@ def compute_chat_limit_or_refuse(
 ) -> int:
     """Return the maximum number of tokens for the reply, if the request fits."""
     name = "max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"
-    asked = request.get(name)
+    requested_output = request.get(name)
     for wrong in find_output_limit_errors(request):
         raise refused(wrong, param=name, code="invalid_value")
     window = model_info.context_window
     functions = sum_tool_definition_tokens(blocks, counter)
-    if asked is not None and input_tokens + asked > window:
+    if requested_output is not None and input_tokens + requested_output > window:
         inside = f"{input_tokens - functions} in the messages, "
         inside += f"{functions} in the functions, and " if functions else ""
         shorter = "messages, functions, or completion" if functions else "messages or completion"
         raise _overflow(
             f"This model's maximum context length is {window} tokens. However, you requested "
-            f"{input_tokens + asked} tokens ({inside}{asked} in the completion). Please reduce the "
-            f"length of the {shorter}."
+            f"{input_tokens + requested_output} tokens ({inside}{requested_output} in the "
+            f"completion). Please reduce the length of the {shorter}."
         )
     if input_tokens > window:
         raise _overflow(
@@ -87,7 +87,7 @@ def compute_chat_limit_or_refuse(
             f"Input tokens exceed the configured limit of {model_info.input_limit} tokens. Your "
             f"messages resulted in {input_tokens} tokens. Please reduce the length of the messages."
         )
-    return min(asked or model_info.max_output, window - input_tokens)
+    return min(requested_output or model_info.max_output, window - input_tokens)
 
 
 def _overflow(message: str) -> Exception:

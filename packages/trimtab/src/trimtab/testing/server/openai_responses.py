@@ -43,27 +43,27 @@ class StoredResponses:
         self, request: JsonObject, *, for_token_count: bool = False
     ) -> dict[str, Any]:
         """Return the request with the earlier items that it refers to."""
-        known = RESPONSES_COUNT_PARAMETERS if for_token_count else RESPONSES_PARAMETERS
-        reject_unknown_parameters(request, known)
-        given = request.get("input", [])
-        if not isinstance(given, str):
-            check_json_object_list({"input": given}, "input")
+        names = RESPONSES_COUNT_PARAMETERS if for_token_count else RESPONSES_PARAMETERS
+        reject_unknown_parameters(request, names)
+        input_items = request.get("input", [])
+        if not isinstance(input_items, str):
+            check_json_object_list({"input": input_items}, "input")
         items = (
-            [{"role": "user", "content": given}]
-            if isinstance(given, str)
-            else list_array_objects(given)
+            [{"role": "user", "content": input_items}]
+            if isinstance(input_items, str)
+            else list_array_objects(input_items)
         )
-        found = [self._resolve_reference(item) for item in items]
+        full_items = [self._resolve_reference(item) for item in items]
         before = request.get("previous_response_id")
         if before is None:
-            return {**request, "input": found}
+            return {**request, "input": full_items}
         if before not in self.responses:
             raise refused(
                 f"Previous response with id '{before}' not found.",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return {**request, "input": [*self.responses[before], *found]}
+        return {**request, "input": [*self.responses[before], *full_items]}
 
     def _resolve_reference(self, item: JsonObject) -> JsonObject:
         return self.items.get(str(item.get("id")), item) if _is_reference(item) else item
@@ -93,9 +93,11 @@ def validate_responses_request(
     options: ProviderSimulatorOptions,
 ) -> None:
     """Refuse a request that breaks a rule. `full_request` includes what the request refers to."""
-    checked = {key: value for key, value in full_request.items() if key != "previous_response_id"}
+    whole_request = {
+        key: value for key, value in full_request.items() if key != "previous_response_id"
+    }
     _examine_items(full_request, stored, options)
-    for wrong in get_dialect("openai_responses").find_request_errors(checked):
+    for wrong in get_dialect("openai_responses").find_request_errors(whole_request):
         raise refused(wrong.partition(": ")[2] if "No tool" in wrong else wrong, param="input")
     if (wrong := find_pairing_error(full_request, "openai_responses")) is not None:
         raise refused(f"Invalid input: {wrong}", param="input")
@@ -104,35 +106,36 @@ def validate_responses_request(
 
 
 def _examine_items(
-    full_request: JsonObject, stored: StoredResponses, options: ProviderSimulatorOptions
+    full_request: JsonObject, store: StoredResponses, options: ProviderSimulatorOptions
 ) -> None:
-    seen: set[str] = set()
+    ids: set[str] = set()
     for item in list_array_objects(full_request["input"]):
         name = str(item.get("id", ""))
-        if name and name in seen:
+        if name and name in ids:
             raise refused(f"Duplicate item found with id {name}.", param="input")
-        seen.add(name)
+        ids.add(name)
         if _is_reference(item):
             raise _item_not_found(name)
         if item.get("type") == "reasoning" and options.signatures:
-            _examine_reasoning(item, name, stored)
-        wanted = stored.reasoning.get(name)
-        if wanted is not None and wanted not in seen:
+            _examine_reasoning(item, name, store)
+        reasoning_id = store.reasoning.get(name)
+        if reasoning_id is not None and reasoning_id not in ids:
             raise refused(
                 f"Item '{name}' of type '{item.get('type')}' was provided without its required "
-                f"'reasoning' item: '{wanted}'.",
+                f"'reasoning' item: '{reasoning_id}'.",
                 param="input",
             )
 
 
-def _examine_reasoning(item: JsonObject, name: str, stored: StoredResponses) -> None:
-    sealed = item.get("encrypted_content")
-    if sealed is None:
-        if name not in stored.items:
+def _examine_reasoning(item: JsonObject, name: str, store: StoredResponses) -> None:
+    encrypted_content = item.get("encrypted_content")
+    if encrypted_content is None:
+        if name not in store.items:
             raise _item_not_found(name)
-    elif find_signature_fault(name, str(sealed).removeprefix("gAAAA"), "") is not None:
+    elif find_signature_fault(name, str(encrypted_content).removeprefix("gAAAA"), "") is not None:
         raise refused(
-            f"The encrypted content {str(sealed)[:4]}...{str(sealed)[-4:]} could not be verified. "
+            f"The encrypted content {str(encrypted_content)[:4]}...{str(encrypted_content)[-4:]} "
+            "could not be verified. "
             "Reason: Encrypted content could not be decrypted or parsed.",
             code="invalid_encrypted_content",
         )
@@ -151,14 +154,14 @@ def compute_responses_limit_or_refuse(
     request: JsonObject, input_tokens: int, model_info: ModelInfo
 ) -> int:
     """Return the maximum number of tokens for the reply, if the request fits."""
-    asked = request.get("max_output_tokens")
+    requested_output = request.get("max_output_tokens")
     for wrong in find_output_limit_errors(request):
         raise refused(wrong, param="max_output_tokens", code="invalid_value")
     if (
-        input_tokens + (asked or 0) > model_info.context_window
+        input_tokens + (requested_output or 0) > model_info.context_window
         or input_tokens > model_info.input_limit
     ):
         raise refused(
             OVERFLOW_MESSAGE, param="input", code="context_length_exceeded", cause="overflow"
         )
-    return min(asked or model_info.max_output, model_info.context_window - input_tokens)
+    return min(requested_output or model_info.max_output, model_info.context_window - input_tokens)

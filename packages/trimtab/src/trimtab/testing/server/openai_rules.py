@@ -49,14 +49,14 @@ def reject_unknown_parameters(request: JsonObject, known_names: frozenset[str]) 
 
 def check_json_object_list(request: JsonObject, key: str) -> None:
     """Refuse anything except a list of objects."""
-    given = request.get(key)
-    if not isinstance(given, list):
+    json_list = request.get(key)
+    if not isinstance(json_list, list):
         raise refused(
             f"Invalid type for '{key}': expected an array of objects.",
             param=key,
             code="invalid_type",
         )
-    for index, each in enumerate(cast("list[Any]", given)):
+    for index, each in enumerate(cast("list[Any]", json_list)):
         if not isinstance(each, dict):
             name = f"{key}[{index}]"
             raise refused(
@@ -70,8 +70,8 @@ def reject_bad_media_or_forbidden_text(
     """Refuse images and documents that cannot be read, and forbidden text."""
     if (media := find_media_error(request, dialect)) is not None:
         raise refused(media.message, param=media.param, code=media.code)
-    said = request.get("messages", request.get("input"))
-    if options.forbidden and options.forbidden in json.dumps(said):
+    messages = request.get("messages", request.get("input"))
+    if options.forbidden and options.forbidden in json.dumps(messages):
         raise refused(
             "Invalid prompt: your prompt was flagged as potentially violating our usage policy. "
             "Please try again with a different prompt",
@@ -86,8 +86,8 @@ def is_openai_reasoning_model(model: str) -> bool:
 
 def supports_cache_breakpoints(model: str) -> bool:
     """Return whether the model knows the field, as GPT-5.6 and later do."""
-    found = _GPT_VERSION.match(model)
-    return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
+    match = _GPT_VERSION.match(model)
+    return match is not None and (int(match[1]), int(match[2] or 0)) >= (5, 6)
 
 
 def check_cache_breakpoints(
@@ -107,8 +107,8 @@ def check_cache_breakpoints(
                 request["model"]
             ):
                 raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
-            told: JsonObject = part["prompt_cache_breakpoint"] or {}
-            if told.get("mode") != "explicit":
+            breakpoint_json: JsonObject = part["prompt_cache_breakpoint"] or {}
+            if breakpoint_json.get("mode") != "explicit":
                 raise refused(
                     f"Invalid value for '{name}.mode': expected 'explicit'.",
                     param=name,

@@ -56,17 +56,17 @@ class ProviderSimulatorOptions:
 
     def resolve_model_info(self, model: str, dialect: str) -> ModelInfo:
         """Return what is known about the model, with the values of the options."""
-        own: dict[str, Any] = {}
+        overrides: dict[str, Any] = {}
         if find_model_info(model) is None:
             style = "marks" if dialect == "anthropic" else "automatic"
-            own = {"cache_style": style, "cache_ttl": 300, "cache_minimum": 1_024}
-            own["cache_step"] = 1 if dialect == "anthropic" else 128
-            own["max_output"] = 1_000_000
+            overrides = {"cache_style": style, "cache_ttl": 300, "cache_minimum": 1_024}
+            overrides["cache_step"] = 1 if dialect == "anthropic" else 128
+            overrides["max_output"] = 1_000_000
         if self.window is not None:
-            own["context_window"] = self.window
+            overrides["context_window"] = self.window
         if self.cache_minimum is not None:
-            own["cache_minimum"] = self.cache_minimum
-        return resolve_model_info(model, own)
+            overrides["cache_minimum"] = self.cache_minimum
+        return resolve_model_info(model, overrides)
 
     def get_token_counter(self, model: str) -> Callable[[str], int]:
         """Return the tokenizer that counts a model's requests."""
@@ -82,7 +82,7 @@ class ProviderSimulatorOptions:
 def _load_tokenizer(name: str) -> Callable[[str], int]:
     if name not in TOKENIZERS:
         raise ValueError(f"unknown tokenizer {name!r}; choose one of {', '.join(TOKENIZERS)}")
-    # A tokenizer takes a second to load, and whoever brings a function needs none.
+    # A tokenizer takes a second to load, and is not needed if a function was passed.
     import importlib
 
     openai: Any = importlib.import_module("rs_bpe.bpe").openai

@@ -72,7 +72,7 @@ class ServerPromptCache:
         if model_info.cache_style == "none":
             return SimulatedCacheUsage()
         if len(self._kept) > _MAX_PREFIXES:
-            self._kept = {key: held for key, held in self._kept.items() if held[0] >= now}
+            self._kept = {key: entry for key, entry in self._kept.items() if entry[0] >= now}
         if model_info.cache_style == "automatic":
             points = list(_prefix_ends(blocks, salt, scale_tokens, chunk=_CHUNK_CHARS))
             return self._automatic(scope, points, model_info, now)
@@ -118,25 +118,25 @@ class ServerPromptCache:
         if implicit and points and len(points) - 1 not in marks:
             marks.append(len(points) - 1)
         if anthropic:
-            looked = {
+            indexes = {
                 i for mark in marks for i in range(max(0, mark - LOOK_BACK_BLOCKS + 1), mark + 1)
             }
         else:
             # Breakpoints of earlier requests are found wherever they were; there is no look-back.
-            looked = set(range(len(points)))
-        found = [i for i in looked if self._holds((scope, points[i].digest), now)]
-        hit = max(found, default=-1)
+            indexes = set(range(len(points)))
+        hits = [i for i in indexes if self._holds((scope, points[i].digest), now)]
+        hit = max(hits, default=-1)
         read = points[hit].tokens if hit >= 0 else 0
         usual = "5m" if anthropic else "30m"
-        kept = [i for i in marks if points[i].tokens >= rules.cache_minimum][
+        write_indexes = [i for i in marks if points[i].tokens >= rules.cache_minimum][
             -MAX_WRITTEN_BREAKPOINTS:
         ]
-        if hit >= 0 and hit not in kept:
-            kept.append(hit)
-        for index in kept:
+        if hit >= 0 and hit not in write_indexes:
+            write_indexes.append(hit)
+        for index in write_indexes:
             life = _TTL_SECONDS[points[index].mark or usual]
             self._keep((scope, points[index].digest), now, life)
-        ends = [points[i] for i in kept if i > hit]
+        ends = [points[i] for i in write_indexes if i > hit]
         hours = [point.tokens for point in ends if point.mark == "1h"]
         last = max((point.tokens for point in ends), default=read)
         return SimulatedCacheUsage(
@@ -149,11 +149,12 @@ def _prefix_ends(
 ) -> Iterable[_PrefixEnd]:
     """Return the ends of prefixes: after each block, and with a chunk size also inside of texts."""
     whole = hashlib.blake2b(digest_size=16)
-    before, salted = 0, False
+    before = 0
+    has_salt = False
     for piece in blocks:
-        if piece.section == "messages" and not salted:
+        if piece.section == "messages" and not has_salt:
             whole.update(salt.encode())
-            salted = True
+            has_salt = True
         size = len(piece.text)
         cuts = [*range(chunk, size, chunk), size] if chunk else [size]
         start = 0

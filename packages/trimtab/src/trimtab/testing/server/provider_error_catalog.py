@@ -56,8 +56,8 @@ def _fill_numbers(value: Any, numbers: Mapping[str, int]) -> Any:
             value = value.replace(f"{{{name}}}", str(number))
         return value
     if isinstance(value, dict):
-        told = cast("dict[str, Any]", value)
-        return {key: _fill_numbers(inner, numbers) for key, inner in told.items()}
+        mapping = cast("dict[str, Any]", value)
+        return {key: _fill_numbers(inner, numbers) for key, inner in mapping.items()}
     return value
 
 

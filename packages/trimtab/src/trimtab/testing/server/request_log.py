@@ -75,14 +75,14 @@ class RequestLog:
         """Return the number of requests by outcome. `refused` counts what the server itself
         refused: violations, overflows and keys. Faults from the script are not included."""
         counts = self.counts
-        known = {name: counts.get(name, 0) for name in ("answered", "overflow", "auth", "fault")}
+        fates = {name: counts.get(name, 0) for name in ("answered", "overflow", "auth", "fault")}
         violations = counts.get("violation", 0)
-        refused = violations + known["overflow"] + known["auth"]
+        refusals = violations + fates["overflow"] + fates["auth"]
         return {
             "requests": sum(counts.values()),
-            **known,
+            **fates,
             "violations": violations,
-            "refused": refused,
+            "refused": refusals,
         }
 
     def clear(self) -> None:

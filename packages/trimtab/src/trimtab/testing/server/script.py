@@ -87,20 +87,22 @@ def parse_script_steps(value: Any) -> list[ScriptStep]:
         return [step for each in cast("list[Any]", value) for step in parse_script_steps(each)]
     if not isinstance(value, Mapping):
         raise ValueError(f"a step must be a text, an object or a list of them, not {value!r}")  # noqa: TRY004 - the caller's JSON
-    told = dict(cast("Mapping[str, Any]", value))
-    times = int(told.pop("repeat", 1))
-    if "then" in told or "tool_calls" in told:
-        return _parse_plan(told) * times
-    if unknown := sorted(set(told) - _STEP_KEYS):
+    step_json = dict(cast("Mapping[str, Any]", value))
+    times = int(step_json.pop("repeat", 1))
+    if "then" in step_json or "tool_calls" in step_json:
+        return _parse_plan(step_json) * times
+    if unknown := sorted(set(step_json) - _STEP_KEYS):
         raise ValueError(f"unknown in a step: {', '.join(unknown)}; use {_ALL_KEYS}")
-    if "fault" in told and told["fault"] not in PROVIDER_FAULTS:
+    if "fault" in step_json and step_json["fault"] not in PROVIDER_FAULTS:
         raise ValueError(
-            f"unknown fault {told['fault']!r}; the faults are {', '.join(PROVIDER_FAULTS)}"
+            f"unknown fault {step_json['fault']!r}; the faults are {', '.join(PROVIDER_FAULTS)}"
         )
-    told["calls"] = _parse_calls(told.get("calls", 0))
-    if told.get("tool") and not told["calls"]:
-        raise ValueError(f'a step with the tool {told["tool"]!r} calls nothing; add "calls": 1')
-    return [ScriptStep(**told)] * times
+    step_json["calls"] = _parse_calls(step_json.get("calls", 0))
+    if step_json.get("tool") and not step_json["calls"]:
+        raise ValueError(
+            f'a step with the tool {step_json["tool"]!r} calls nothing; add "calls": 1'
+        )
+    return [ScriptStep(**step_json)] * times
 
 
 def _parse_calls(value: Any) -> int | tuple[ScriptedCall, ...]:
@@ -122,7 +124,8 @@ def _require_list(value: Any) -> list[Any]:
 
 
 def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
-    rounds, parallel = int(plan.pop("tool_calls", 0)), int(plan.pop("parallel", 1))
+    rounds = int(plan.pop("tool_calls", 0))
+    parallel = int(plan.pop("parallel", 1))
     then = plan.pop("then", None)
     if unknown := sorted(set(plan) - _STEP_KEYS):
         raise ValueError(f"unknown in a plan: {', '.join(unknown)}; use {_ALL_KEYS}")
@@ -201,17 +204,17 @@ class SimulatorScript:
         if not self._turns.get(turn):
             if len(self._turns) > _MAX_TURN_SCRIPTS:
                 self._turns.clear()
-            made, _ = json.JSONDecoder().raw_decode(line.removeprefix(SCRIPT_PREFIX).strip())
-            self._turns[turn] = deque(parse_script_steps(made))
+            steps_json, _ = json.JSONDecoder().raw_decode(line.removeprefix(SCRIPT_PREFIX).strip())
+            self._turns[turn] = deque(parse_script_steps(steps_json))
         return self._turns[turn].popleft() if self._turns[turn] else ScriptStep()
 
 
 def find_newest_user_text(request: Mapping[str, Any]) -> str:
     """Return the text of the newest user message, in any dialect. Empty if there is none."""
-    given = request.get("messages", request.get("input"))
-    if isinstance(given, str):
-        return given
-    for message in reversed(list_array_objects(given)):
+    messages = request.get("messages", request.get("input"))
+    if isinstance(messages, str):
+        return messages
+    for message in reversed(list_array_objects(messages)):
         if message.get("role") != "user":
             continue
         content = message.get("content")

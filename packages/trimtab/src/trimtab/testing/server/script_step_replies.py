@@ -56,9 +56,11 @@ def generate_reply(
     spoken = _measure_reply(answer, counter)
     while spoken.tokens > max_tokens and (answer.text or answer.calls):
         # Calls are whole or not there; of a text, what fits is said.
-        kept = max(0, len(answer.text) * max_tokens // spoken.tokens - 4) if not answer.calls else 0
+        chars = (
+            max(0, len(answer.text) * max_tokens // spoken.tokens - 4) if not answer.calls else 0
+        )
         answer = replace(
-            answer, text=answer.text[:kept], calls=(), stop=step.stop or cut_stop_reason
+            answer, text=answer.text[:chars], calls=(), stop=step.stop or cut_stop_reason
         )
         spoken = _measure_reply(answer, counter)
     return spoken
@@ -96,12 +98,12 @@ def _build_text(step: ScriptStep, seed: int, *, has_calls: bool) -> str:
 
 def generate_words(count: int, seed: int) -> str:
     """Return this many words. They begin with a number, so that no two replies are the same."""
-    said = [_FILLER_WORDS[(seed + index) % len(_FILLER_WORDS)] for index in range(count - 1)]
-    return " ".join([f"#{seed}", *said]) if count else ""
+    words = [_FILLER_WORDS[(seed + index) % len(_FILLER_WORDS)] for index in range(count - 1)]
+    return " ".join([f"#{seed}", *words]) if count else ""
 
 
 def _measure_reply(reply: ScriptedReply, counter: RequestCounter) -> MeasuredReply:
-    thought = counter.scale_tokens(counter.count_text(reply.thinking or ""))
+    thinking_tokens = counter.scale_tokens(counter.count_text(reply.thinking or ""))
     tokens = counter.count_text(reply.text)
     for call in reply.calls:
         tokens += (
@@ -110,5 +112,7 @@ def _measure_reply(reply: ScriptedReply, counter: RequestCounter) -> MeasuredRep
             + counter.count_text(dump_tool_arguments(call.arguments))
         )
     return MeasuredReply(
-        reply=reply, tokens=thought + counter.scale_tokens(tokens), thinking_tokens=thought
+        reply=reply,
+        tokens=thinking_tokens + counter.scale_tokens(tokens),
+        thinking_tokens=thinking_tokens,
     )

@@ -66,15 +66,15 @@ class _AnthropicEditor:
             for number, block in enumerate(list_array_objects(message.get("content")))
             if block.get("type") == "tool_result"
         ]
-        kept = _read_threshold(edit.get("keep"), _DEFAULT_KEPT_TOOL_USES)
-        cleared = results[: max(0, len(results) - kept)]
-        for message, number in cleared:
+        keep = _read_threshold(edit.get("keep"), _DEFAULT_KEPT_TOOL_USES)
+        old_results = results[: max(0, len(results) - keep)]
+        for message, number in old_results:
             block = message["content"][number]
             message["content"][number] = {**block, "content": _CLEARED}
-        if cleared:
-            gone = before - self.tokens()
-            told = {"cleared_tool_uses": len(cleared), "cleared_input_tokens": gone}
-            self.applied.append({"type": CLEAR_TOOL_USES, **told})
+        if old_results:
+            tokens = before - self.tokens()
+            counts = {"cleared_tool_uses": len(old_results), "cleared_input_tokens": tokens}
+            self.applied.append({"type": CLEAR_TOOL_USES, **counts})
 
     def compact(self, edit: JsonObject) -> None:
         """Replace everything except the newest message by a summary, above the trigger."""
@@ -93,15 +93,15 @@ def edit_anthropic_request(
     request: JsonObject, headers: Mapping[str, str], counter: RequestCounter
 ) -> EditedRequest:
     """Return the request as the model reads it. Refuse an edit whose beta is not requested."""
-    managed = dict_or_none(request.get("context_management"))
-    copied = {**request, "messages": _copy_messages_from_compaction(request["messages"])}
+    management = dict_or_none(request.get("context_management"))
+    request_copy = {**request, "messages": _copy_messages_from_compaction(request["messages"])}
     if request.get("context_management") is None:
-        return EditedRequest(request=copied)
-    if managed is None:
+        return EditedRequest(request=request_copy)
+    if management is None:
         raise make_anthropic_refusal("context_management: Input should be an object")
     betas = {name.strip() for name in headers.get("anthropic-beta", "").split(",")}
-    editor = _AnthropicEditor(request=copied, counter=counter)
-    for edit in list_array_objects(managed.get("edits")):
+    editor = _AnthropicEditor(request=request_copy, counter=counter)
+    for edit in list_array_objects(management.get("edits")):
         kind = str(edit.get("type"))
         if kind not in _BETA_BY_EDIT:
             raise make_anthropic_refusal(
@@ -156,17 +156,17 @@ def _count_responses(request: JsonObject, counter: RequestCounter) -> int:
 
 def _copy_messages_from_compaction(messages: Any) -> list[dict[str, Any]]:
     """Return copies of the messages from the last compaction on."""
-    copied = [
+    copies = [
         {**each, "content": list(each["content"])}
         if isinstance(each.get("content"), list)
         else dict(each)
         for each in list_array_objects(messages)
     ]
-    for index in range(len(copied) - 1, -1, -1):
-        blocks = list_array_objects(copied[index].get("content"))
+    for index in range(len(copies) - 1, -1, -1):
+        blocks = list_array_objects(copies[index].get("content"))
         if any(block.get("type") == "compaction" for block in blocks):
-            return copied[index:]
-    return copied
+            return copies[index:]
+    return copies
 
 
 def _read_threshold(given: Any, default: int) -> int:

@@ -166,13 +166,14 @@ class ProviderSimulator:
         where = dialect if cloud is None else cloud.name
         record = self.records.start_record(where, raw_body if self._options.keeps else b"")
         try:
-            asked = self._accept(dialect, headers, raw_body, record, cloud)
-            step = self._choose_step(asked, headers)
+            accepted_request = self._accept(dialect, headers, raw_body, record, cloud)
+            step = self._choose_step(accepted_request, headers)
             if step.fault is not None:
-                return self._build_fault(asked, step, record)
-            return self._build_reply(asked, step, record)
+                return self._build_fault(accepted_request, step, record)
+            return self._build_reply(accepted_request, step, record)
         except ProviderRefusal as refusal:
-            record.fate, record.status = refusal.cause, refusal.status
+            record.fate = refusal.cause
+            record.status = refusal.status
             record.message = str(refusal)
             return self._build_refusal(dialect, raw_body, refusal)
         finally:
@@ -195,9 +196,9 @@ class ProviderSimulator:
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
         """Return the provider's own count of a request. It is not recorded."""
-        own = anthropic_rules if dialect == "anthropic" else openai_rules
+        rules = anthropic_rules if dialect == "anthropic" else openai_rules
         try:
-            own.check_api_key(headers, self._options)
+            rules.check_api_key(headers, self._options)
             request = whole = self._parse_body(raw_body, dialect)
             if dialect == "anthropic":
                 anthropic_rules.validate_anthropic_request(
@@ -211,10 +212,10 @@ class ProviderSimulator:
         except ProviderRefusal as refusal:
             return SimulatedResponse(status=refusal.status, body=refusal.body)
         counter = self._counter(request["model"])
-        counted = {"input_tokens": counter.total_tokens(counter.split_blocks(whole, dialect))}
+        count_json = {"input_tokens": counter.total_tokens(counter.split_blocks(whole, dialect))}
         if dialect != "anthropic":
-            counted = {"object": "response.input_tokens", **counted}
-        return SimulatedResponse(body=counted)
+            count_json = {"object": "response.input_tokens", **count_json}
+        return SimulatedResponse(body=count_json)
 
     def _accept(
         self,
@@ -224,9 +225,9 @@ class ProviderSimulator:
         record: RecordedRequest,
         cloud: Cloud | None,
     ) -> _AcceptedRequest:
-        own = anthropic_rules if dialect == "anthropic" else openai_rules
+        rules = anthropic_rules if dialect == "anthropic" else openai_rules
         if cloud is None:
-            record.key = key = own.check_api_key(headers, self._options)
+            record.key = key = rules.check_api_key(headers, self._options)
             request = whole = self._parse_body(raw_body, dialect)
         else:
             record.key = key = cloud.check_credentials(self._options)
@@ -245,13 +246,13 @@ class ProviderSimulator:
                 )
         entry = self._options.resolve_model_info(request["model"], dialect)
         counter = self._counter(request["model"])
-        edited = EditedRequest(request=whole)
+        edited_request = EditedRequest(request=whole)
         if dialect == "anthropic":
-            edited = edit_anthropic_request(whole, headers, counter)
+            edited_request = edit_anthropic_request(whole, headers, counter)
         elif dialect == "openai_responses":
             most = min(entry.input_limit, entry.context_window - _requested_output(request))
-            edited = edit_responses_request(whole, counter, input_limit=most)
-        pieces = counter.split_blocks(edited.request, dialect)
+            edited_request = edit_responses_request(whole, counter, input_limit=most)
+        pieces = counter.split_blocks(edited_request.request, dialect)
         record.tokens = tokens = counter.total_tokens(pieces)
         match dialect:
             case "anthropic":
@@ -276,13 +277,13 @@ class ProviderSimulator:
             model_info=entry,
             input_tokens=tokens,
             output_limit=room,
-            edited=edited,
+            edited=edited_request,
         )
 
     def _parse_body(self, raw_body: bytes, dialect: str, cloud_name: str = "") -> dict[str, Any]:
-        own = MAX_BODY_BYTES.get(cloud_name or dialect, MAX_OTHER_BODY_BYTES)
+        max_bytes = MAX_BODY_BYTES.get(cloud_name or dialect, MAX_OTHER_BODY_BYTES)
         build = build_anthropic_error_body if dialect == "anthropic" else build_openai_error_body
-        if len(raw_body) > (self._options.max_body_bytes or own):
+        if len(raw_body) > (self._options.max_body_bytes or max_bytes):
             body = build(413, "Request exceeds the maximum size")
             raise ProviderRefusal(413, body, cause="overflow")
         try:
@@ -338,12 +339,12 @@ class ProviderSimulator:
         self, accepted: _AcceptedRequest, step: ScriptStep, sized: MeasuredReply
     ) -> ReplyMetadata:
         usage = Usage(input=accepted.input_tokens, output=sized.tokens)
-        shown = step.truncate
+        shown_tokens = step.truncate
         if self._options.truncates and accepted.input_tokens > accepted.model_info.context_window:
-            shown = accepted.model_info.context_window // 2
+            shown_tokens = accepted.model_info.context_window // 2
         hours = 0
-        if shown is not None:
-            usage = replace(usage, input=min(accepted.input_tokens, shown))
+        if shown_tokens is not None:
+            usage = replace(usage, input=min(accepted.input_tokens, shown_tokens))
         else:
             request = accepted.request
             options: Mapping[str, Any] = request.get("prompt_cache_options") or {}
@@ -380,26 +381,29 @@ class ProviderSimulator:
         self, accepted: _AcceptedRequest, step: ScriptStep, record: RecordedRequest
     ) -> SimulatedResponse:
         fault = PROVIDER_FAULTS[str(step.fault)]
-        told = accepted.input_tokens if step.input is None else step.input
-        requested = accepted.requested_output if step.requested is None else step.requested
+        input_tokens = accepted.input_tokens if step.input is None else step.input
+        requested_output = accepted.requested_output if step.requested is None else step.requested
         functions = openai_rules.sum_tool_definition_tokens(accepted.blocks, accepted.counter)
         numbers = {
             "limit": accepted.model_info.context_window if step.limit is None else step.limit,
-            "input": told,
-            "messages": told - functions,
+            "input": input_tokens,
+            "messages": input_tokens - functions,
             "functions": functions,
-            "requested": requested,
-            "total": told + requested,
+            "requested": requested_output,
+            "total": input_tokens + requested_output,
         }
         body = fault.build_body(accepted.dialect, numbers)
-        record.fate, record.status = "fault", fault.status
+        record.fate = "fault"
+        record.status = fault.status
         record.message = f"{step.fault}: {body if isinstance(body, str) else json.dumps(body)}"
         headers = dict(fault.headers)
         if step.retry_after is not None:
             headers["retry-after"] = f"{step.retry_after:g}"
         late = step.in_stream is not None and accepted.request.get("stream")
-        failed = accepted.dialect == "openai_responses" and step.fault == "openai_responses"
-        if isinstance(body, dict) and accepted.request.get("stream") and (late or failed):
+        fails_in_stream = (
+            accepted.dialect == "openai_responses" and step.fault == "openai_responses"
+        )
+        if isinstance(body, dict) and accepted.request.get("stream") and (late or fails_in_stream):
             record.status = 200
             return self._build_stream_fault(accepted, step, body)
         return SimulatedResponse(status=fault.status, body=body, headers=headers, delay=step.delay)
@@ -464,15 +468,15 @@ def _end_with_error(
         yield event
     if dialect == "openai_responses":
         error = body["error"]
-        told = {"code": error.get("code") or "server_error", "message": error["message"]}
-        failed: dict[str, Any] = {
+        error_json = {"code": error.get("code") or "server_error", "message": error["message"]}
+        failed_reply: dict[str, Any] = {
             **reply,
             "status": "failed",
             "output": [],
             "usage": None,
-            "error": told,
+            "error": error_json,
         }
-        yield {"type": "response.failed", "sequence_number": number, "response": failed}
+        yield {"type": "response.failed", "sequence_number": number, "response": failed_reply}
     else:
         yield body
 

@@ -38,22 +38,22 @@ def build_reply_body(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> 
 
 
 def _thinking(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> dict[str, Any]:
-    thought = scripted_reply.thinking or ""
+    text = scripted_reply.thinking or ""
     if scripted_reply.redacted:
         mark = metadata.ids("")
         return {
             "type": "redacted_thinking",
             "data": f"{mark}.{sign_thinking(mark, metadata.previous_signature)}",
         }
-    signature = sign_thinking(thought, metadata.previous_signature)
-    return {"type": "thinking", "thinking": thought, "signature": signature}
+    signature = sign_thinking(text, metadata.previous_signature)
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def _call(call: ScriptedCall, metadata: ReplyMetadata) -> dict[str, Any]:
-    given = call.arguments
-    made = json.loads(given) if isinstance(given, str) else dict(given)
+    arguments = call.arguments
+    input_json = json.loads(arguments) if isinstance(arguments, str) else dict(arguments)
     name = call.id or metadata.ids("toolu_")
-    return {"type": "tool_use", "id": name, "name": call.name, "input": made}
+    return {"type": "tool_use", "id": name, "name": call.name, "input": input_json}
 
 
 def _usage(metadata: ReplyMetadata) -> dict[str, Any]:
@@ -72,12 +72,12 @@ def _usage(metadata: ReplyMetadata) -> dict[str, Any]:
     }
     if metadata.compacted_tokens:
         # What the compaction itself took is in no figure above.
-        made = {"input_tokens": metadata.compacted_tokens, "output_tokens": 12}
+        compaction_figures = {"input_tokens": metadata.compacted_tokens, "output_tokens": 12}
         empty = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
-        own = {key: figures[key] for key in figures if key != "service_tier"}
+        message_figures = {key: figures[key] for key in figures if key != "service_tier"}
         figures["iterations"] = [
-            {"type": "compaction", **made, **empty},
-            {"type": "message", **own},
+            {"type": "compaction", **compaction_figures, **empty},
+            {"type": "message", **message_figures},
         ]
     return figures
 
@@ -107,8 +107,8 @@ def stream_reply_events(body: _JsonObject, request: _JsonObject) -> Iterator[dic
 
 
 def _block(index: int, block: _JsonObject) -> Iterator[dict[str, Any]]:
-    begun, deltas = _deltas(block)
-    yield {"type": "content_block_start", "index": index, "content_block": begun}
+    start_block, deltas = _deltas(block)
+    yield {"type": "content_block_start", "index": index, "content_block": start_block}
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}

@@ -65,15 +65,15 @@ def stream_reply_events(body: _JsonObject, request: _JsonObject) -> Iterator[dic
     head = {key: value for key, value in body.items() if key not in ("choices", "usage")}
     head["object"] = "chat.completion.chunk"
     options: _JsonObject = request.get("stream_options") or {}
-    told = bool(options.get("include_usage"))
-    if told:
+    with_usage = bool(options.get("include_usage"))
+    if with_usage:
         # Each chunk then has the key, and the last one the value.
         head["usage"] = None
     for choice in body["choices"]:
         for delta, stop in _deltas(choice):
-            made = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": stop}
-            yield {**head, "choices": [made]}
-    if told:
+            choice_chunk = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": stop}
+            yield {**head, "choices": [choice_chunk]}
+    if with_usage:
         yield {**head, "choices": [], "usage": body["usage"]}
 
 
@@ -82,16 +82,16 @@ def _deltas(choice: _JsonObject) -> Iterator[tuple[dict[str, Any], str | None]]:
     content = message["content"]
     start = None if content is None else ""
     yield {"role": "assistant", "content": start, "refusal": None}, None
-    for thought in split_for_streaming(message.get("reasoning_content") or ""):
-        if thought:
-            yield {"reasoning_content": thought}, None
+    for piece in split_for_streaming(message.get("reasoning_content") or ""):
+        if piece:
+            yield {"reasoning_content": piece}, None
     for text in split_for_streaming(content or ""):
         if text:
             yield {"content": text}, None
     for index, call in enumerate(message.get("tool_calls") or ()):
         function = call["function"]
-        begun: dict[str, Any] = {**call, "function": {**function, "arguments": ""}}
-        yield {"tool_calls": [{"index": index, **begun}]}, None
+        empty_call: dict[str, Any] = {**call, "function": {**function, "arguments": ""}}
+        yield {"tool_calls": [{"index": index, **empty_call}]}, None
         for text in split_for_streaming(function["arguments"]):
             yield {"tool_calls": [{"index": index, "function": {"arguments": text}}]}, None
     yield {}, choice["finish_reason"]

@@ -28,9 +28,11 @@ _ECHOED: Mapping[str, Any] = {
 
 
 def build_reply_body(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> dict[str, Any]:
-    status, details = "completed", None
+    status = "completed"
+    details = None
     if scripted_reply.stop not in (None, "completed", "stop"):
-        status, details = "incomplete", {"reason": scripted_reply.stop}
+        status = "incomplete"
+        details = {"reason": scripted_reply.stop}
     return {
         "id": metadata.ids("resp_"),
         "object": "response",
@@ -51,8 +53,10 @@ def _output(
 ) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if metadata.compacted_tokens:
-        sealed = {"type": "compaction", "id": metadata.ids("cmp_")}
-        items.append({**sealed, "encrypted_content": f"gAAAA{sign_thinking(sealed['id'], '')}"})
+        compaction = {"type": "compaction", "id": metadata.ids("cmp_")}
+        items.append(
+            {**compaction, "encrypted_content": f"gAAAA{sign_thinking(compaction['id'], '')}"}
+        )
     if scripted_reply.thinking is not None:
         item: dict[str, Any] = {"type": "reasoning", "id": metadata.ids("rs_"), "summary": []}
         if metadata.encrypts_reasoning:
@@ -100,10 +104,10 @@ def stream_reply_events(body: _JsonObject, request: _JsonObject) -> Iterator[dic
 
 
 def _unnumbered_events(body: _JsonObject) -> Iterator[dict[str, Any]]:
-    begun: dict[str, Any] = {**body, "status": "in_progress", "output": [], "usage": None}
-    begun["incomplete_details"] = None
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    empty_response: dict[str, Any] = {**body, "status": "in_progress", "output": [], "usage": None}
+    empty_response["incomplete_details"] = None
+    yield {"type": "response.created", "response": empty_response}
+    yield {"type": "response.in_progress", "response": empty_response}
     for index, item in enumerate(body["output"]):
         place = {"output_index": index}
         match item["type"]:

@@ -60,24 +60,24 @@ def find_restricting_pattern(patterns: Sequence[str], line: str) -> str | None:
     """Return the first pattern of `deny` or `ask` that matches the line, or any part of it."""
     forms = {pattern: _pattern_forms(pattern) for pattern in patterns}
     # Most patterns name a program, and a long line is full of words that are none of them.
-    named = {form.partition(" ")[0] for each in forms.values() for form in each}
-    anything = not all(map(has_no_wildcards, named))
-    found: set[str] = set()
+    programs = {form.partition(" ")[0] for each in forms.values() for form in each}
+    anything = not all(map(has_no_wildcards, programs))
+    matches: set[str] = set()
     for text in map(str.casefold, iterate_all_conceivable_commands(line) if patterns else ()):
-        if anything or text.partition(" ")[0] in named:
-            found |= {
+        if anything or text.partition(" ")[0] in programs:
+            matches |= {
                 pattern
                 for pattern, each in forms.items()
                 if any(fnmatchcase(text, form) for form in each)
             }
-    return next((pattern for pattern in patterns if pattern in found), None)
+    return next((pattern for pattern in patterns if pattern in matches), None)
 
 
 def _pattern_forms(pattern: str) -> tuple[str, ...]:
     """Return the forms of a pattern: `rm *` and `rm` both match with and without further words."""
-    said = pattern.casefold().strip()
-    bare = said.rstrip("* ")
-    return (said, bare, f"{bare} *") if bare else (said,)
+    whole = pattern.casefold().strip()
+    bare = whole.rstrip("* ")
+    return (whole, bare, f"{bare} *") if bare else (whole,)
 
 
 def is_unambiguous_line(line: str) -> bool:
@@ -144,8 +144,8 @@ def _possible_commands_of(words: CommandWords, *, harmless: bool) -> Iterator[st
         elif re.match(r"-*[\w.-]+=|\w+::|!", word):
             yield from _commands_inside_text(re.split(r"::|[=!]", word, maxsplit=1)[1])
         elif re.match(r"-[^-].", word):
-            for begun in range(2, min(len(word), 8)):
-                yield from _commands_inside_text(word[begun:])
+            for start in range(2, min(len(word), 8)):
+                yield from _commands_inside_text(word[start:])
 
 
 def _after_options(words: CommandWords) -> Iterator[int]:
@@ -168,17 +168,17 @@ def _commands_inside_text(text: str, program: str = "") -> Iterator[str]:
     for form in (text,) if flat == text else (text, flat):
         words = [word for word in _WORD_BOUNDARY.split(form) if word]
         for place, word in enumerate(words):
-            found = words[place : place + _MAX_NESTED_WORDS]
-            yield from _command_spellings(found)
+            tail_words = words[place : place + _MAX_NESTED_WORDS]
+            yield from _command_spellings(tail_words)
             if program == "git":
-                yield from _command_spellings((program, *found))
+                yield from _command_spellings((program, *tail_words))
             if strip_program_path(word) == "git":
-                for further in range(2, min(len(found), 8)):
-                    yield from _command_spellings(("git", *found[further:]))
+                for further in range(2, min(len(tail_words), 8)):
+                    yield from _command_spellings(("git", *tail_words[further:]))
             if re.match(r"-\w.", word):
                 # A value without a blank before it: `-Srm`, `-yxrm`.
-                for begun in range(2, min(len(word), 8)):
-                    yield from _command_spellings((word[begun:], *found[1:]))
+                for start in range(2, min(len(word), 8)):
+                    yield from _command_spellings((word[start:], *tail_words[1:]))
 
 
 def _command_spellings(words: CommandWords) -> Iterator[str]:

@@ -32,16 +32,16 @@ def explain_not_read_only(command: ShellCommand, *, after_cd: bool = False) -> s
         return f"{name} is not known to be read-only"
     if after_cd and head[0] == "git":
         return "after a cd, git may read the settings of another repository"
-    found = next(_reasons_to_doubt(READ_ONLY_USAGES[head], head, command.words[len(head) :]), None)
+    doubt = next(_reasons_to_doubt(READ_ONLY_USAGES[head], head, command.words[len(head) :]), None)
     # A word may be as long as the model likes.
-    return found and found[:MAX_REASON_CHARS]
+    return doubt and doubt[:MAX_REASON_CHARS]
 
 
 def find_read_only_program_words(command_words: Sequence[str]) -> tuple[str, ...] | None:
     """Return the words that name a known program: `ls`, `git diff`. None if the program is
     unknown."""
-    found = (tuple(command_words[:size]) for size in (3, 2, 1))
-    return next((head for head in found if head in READ_ONLY_USAGES), None)
+    heads = (tuple(command_words[:size]) for size in (3, 2, 1))
+    return next((head for head in heads if head in READ_ONLY_USAGES), None)
 
 
 def strip_git_pager_option(command: ShellCommand) -> ShellCommand:
@@ -74,22 +74,22 @@ def _reasons_to_doubt(
 ) -> Iterator[str]:
     name = " ".join(head)
     operands: list[ShellWord] = []
-    gives_pattern = ended = False
-    left = iter(words)
-    for word in left:
-        yield from _doubts_about_expansion(program, word, ended=ended)
-        if word.text == "--" and not ended:
-            ended = True
+    gives_pattern = after_dashes = False
+    remaining_words = iter(words)
+    for word in remaining_words:
+        yield from _doubts_about_expansion(program, word, ended=after_dashes)
+        if word.text == "--" and not after_dashes:
+            after_dashes = True
         elif word.text.startswith("-") and word.text != "-":
-            if ended:
+            if after_dashes:
                 yield f"{word.text} looks like an option"
             value = _read_option_value(program, word.text)
             if value is None:
                 yield f"{name} with {word.text} is not known to be read-only"
             elif value == VALUE_IN_NEXT_WORD:
-                given = next(left, ShellWord(text="-"))
-                yield from _doubts_about_expansion(program, given, ended=False)
-                value = given.text
+                next_word = next(remaining_words, ShellWord(text="-"))
+                yield from _doubts_about_expansion(program, next_word, ended=False)
+                value = next_word.text
                 if value.startswith("-"):
                     yield f"{word.text} of {name} has no value"
             if value and may_lead_outside_folder(value):
@@ -110,8 +110,8 @@ def _doubts_about_expansion(
         return
     # What `ls`, `cat` or `head` makes of an option does no harm, whichever it is.
     harmless = program.any_option and not program.searches and program.forbidden is None
-    begun = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
-    is_open = not begun or (begun.startswith("-") and "=" not in begun)
+    literal_start = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
+    is_open = not literal_start or (literal_start.startswith("-") and "=" not in literal_start)
     if is_open and not (harmless or ended):
         yield f"{word.text} could expand to a file whose name is an option; ./{word.text} could not"
     if may_expand_to_parent(word.text):
@@ -155,7 +155,7 @@ def _read_option_value(program: ReadOnlyUsage, text: str) -> str | None:
         option, _, value = text[2:].partition("=")
         return value if program.any_option or option in program.long_options else None
     if program.any_option:
-        # Where a value begins is not known: what could be a path has to stand by itself.
+        # It is unknown where a value begins, so a possible path must be a word of its own.
         return None if "/" in text else ""
     for place, letter in enumerate(text[1:], 1):
         if letter in program.valued_flags:

@@ -115,8 +115,8 @@ def decide_permission(rules: PermissionRules, call_text: str) -> PermissionDecis
     )
     if allowing.permission == "allow":
         return allowing
-    guarded = rules.is_shell and (rules.deny or rules.ask)
-    if rules.default == "allow" and guarded and not is_unambiguous_line(call_text):
+    has_guards = rules.is_shell and (rules.deny or rules.ask)
+    if rules.default == "allow" and has_guards and not is_unambiguous_line(call_text):
         # What is denied may hide in it.
         return PermissionDecision(permission="ask")
     return PermissionDecision(permission=rules.default, why=allowing.why)
@@ -204,8 +204,8 @@ def _explain_denied(tool: str, pattern: str | None) -> str:
 
 def _decide_text(patterns: Sequence[str], text: str) -> PermissionDecision:
     """Decide whether a pattern allows a call that is not a shell line."""
-    found = _find_matching_pattern(patterns, text)
-    return PermissionDecision(permission="allow" if found else "ask", pattern=found)
+    pattern = _find_matching_pattern(patterns, text)
+    return PermissionDecision(permission="allow" if pattern else "ask", pattern=pattern)
 
 
 def _find_matching_pattern(patterns: Sequence[str], text: str) -> str | None:
@@ -221,24 +221,26 @@ def _decide_shell_line(patterns: Sequence[str], line: str) -> PermissionDecision
         commands = parse_shell_line(line)
     except AmbiguousShellLine:
         return asks
-    last, moved = asks, False
+    last = asks
+    after_cd = False
     for command in map(strip_git_pager_option, commands):
-        last = _decide_shell_command(patterns, command, moved=moved)
+        last = _decide_shell_command(patterns, command, moved=after_cd)
         if last.permission != "allow":
             return last
-        moved = moved or command.texts[0] == "cd"
+        after_cd = after_cd or command.texts[0] == "cd"
     return last
 
 
 def _decide_shell_command(
     patterns: Sequence[str], command: ShellCommand, *, moved: bool
 ) -> PermissionDecision:
-    doubted, why = explain_not_read_only(command, after_cd=moved), ""
+    doubt = explain_not_read_only(command, after_cd=moved)
+    why = ""
     for text in patterns:
         pattern = parse_shell_pattern(text)
         if not pattern.matches(command.texts):
             continue
-        against = explain_why_match_is_insufficient(pattern, command, doubted, after_cd=moved)
+        against = explain_why_match_is_insufficient(pattern, command, doubt, after_cd=moved)
         if against is None:
             return PermissionDecision(permission="allow", pattern=text)
         why = why or f"the pattern {text!r} does not allow it: {against}"

@@ -73,54 +73,59 @@ def parse_shell_line(line: str) -> list[ShellCommand]:
     """Return the commands that the line runs. Raises `AmbiguousShellLine`."""
     commands: list[ShellCommand] = []
     words: list[ShellWord] = []
-    at, piped = 0, False
+    at = 0
+    after_pipe = False
     while at < len(line):
-        if skipped := (_BLANK.match(line, at) or _CONTINUATION.match(line, at)):
-            at = skipped.end()
+        if blank := (_BLANK.match(line, at) or _CONTINUATION.match(line, at)):
+            at = blank.end()
         elif silent := _REDIRECTION.match(line, at):
             at = silent.end()
         elif separator := _SEPARATOR.match(line, at):
             if words:
-                commands.append(ShellCommand(words=tuple(words), reads_pipe=piped))
-                piped = False
+                commands.append(ShellCommand(words=tuple(words), reads_pipe=after_pipe))
+                after_pipe = False
             # A line break may stand after a pipe, which is still one then.
-            piped = piped or separator[0] in ("|", "|&")
-            words, at = [], separator.end()
+            after_pipe = after_pipe or separator[0] in ("|", "|&")
+            words = []
+            at = separator.end()
         else:
             word, at = _parse_word(line, at, first=not words)
             words.append(word)
     if words:
-        commands.append(ShellCommand(words=tuple(words), reads_pipe=piped))
+        commands.append(ShellCommand(words=tuple(words), reads_pipe=after_pipe))
     return commands
 
 
 def _parse_word(line: str, at: int, *, first: bool) -> tuple[ShellWord, int]:
     """Return the word that begins here, and where it ends."""
-    begun, pieces, glob, variable = at, list[str](), False, False
+    start = at
+    pieces = list[str]()
+    glob = False
+    variable = False
     while at < len(line) and not (_BLANK.match(line, at) or _SEPARATOR.match(line, at)):
-        if found := _PLAIN.match(line, at):
-            if not found[0].isprintable() or _INVISIBLE.search(found[0]):
-                # Blanks of other scripts, and what nobody sees.
-                raise AmbiguousShellLine(found[0])
-            pieces.append(found[0])
-            glob = glob or any(each in found[0] for each in GLOB_CHARACTERS)
-        elif found := _CONTINUATION.match(line, at):
+        if match := _PLAIN.match(line, at):
+            if not match[0].isprintable() or _INVISIBLE.search(match[0]):
+                # Blanks of other scripts, and invisible characters.
+                raise AmbiguousShellLine(match[0])
+            pieces.append(match[0])
+            glob = glob or any(each in match[0] for each in GLOB_CHARACTERS)
+        elif match := _CONTINUATION.match(line, at):
             pass
-        elif found := _ESCAPED.match(line, at) or _SINGLE.match(line, at):
-            pieces.append(found[1])
-        elif found := _DOUBLE.match(line, at):
-            pieces.append(re.sub(r"\\([\\\"$`])", r"\1", found[1].replace("\\\n", "")))
-            variable = variable or "$" in found[1]
-        elif found := _VARIABLE.match(line, at):
-            pieces.append(found[0])
+        elif match := _ESCAPED.match(line, at) or _SINGLE.match(line, at):
+            pieces.append(match[1])
+        elif match := _DOUBLE.match(line, at):
+            pieces.append(re.sub(r"\\([\\\"$`])", r"\1", match[1].replace("\\\n", "")))
+            variable = variable or "$" in match[1]
+        elif match := _VARIABLE.match(line, at):
+            pieces.append(match[0])
             variable = True
         else:
             raise AmbiguousShellLine(line[at : at + 10])
-        at = found.end()
+        at = match.end()
     word = ShellWord(text="".join(pieces), has_glob=glob, has_variable=variable)
     if first and not _can_name_program(word):
         # What the shell puts together only now may be any program at all.
-        raise AmbiguousShellLine(line[begun:at])
+        raise AmbiguousShellLine(line[start:at])
     return word, at
 
 

@@ -79,10 +79,10 @@ def explain_why_match_is_insufficient(
     """
     if not_read_only_reason is None:
         return _explain_unnamed_runner(matching_pattern, command)
-    named = has_no_wildcards(matching_pattern.words[0]) if matching_pattern.words else False
+    names_program = has_no_wildcards(matching_pattern.words[0]) if matching_pattern.words else False
     if (
         matching_pattern.allows_more_words
-        or not named
+        or not names_program
         or not all(map(_spells_word, matching_pattern.words, command.words))
     ):
         return not_read_only_reason
@@ -110,26 +110,26 @@ def _spells_word(pattern_word: str, word: ShellWord) -> bool:
         return False
     if has_no_wildcards(pattern_word):
         return pattern_word == word.text and not word.has_glob
-    begun = re.split(r"[*?\[]", pattern_word, maxsplit=1)[0]
-    if pattern_word.startswith("-") and "=" not in begun:
-        # Which option it is must not be left to whoever writes the command.
+    literal_start = re.split(r"[*?\[]", pattern_word, maxsplit=1)[0]
+    if pattern_word.startswith("-") and "=" not in literal_start:
+        # The pattern must name the option, because the model writes the command.
         return False
     if word.has_glob:
         return (
             pattern_word == word.text
-            and begun not in ("", "-")
+            and literal_start not in ("", "-")
             and not may_expand_to_parent(pattern_word)
         )
-    if "://" in pattern_word and "/" not in begun.partition("://")[2]:
-        # Which host it is must not be left to whoever writes the command.
+    if "://" in pattern_word and "/" not in literal_start.partition("://")[2]:
+        # The pattern must name the host, because the model writes the command.
         return False
-    named = re.sub(r"\*|\?|\[[^]]*\]", "", pattern_word)
-    free = word.text[len(begun) :]
-    below = word.text[max(map(begun.rfind, "/=:,")) + 1 :]
+    literal_text = re.sub(r"\*|\?|\[[^]]*\]", "", pattern_word)
+    free = word.text[len(literal_start) :]
+    below = word.text[max(map(literal_start.rfind, "/=:,")) + 1 :]
     return (
         fnmatchcase(word.text, pattern_word)
-        and any(each in named for each in "/.=")
+        and any(each in literal_text for each in "/.=")
         and _STAR_MATCH.fullmatch(free) is not None
-        and not free.startswith(("/", "~") if begun else ("-", "+", "@"))
+        and not free.startswith(("/", "~") if literal_start else ("-", "+", "@"))
         and not may_lead_outside_folder(below)
     )

@@ -41,11 +41,11 @@ async def compact(
     """Compact the context now. Nothing is lost."""
     del body
     session_id = await request.require_session_id(agent, session)
-    async with request.service.open_session(session_id) as opened:
-        compaction, hidden = await SessionRecorder(opened).compact()
+    async with request.service.open_session(session_id) as open_session:
+        compaction, totals = await SessionRecorder(open_session).compact()
     request.server_state.hubs.notify_log_changed(session_id)
     return CompactionResult(
-        before=compaction.tokens_before, after=compaction.tokens_after, hidden=hidden
+        before=compaction.tokens_before, after=compaction.tokens_after, hidden=totals
     )
 
 
@@ -61,16 +61,16 @@ async def undo(
     """Undo the newest message of the user and all after it, or more. Effects of tools are not
     undone."""
     session_id = await request.require_session_id(agent, session)
-    async with request.service.open_session(session_id) as opened:
-        turn_lock = SessionRecorder(opened).turn_lock
+    async with request.service.open_session(session_id) as open_session:
+        turn_lock = SessionRecorder(open_session).turn_lock
         reject_if_turn_running(turn_lock.locked(), session)
         async with turn_lock:
             reject_if_turn_running(
-                await is_turn_running_elsewhere(request.service.queue, opened), session
+                await is_turn_running_elsewhere(request.service.queue, open_session), session
             )
-            told = await _undo_messages(opened, body.to)
+            undo_report = await _undo_messages(open_session, body.to)
     request.server_state.hubs.notify_log_changed(session_id)
-    return told
+    return undo_report
 
 
 @router.post(
@@ -83,7 +83,7 @@ async def erase(
     running turn is cancelled and starts again without it. Repeating this changes nothing."""
     session_id = await request.require_session_id(agent, session)
     try:
-        done = await erasure.erase_message(
+        erasure_record = await erasure.erase_message(
             request.service, session_id, body.handle, why=body.reason, by=request.caller.name
         )
     except SessionNotFound:
@@ -92,8 +92,8 @@ async def erase(
         raise HttpProblem("not-found", str(error)) from None
     request.server_state.hubs.notify_log_changed(session_id)
     prefix = session_id.removesuffix(session)
-    forks = [fork.removeprefix(prefix) for fork in done.forks if fork.startswith(prefix)]
-    return EraseResult(handles=[*done.handles], forks=forks)
+    forks = [fork.removeprefix(prefix) for fork in erasure_record.forks if fork.startswith(prefix)]
+    return EraseResult(handles=[*erasure_record.handles], forks=forks)
 
 
 @router.post(
@@ -112,23 +112,24 @@ async def fork(
     """Create a session that begins with the history of this one."""
     session_id = await request.require_session_id(agent, session)
     address = request.session_address(agent, body.name or generate_session_name())
-    at, begun = body.at, time.time()
+    at = body.at
+    start_time = time.time()
     async with (
         request.service.make_fork(address),
-        request.service.open_session(session_id) as opened,
+        request.service.open_session(session_id) as open_session,
     ):
-        last = opened.window.seq
+        last = open_session.window.seq
         if at is not None and at > last:
             raise HttpProblem(
                 "invalid-request", f"`at` is {at}, but the session's positions are 1 to {last}"
             )
         try:
-            made = await opened.fork(str(address), at=at)
+            copy = await open_session.fork(str(address), at=at)
         except SessionExists:
             raise _session_exists_problem(address.name) from None
-        position = made.window.seq
-        await made.close()
-    await erasure.delete_copy_of_erased_data(request.service, str(address), begun)
+        position = copy.window.seq
+        await copy.close()
+    await erasure.delete_copy_of_erased_data(request.service, str(address), start_time)
     response.headers["Location"] = build_session_path(address)
     return SessionCreated(agent=address.agent, name=address.name, position=position)
 

@@ -42,7 +42,8 @@ from trimtab_serve.service.message_size import count_message_chars
 ALSO_PLAIN_TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-FIRST_EVENTS_PER_READ, MAX_EVENTS_PER_READ = 16, 500
+FIRST_EVENTS_PER_READ = 16
+MAX_EVENTS_PER_READ = 500
 """Number of events that are read at a time when reading backwards: first, and maximum."""
 router = create_api_router("sessions")
 
@@ -70,8 +71,9 @@ async def read_history(
     session_id = await request.require_session_id(agent, session)
     if after is not None and before is not None:
         raise HttpProblem("invalid-request", "after and before exclude each other; send only one")
-    async with request.service.open_session(session_id) as opened:
-        rewinds, last = list(opened.window.base.rewinds), opened.window.seq
+    async with request.service.open_session(session_id) as open_session:
+        rewinds = list(open_session.window.base.rewinds)
+        last = open_session.window.seq
     store = request.service.store
     if before is None:
         page, more = await _read_page_after(store, session_id, (after or 0, last), limit)
@@ -79,8 +81,8 @@ async def read_history(
     else:
         page, more = await _read_page_until(store, session_id, min(before - 1, last), limit)
         next_ = page[0].seq if more else None
-    shown = [_to_message_info(event, rewinds) for event in page]
-    return HistoryPage(messages=shown, next=next_)
+    messages = [_to_message_info(event, rewinds) for event in page]
+    return HistoryPage(messages=messages, next=next_)
 
 
 @router.get(
@@ -95,8 +97,8 @@ async def read_context(
     """Read how the tokens of the next call are used. With `Accept: text/plain`, the response is
     text."""
     session_id = await request.require_session_id(agent, session)
-    async with request.service.open_session(session_id) as opened:
-        ledger = opened.report()
+    async with request.service.open_session(session_id) as open_session:
+        ledger = open_session.report()
     if request.wants_plain_text:
         return PlainTextResponse(f"{ledger}\n")
     return ContextUsageInfo(text=str(ledger), line=ledger.line(), ledger=ledger.to_dict())
@@ -109,9 +111,9 @@ async def explain_visibility(
     """Explain why the model sees a message, or a part of it, as it does."""
     session_id = await request.require_session_id(agent, session)
     _check_handle(handle)
-    async with request.service.open_session(session_id) as opened:
+    async with request.service.open_session(session_id) as open_session:
         try:
-            return await opened.why(handle)
+            return await open_session.why(handle)
         except (LookupError, ValueError) as error:
             raise _not_found_problem(error) from None
 
@@ -137,16 +139,18 @@ async def recall(
     characters; `next` continues it, or the header `Link` with `Accept: text/plain`."""
     session_id = await request.require_session_id(agent, session)
     _check_handle(handle)
-    async with request.service.open_session(session_id) as opened:
+    async with request.service.open_session(session_id) as open_session:
         try:
-            found = await _recall_page(opened, handle, after)
+            recall_page = await _recall_page(open_session, handle, after)
         except (LookupError, ValueError) as error:
             raise _not_found_problem(error) from None
     if request.wants_plain_text:
         path = f"{build_session_path(request.session_address(agent, session))}/recall"
-        link = {} if found.next is None else {"Link": f'<{path}/{found.next}>; rel="next"'}
-        return PlainTextResponse(found.text.encode("utf-8", "replace"), headers=link)
-    return found
+        link = (
+            {} if recall_page.next is None else {"Link": f'<{path}/{recall_page.next}>; rel="next"'}
+        )
+        return PlainTextResponse(recall_page.text.encode("utf-8", "replace"), headers=link)
+    return recall_page
 
 
 @router.get(f"{SESSION_PATH}/search", openapi_extra=requires("read"))
@@ -160,19 +164,19 @@ async def search(
 ) -> SearchResultsText:
     """Search messages by words, those hidden from the model first."""
     session_id = await request.require_session_id(agent, session)
-    async with request.service.open_session(session_id) as opened:
-        text = await opened.search(q)
+    async with request.service.open_session(session_id) as open_session:
+        text = await open_session.search(q)
     return SearchResultsText(query=q, text=text)
 
 
 def _check_handle(handle: str) -> None:
     try:
-        named = parse_handle(handle)
+        target = parse_handle(handle)
     except ValueError as error:
         raise HttpProblem("invalid-request", str(error)) from None
     if (
-        max(named.first_seq, named.last_seq, named.part_index or 0) > 2**62
-        or named.last_seq < named.first_seq
+        max(target.first_seq, target.last_seq, target.part_index or 0) > 2**62
+        or target.last_seq < target.first_seq
     ):
         raise HttpProblem(
             "invalid-request", f"{handle!r} is not a valid handle; try m12, m12.0 or m3-m50"
@@ -204,7 +208,9 @@ async def _read_page_until(
 ) -> tuple[list[Event], bool]:
     """Return the last messages up to a position, and whether there are more before them."""
     page: deque[tuple[Event, int]] = deque()
-    chars, is_cut, events = 0, False, FIRST_EVENTS_PER_READ
+    chars = 0
+    is_cut = False
+    events = FIRST_EVENTS_PER_READ
     while last > 0 and not is_cut:
         first = max(1, last - events + 1)
         # They come in ascending order, so those before them are only known to fit in the end.
@@ -219,7 +225,8 @@ async def _read_page_until(
                 chars -= earlier.popleft()[1]
                 is_cut = True
         page.extendleft(reversed(earlier))
-        last, events = first - 1, min(2 * events, MAX_EVENTS_PER_READ)
+        last = first - 1
+        events = min(2 * events, MAX_EVENTS_PER_READ)
     return [event for event, _ in page], is_cut
 
 
@@ -234,20 +241,22 @@ async def _iterate_messages(
 
 async def _recall_page(session: Session, handle: str, after: int) -> RecalledText:
     """Return a text after this number of characters, as far as it fits, and what continues it."""
-    named, rest = parse_handle(handle), None
-    last = min(named.last_seq, session.window.seq)
+    target = parse_handle(handle)
+    rest = None
+    last = min(target.last_seq, session.window.seq)
     span = None
-    if named.first_seq < last:
-        span = await _find_recalled_range(session, named.first_seq, last)
+    if target.first_seq < last:
+        span = await _find_recalled_range(session, target.first_seq, last)
     if span is not None:
         rest = f"m{span[1] + 1}-m{last}" if span[1] < last else None
     text = await session.recall(handle if span is None else f"m{span[0]}-m{span[1]}")
-    shown = text[after : after + MAX_PAGE_CHARS]
-    if after + len(shown) < len(text):
-        next_ = f"{handle}?after={after + len(shown)}"
+    page_text = text[after : after + MAX_PAGE_CHARS]
+    if after + len(page_text) < len(text):
+        next_ = f"{handle}?after={after + len(page_text)}"
     else:
-        next_, shown = rest, shown if rest is None else f"{shown}\n"
-    return RecalledText(handle=handle, text=shown, next=next_)
+        next_ = rest
+        page_text = page_text if rest is None else f"{page_text}\n"
+    return RecalledText(handle=handle, text=page_text, next=next_)
 
 
 async def _find_recalled_range(session: Session, first: int, last: int) -> tuple[int, int] | None:
@@ -255,11 +264,13 @@ async def _find_recalled_range(session: Session, first: int, last: int) -> tuple
 
     Return None if the range has no message.
     """
-    begin, chars = 0, 0
+    begin = 0
+    chars = 0
     async for event, size in _iterate_messages(session.store, session.id, first, last):
         if not is_event_in_force(event.seq, session.window.base.rewinds):
             continue
-        begin, chars = begin or event.seq, chars + size
+        begin = begin or event.seq
+        chars = chars + size
         too_far = event.seq - begin >= MAX_RECALL_POSITIONS
         if event.seq > begin and (chars > MAX_PAGE_CHARS or too_far):
             return begin, event.seq - 1

@@ -83,7 +83,8 @@ EVENT_STREAM_CONTENT: dict[str, Any] = {
 """The description of a stream in the OpenAPI document."""
 MAX_RETRIED_SESSIONS = 1_000
 """Maximum number of sessions that one call revives."""
-FIRST_POLL_S, MAX_POLL_S = 0.1, 2.0
+FIRST_POLL_S = 0.1
+MAX_POLL_S = 2.0
 """Seconds between two checks whether an abandoned message is being answered: first, and maximum."""
 
 
@@ -119,9 +120,11 @@ async def send_message(
     that one."""
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down and accepts no new messages")
-    address, service = request.session_address(agent, session), request.service
+    address = request.session_address(agent, session)
+    service = request.service
     shown_key = _choose_message_key(idempotency_key, body)
-    key, read = to_stored_key(shown_key), _parse_last_event_id(last_event_id)
+    key = to_stored_key(shown_key)
+    read = _parse_last_event_id(last_event_id)
     message = _build_message(request.require_agent(agent), body)
     session_id = str(address)
     if not await service.store.position(session_id):
@@ -130,15 +133,15 @@ async def send_message(
         with suppress(PositionTaken):
             async with service.create_session(address):
                 pass  # it exists now, so a caller that reads its events finds it
-    said = await service.store.find_key(session_id, key)
-    after = await service.store.position(session_id) if said is None else said - 1
+    position = await service.store.find_key(session_id, key)
+    after = await service.store.position(session_id) if position is None else position - 1
     if request.wants_event_stream:
         # Subscribed before the post, so that no piece of the answer is missed.
         async with request.server_state.hubs.subscribe(session_id):
-            if said is not None or not await service.post(
+            if position is not None or not await service.post(
                 _build_inbound_message(session_id, key, message)
             ):
-                await _reject_reused_key(service, session_id, key, message, said)
+                await _reject_reused_key(service, session_id, key, message, position)
         place, unknown = await _choose_start(
             service.store, session_id, read, StreamPosition(log_position=after)
         )
@@ -148,12 +151,12 @@ async def send_message(
             session_id,
             key,
             place,
-            message_is_in_log=said is not None and said <= place.log_position,
+            message_is_in_log=position is not None and position <= place.log_position,
             unknown_position=unknown,
         )
-    new = said is None and await service.post(_build_inbound_message(session_id, key, message))
+    new = position is None and await service.post(_build_inbound_message(session_id, key, message))
     if not new:
-        await _reject_reused_key(service, session_id, key, message, said)
+        await _reject_reused_key(service, session_id, key, message, position)
     events_url = f"{build_session_path(address)}/events"
     response.headers["Location"] = f"{events_url}?after={after}"
     return MessageAccepted(key=shown_key, duplicate=not new, after=after, events_url=events_url)
@@ -182,19 +185,20 @@ async def follow_session(
     """Follow a session as server-sent events, from now on or after `Last-Event-ID`. No event is
     missing or repeated."""
     session_id = await request.require_session_id(agent, session)
-    store, offer = request.service.store, request.server_state
+    store = request.service.store
+    offer = request.server_state
     end = StreamPosition(log_position=await store.position(session_id))
     place, unknown = await _choose_start(
         store, session_id, _parse_last_event_id(last_event_id or after), end
     )
-    wanted = StreamEndConditions(
+    end_conditions = StreamEndConditions(
         is_closing=lambda: offer.draining,
         is_caller_valid=lambda: offer.authentication.is_still_valid(request.caller),
         hold_read=lambda: offer.tenant_requests.hold_read(request.caller.tenant),
         log_is_verbatim=_is_log_verbatim(request.service, session_id),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(offer, session_id, place, wanted, unknown)
+        open_frames=lambda: _open_frames(offer, session_id, place, end_conditions, unknown)
     )
 
 
@@ -219,7 +223,8 @@ async def resume(
 ) -> TurnControlResult:
     """Continue a turn that was stopped, or retry one that failed."""
     del body
-    session_id, service = await request.require_session_id(agent, session), request.service
+    session_id = await request.require_session_id(agent, session)
+    service = request.service
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down and starts no new turns")
     if await service.queue.revive(session_id):
@@ -227,10 +232,10 @@ async def resume(
     # The queue keeps its messages until it has ended.
     await service.wait_for_ending_turn(session_id)
     waits = bool(await service.queue.pending(session_id, limit=1))
-    async with service.open_session(session_id) as opened:
-        window = opened.window
+    async with service.open_session(session_id) as open_session:
+        window = open_session.window
         if window.is_reply_due or window.conversation.open_calls():
-            await _reopen_ended_turn(opened)
+            await _reopen_ended_turn(open_session)
         elif not waits:
             return TurnControlResult(done=False)
     await request.server_state.schedule_turn(session_id)
@@ -249,12 +254,12 @@ async def _reopen_ended_turn(session: Session) -> None:
 async def retry_all_dead_letters(request: ApiRequest, body: NoBody) -> DeadLetterRetryResult:
     """Retry the dead letters of the newest 1,000 sessions. Repeat it for more."""
     del body
-    found = [
+    session_ids = [
         str(address)
         for address, _ in await list_callers_dead_letters(request, MAX_RETRIED_SESSIONS)
     ]
-    done = [await request.service.queue.revive(session) for session in found]
-    return DeadLetterRetryResult(sessions=sum(done))
+    outcomes = [await request.service.queue.revive(session) for session in session_ids]
+    return DeadLetterRetryResult(sessions=sum(outcomes))
 
 
 @router.post(
@@ -296,7 +301,7 @@ def _answer_stream(
         if agent.spec.session.on_disconnect == "pause":
             server_state.run_in_background(_pause_abandoned_turn(server_state, session_id, key))
 
-    wanted = StreamEndConditions(
+    end_conditions = StreamEndConditions(
         is_closing=lambda: server_state.closing,
         is_caller_valid=lambda: server_state.authentication.is_still_valid(caller),
         hold_read=lambda: server_state.tenant_requests.hold_read(caller.tenant),
@@ -307,7 +312,9 @@ def _answer_stream(
         log_is_verbatim=_is_log_verbatim(service, session_id),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(server_state, session_id, start, wanted, unknown_position),
+        open_frames=lambda: _open_frames(
+            server_state, session_id, start, end_conditions, unknown_position
+        ),
         on_disconnect=gone,
     )
 
@@ -333,14 +340,14 @@ async def _open_frames(
 
 async def _pause_abandoned_turn(server_state: HttpServerState, session: str, key: str) -> None:
     """Stop the turn for a message whose caller has gone. One task waits for each message."""
-    abandoned = server_state.abandoned_messages
-    if (session, key) in abandoned:
+    pairs = server_state.abandoned_messages
+    if (session, key) in pairs:
         return
-    abandoned.add((session, key))
+    pairs.add((session, key))
     try:
         await _pause_turn_of_message(server_state.service, session, key)
     finally:
-        abandoned.discard((session, key))
+        pairs.discard((session, key))
 
 
 async def _pause_turn_of_message(service: AgentService, session: str, key: str) -> None:
@@ -353,11 +360,11 @@ async def _pause_turn_of_message(service: AgentService, session: str, key: str) 
     with suppress(StoreError):
         while True:
             rests = await _is_settled(service.queue, session, key)
-            said = await service.store.find_key(session, key)
-            own = said is not None and (
-                not rests or await _is_newest_user_message(service.store, session, said)
+            position = await service.store.find_key(session, key)
+            is_own_turn = position is not None and (
+                not rests or await _is_newest_user_message(service.store, session, position)
             )
-            if (own and service.pause_turn(session)) or rests:
+            if (is_own_turn and service.pause_turn(session)) or rests:
                 return
             await asyncio.sleep(wait)
             wait = min(MAX_POLL_S, wait * 2)
@@ -385,11 +392,13 @@ async def _reject_reused_key(
 
     An erased message cannot be compared. A redacted one is compared in its redacted form.
     """
-    said = await service.find_message_by_key(session, key, known_position)
-    if said is None or Text(text=ERASED_PLACEHOLDER) in said.parts:
+    first_message = await service.find_message_by_key(session, key, known_position)
+    if first_message is None or Text(text=ERASED_PLACEHOLDER) in first_message.parts:
         return
-    kept = redacted_message(message, build_redactor(service.agent_for(session).spec))
-    if said.parts not in (message.parts, kept.parts) or find_sender(said) != find_sender(message):
+    redacted_copy = redacted_message(message, build_redactor(service.agent_for(session).spec))
+    if first_message.parts not in (message.parts, redacted_copy.parts) or find_sender(
+        first_message
+    ) != find_sender(message):
         raise HttpProblem(
             "idempotency-key-reused",
             f"another message already has the key {to_shown_key(key)}, so this one was not added: "
@@ -403,10 +412,11 @@ def _build_inbound_message(session: str, key: str, message: Message) -> InboundM
 
 def _build_message(agent: Agent, body: SendMessageBody) -> Message:
     """Return the message for the log, if the agent's model supports all its parts."""
-    said, takes = body.to_message(), agent.accepted_media
+    user_message = body.to_message()
+    takes = agent.accepted_media
     parts: list[Part] = []
     wrong: list[dict[str, str]] = []
-    for number, part in enumerate(said.parts):
+    for number, part in enumerate(user_message.parts):
         try:
             parts.append(
                 validate_and_convert_media(part, takes) if isinstance(part, Media) else part
@@ -417,7 +427,7 @@ def _build_message(agent: Agent, body: SendMessageBody) -> Message:
             wrong.append({"field": f"parts.{number}.{error.media_field}", "detail": detail})
     if wrong:
         raise build_invalid_fields_problem(wrong)
-    return replace(said, parts=tuple(parts))
+    return replace(user_message, parts=tuple(parts))
 
 
 def _choose_message_key(header: str | None, body: SendMessageBody) -> str:

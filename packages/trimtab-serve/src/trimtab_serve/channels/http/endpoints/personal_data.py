@@ -141,19 +141,20 @@ async def list_erasures(
     limit: PageSize = 100,
 ) -> ErasureRecordList:
     """List the erasures of your tenant, newest first, without the erased content."""
-    records, tenant = request.service.erasure_records, _require_whole_tenant(request)
+    records = request.service.erasure_records
+    tenant = _require_whole_tenant(request)
     if user and session:
         raise HttpProblem("invalid-request", "user and session exclude each other; send only one")
     target = None
     if user or session:
         target = await records.digest(user or f"{tenant}/{session}")
-    found = await list_running_and_recorded(records, tenant, target=target, limit=limit)
+    erasures = await list_running_and_recorded(records, tenant, target=target, limit=limit)
     return ErasureRecordList(
         erasures=[
             ErasureRecordInfo(
                 **{name: value for name, value in asdict(one).items() if name != "tenant"}
             )
-            for one in found
+            for one in erasures
         ]
     )
 
@@ -198,7 +199,8 @@ async def _erase(
     agents: Collection[str] | None = None,
 ) -> ErasureStatus:
     """Start an erasure, and wait a moment for its end."""
-    service, tenant = request.service, request.caller.tenant
+    service = request.service
+    tenant = request.caller.tenant
     records = service.erasure_records
     job = await erasure.start_erasure(
         records, tenant, user=user, agents=agents, by=request.caller.name

@@ -51,12 +51,12 @@ router = create_api_router("sessions")
 @router.get("/v1/agents", openapi_extra=requires("read"))
 async def list_agents(request: ApiRequest) -> AgentList:
     """List the agents that you may use."""
-    found = [
+    infos = [
         AgentInfo(name=name, model=agent.spec.model.name, policy=agent.spec.session.policy)
         for name, agent in sorted(request.service.agents.items())
         if request.caller.may_use(name)
     ]
-    return AgentList(agents=found)
+    return AgentList(agents=infos)
 
 
 @router.get(f"{AGENT_PATH}/sessions", openapi_extra=requires("read"))
@@ -79,13 +79,13 @@ async def list_sessions(
     # One more than shown, to know whether there are more.
     if order == "recent":
         before = _parse_recency_cursor(prefix, after)
-        listed = await store.recent_sessions(prefix, before=before, limit=limit + 1)
+        entries = await store.recent_sessions(prefix, before=before, limit=limit + 1)
     else:
-        listed = await store.sessions(after=f"{prefix}{after}", limit=limit + 1)
+        entries = await store.sessions(after=f"{prefix}{after}", limit=limit + 1)
     mine = [
-        (one, a) for one in listed if (a := _address_with_prefix(one.session, prefix)) is not None
+        (one, a) for one in entries if (a := _address_with_prefix(one.session, prefix)) is not None
     ]
-    shown = [
+    infos = [
         SessionInfo(
             agent=address.agent,
             name=address.name,
@@ -98,10 +98,10 @@ async def list_sessions(
         for one, address in mine[:limit]
     ]
     if len(mine) <= limit:
-        return SessionPage(sessions=shown, next=None)
-    last = shown[-1]
+        return SessionPage(sessions=infos, next=None)
+    last = infos[-1]
     return SessionPage(
-        sessions=shown, next=f"{last.active!r}/{last.name}" if order == "recent" else last.name
+        sessions=infos, next=f"{last.active!r}/{last.name}" if order == "recent" else last.name
     )
 
 
@@ -124,8 +124,8 @@ async def create_session(
     if await request.service.store.position(session):
         raise _session_exists_problem(address)
     try:
-        async with request.service.create_session(address) as opened:
-            position = opened.window.seq
+        async with request.service.create_session(address) as open_session:
+            position = open_session.window.seq
     except PositionTaken:
         raise _session_exists_problem(address) from None
     response.headers["Location"] = build_session_path(address)
@@ -138,8 +138,8 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
     session_id = await request.require_session_id(agent, session)
     service = request.service
     waiting = await service.queue.measure_waiting(session_id)
-    async with service.open_session(session_id) as opened:
-        window = opened.window
+    async with service.open_session(session_id) as open_session:
+        window = open_session.window
         return SessionState(
             agent=agent,
             name=session,
@@ -147,7 +147,7 @@ async def get_session(request: ApiRequest, agent: AgentName, session: SessionNam
             messages=window.conversation.total_messages,
             visible=window.visible_messages,
             model=window.settings.model,
-            running=SessionRecorder(opened).turn_lock.locked(),
+            running=SessionRecorder(open_session).turn_lock.locked(),
             waiting=waiting.messages,
             failure_reason=await service.queue.dead_letter_reason(session_id)
             or _rejection_reason(window),
@@ -171,7 +171,7 @@ async def delete_session(request: ApiRequest, agent: AgentName, session: Session
 async def list_dead_letters(request: ApiRequest, limit: PageSize = 100) -> DeadLetterSessionList:
     """List your sessions with dead letters, newest first. These are messages whose turn failed and
     is not retried, and replies that could not be delivered."""
-    shown = [
+    infos = [
         DeadLetterSessionInfo(
             agent=address.agent,
             name=address.name,
@@ -181,7 +181,7 @@ async def list_dead_letters(request: ApiRequest, limit: PageSize = 100) -> DeadL
         )
         for address, one in await list_callers_dead_letters(request, limit)
     ]
-    return DeadLetterSessionList(sessions=shown)
+    return DeadLetterSessionList(sessions=infos)
 
 
 async def list_callers_dead_letters(
@@ -220,12 +220,13 @@ async def is_turn_running_elsewhere(queue: MessageQueue, session: Session) -> bo
 
 async def was_newest_turn_ended(session: Session) -> bool:
     """Whether the turn of the newest user message was ended, complete or not."""
-    user, ended = session.window.newest_user_entry, False
+    user = session.window.newest_user_entry
+    has_ended = False
     since = user.seq if user is not None else 1
     async for event in session.store.events(session.id, [(since, None)]):
         if isinstance(event.body, TurnProgressRecord):
-            ended = event.body.state == "ended"
-    return ended
+            has_ended = event.body.state == "ended"
+    return has_ended
 
 
 def build_session_path(address: SessionAddress) -> str:

@@ -32,8 +32,8 @@ def read_kept_file_patterns(context_settings: Any) -> tuple[str, ...]:
     """Return the `keep` patterns from the recorded settings of a context."""
     if not isinstance(context_settings, Mapping):
         return ()
-    given: Any = cast("Mapping[str, Any]", context_settings).get("keep") or ()
-    return tuple(str(each) for each in cast("Iterable[Any]", given))
+    patterns: Any = cast("Mapping[str, Any]", context_settings).get("keep") or ()
+    return tuple(str(each) for each in cast("Iterable[Any]", patterns))
 
 
 def _is_result_of_kept_file(result: ToolResultView, patterns: tuple[str, ...]) -> bool:

@@ -178,7 +178,7 @@ class Plan:
 
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
         """Add edits that a policy has decided, by the same rules as the methods of the plan."""
-        dropped: dict[int, tuple[Group, str]] = {}
+        drops: dict[int, tuple[Group, str]] = {}
         summaries: list[Edit] = []
         conversation = self.window.conversation
         for edit in edits:
@@ -192,19 +192,17 @@ class Plan:
                 case "drop":
                     groups = conversation.visible_groups_between(edit.first, edit.last)
                     # Instructions go only if they alone are named.
-                    named = [g for g in groups if not g.has_instructions] or groups
-                    dropped |= {group.index: (group, edit.why) for group in named}
+                    groups_to_drop = [g for g in groups if not g.has_instructions] or groups
+                    drops |= {group.index: (group, edit.why) for group in groups_to_drop}
                 case _:
                     pass
         for edit in summaries:
             groups = conversation.visible_groups_between(edit.first, edit.last)
-            told = [group for group in groups if group.first not in edit.spares]
-            self.summarise(told, edit.text, edit.why, also_hidden=dropped)
+            groups_to_summarise = [group for group in groups if group.first not in edit.spares]
+            self.summarise(groups_to_summarise, edit.text, edit.why, also_hidden=drops)
         # A summary, whichever was named first, has taken some of them.
         may_go = [
-            group
-            for group, _ in dropped.values()
-            if self.may_hide(group, include_instructions=True)
+            group for group, _ in drops.values() if self.may_hide(group, include_instructions=True)
         ]
         may_go = self.order_for_hiding(may_go)
         if not may_go:
@@ -215,7 +213,7 @@ class Plan:
         ).tokens
         if sum(self._group_size(group)[1] for group in may_go) > notice:
             for group in may_go:
-                self.drop(group, dropped[group.index][1], include_instructions=True)
+                self.drop(group, drops[group.index][1], include_instructions=True)
 
     @property
     def summary(self) -> Edit | None:
@@ -224,31 +222,34 @@ class Plan:
 
     def bound(self) -> int:
         """Return the upper bound of the input tokens after the plan."""
-        window, anchor, ratio = self.window, self.window.accounting.usage_anchor, self.budget.ratio
+        window = self.window
+        anchor = self.window.accounting.usage_anchor
+        ratio = self.budget.ratio
         whole = self.budget.head.tokens + self.tokens + self.budget.volatile
-        bound = compute_input_upper_bound(
+        estimated_bound = compute_input_upper_bound(
             counter=window.counter, new_tokens=whole, learned_ratio=ratio
         )
         if self.breaks_prefix or anchor is None:
-            return min(bound, self._carried_bound(bound))
+            return min(estimated_bound, self._carried_bound(estimated_bound))
         new = max(0, self.tokens - anchor.message_tokens) + self.budget.volatile
         usage = anchor.reported_tokens
-        anchored = compute_input_upper_bound(
+        bound_from_usage = compute_input_upper_bound(
             counter=window.counter, reported_tokens=usage, new_tokens=new, learned_ratio=ratio
         )
         # A tail is in the usage, too, and is not sent again.
-        return min(anchored, bound) if anchor.had_volatile else anchored
+        return min(bound_from_usage, estimated_bound) if anchor.had_volatile else bound_from_usage
 
-    def _carried_bound(self, bound: int) -> int:
+    def _carried_bound(self, estimated_bound: int) -> int:
         """Return the bound based on the last request, minus what was removed, plus what was added.
 
         An edit that makes the context smaller must not make its bound larger.
         """
-        carried = self.window.accounting.compute_carried_usage(self.window.conversation)
-        if carried is None:
-            return bound
-        window, counter = self.window, self.window.counter
-        front = window.conversation.new_front_tokens(carried.front)
+        usage = self.window.accounting.compute_carried_usage(self.window.conversation)
+        if usage is None:
+            return estimated_bound
+        window = self.window
+        counter = self.window.counter
+        front = window.conversation.new_front_tokens(usage.front)
         if self._summary is not None:
             front = front._replace(summary=self._summary.size.tokens)
         if self._dropped:
@@ -258,13 +259,13 @@ class Plan:
         if self._words.will_change:
             words = self._words.size.tokens
             if not self._words.will_be_rebuilt:
-                listed = window.conversation.user_words.measure_all_blocks(
+                list_tokens = window.conversation.user_words.measure_all_blocks(
                     counter, recall_hint=window.settings.recall_hint
                 ).tokens
-                words += front.words - listed
+                words += front.words - list_tokens
             front = front._replace(words=words)
-        carried = carried._replace(replacement_tokens=carried.replacement_tokens + self._came)
-        return carried.bound_tokens(
+        usage = usage._replace(replacement_tokens=usage.replacement_tokens + self._came)
+        return usage.bound_tokens(
             counter,
             self.budget.ratio,
             message_tokens=self.tokens,
@@ -304,9 +305,9 @@ class Plan:
 
     def halve_user_words(self) -> bool:
         """Halve the list of the user's words. Return False if the list is already empty."""
-        halved = self._words.halve_allowance()
+        is_shorter = self._words.halve_allowance()
         self._recount_user_words()
-        return halved
+        return is_shorter
 
     def settle_user_words(self) -> None:
         """Build the list of the user's words and count it exactly. Before this, its size is an
@@ -315,7 +316,8 @@ class Plan:
         self._recount_user_words()
 
     def _recount_user_words(self) -> None:
-        before, self._listed = self._listed, self._words.size
+        before = self._listed
+        self._listed = self._words.size
         self.bytes += self._listed.bytes - before.bytes
         self.tokens += self._listed.tokens - before.tokens
         self.breaks_prefix = self.breaks_prefix or self._words.will_change
@@ -350,14 +352,14 @@ class Plan:
         group that loaded a tool comes after the last group that calls it. It is left out if such a
         group would stay.
         """
-        ordered = self._without_needed(self._order_keep_last_groups(groups))
-        if not any(group.calling_groups for group in ordered):
-            return ordered
-        place = {group.index: number for number, group in enumerate(ordered)}
-        for group in sorted(ordered, key=lambda group: -group.index):
+        candidates = self._without_needed(self._order_keep_last_groups(groups))
+        if not any(group.calling_groups for group in candidates):
+            return candidates
+        place = {group.index: number for number, group in enumerate(candidates)}
+        for group in sorted(candidates, key=lambda group: -group.index):
             after = (place.get(index, 0) for index in group.calling_groups)
             place[group.index] = max(place[group.index], *after, 0)
-        return sorted(ordered, key=lambda group: (place[group.index], -group.index))
+        return sorted(candidates, key=lambda group: (place[group.index], -group.index))
 
     def is_needed(self, group: Group, also_hidden: Container[int] = ()) -> bool:
         """Whether a group loaded a tool that a shown call uses. The model must see both or none."""
@@ -371,22 +373,24 @@ class Plan:
 
     def _without_needed(self, groups: list[Group], also_hidden: Iterable[int] = ()) -> list[Group]:
         """Leave out groups that loaded tools for calls that would stay."""
-        hidden = {*also_hidden, *(group.index for group in groups)}
+        hidden_indexes = {*also_hidden, *(group.index for group in groups)}
         loading = [group for group in groups if group.calling_groups]
         for group in sorted(loading, key=lambda group: -group.index):
-            if self.is_needed(group, hidden):
-                hidden.discard(group.index)
-        return [group for group in groups if group.index in hidden]
+            if self.is_needed(group, hidden_indexes):
+                hidden_indexes.discard(group.index)
+        return [group for group in groups if group.index in hidden_indexes]
 
     def _order_keep_last_groups(self, groups: Iterable[Group]) -> list[Group]:
-        ordered = list(groups)
+        sequence = list(groups)
         if not self.keep_last_results:
-            return ordered
-        kept = {group.index for group in ordered if self.holds_keep_last_result(group)}
-        others = (at for at, g in enumerate(ordered) if g.index not in kept and any(g.results()))
+            return sequence
+        keep_last = {group.index for group in sequence if self.holds_keep_last_result(group)}
+        others = (
+            at for at, g in enumerate(sequence) if g.index not in keep_last and any(g.results())
+        )
         end = max(others, default=-1) + 1
-        first = [group for group in ordered[:end] if group.index not in kept]
-        return [*first, *(g for g in ordered[:end] if g.index in kept), *ordered[end:]]
+        first = [group for group in sequence[:end] if group.index not in keep_last]
+        return [*first, *(g for g in sequence[:end] if g.index in keep_last), *sequence[end:]]
 
     def _current_edit(self, entry: Entry, part: int) -> Edit | None:
         """Return the edit of a part after the plan."""
@@ -410,8 +414,8 @@ class Plan:
     def shows(self, result: ToolResultView) -> bool:
         """Whether a visible result stays visible after the plan, whole or truncated."""
         edit = self._parts.get(result.key)
-        kept = edit is None or edit.op != "mask"
-        return kept and not self.hides(result.entry.round.group)
+        is_unmasked = edit is None or edit.op != "mask"
+        return is_unmasked and not self.hides(result.entry.round.group)
 
     def group_tokens(self, group: Group) -> int:
         """Return the tokens of a group after the plan."""
@@ -428,16 +432,18 @@ class Plan:
 
     def shown_media(self) -> list[tuple[Entry, int, MediaSize]]:
         """Return the pictures and files that are still visible after the plan, oldest first."""
-        conversation, found = self.window.conversation, list[tuple[Entry, int, MediaSize]]()
+        conversation = self.window.conversation
+        media = list[tuple[Entry, int, MediaSize]]()
         for (seq, part), size in sorted(conversation.visible_media.items(), key=lambda it: it[0]):
-            entry, edit = conversation.entries[seq], self._parts.get((seq, part))
+            entry = conversation.entries[seq]
+            edit = self._parts.get((seq, part))
             if self.hides(entry.round.group):
                 continue
             if edit is None:
-                found.append((entry, part, size))
-            elif (left := self._measure_media(entry, part, edit)) is not None:
-                found.append((entry, part, left))
-        return found
+                media.append((entry, part, size))
+            elif (rest := self._measure_media(entry, part, edit)) is not None:
+                media.append((entry, part, rest))
+        return media
 
     def hide_media(self, entry: Entry, part: int, reason: str, placeholder: str) -> bool:
         """Replace the pictures and files of a part by a placeholder.
@@ -505,17 +511,17 @@ class Plan:
             0 if cap.indicator_is_extra else self._measure(sign, cap.unit) + 5 * cap.max_names + 2
         )
         head, tail = self._split_for_cap(text, max(0, cap.amount - aside), cap, f"\n{sign}\n")
-        kept = text[:head] + text[len(text) - tail :]
+        excerpt = text[:head] + text[len(text) - tail :]
         if cap.indicator_is_extra:
-            words = cap.format_indicator(cap.strategy, self._measure(kept, cap.unit), total)
+            words = cap.format_indicator(cap.strategy, self._measure(excerpt, cap.unit), total)
         elif aside > cap.amount // 2:
             # So little is kept that a round figure would be far off.
-            amount = -(-self._measure(kept, cap.unit) // unit)
+            amount = -(-self._measure(excerpt, cap.unit) // unit)
             words = cap.format_indicator(cap.strategy, amount, -(-total // unit))
         if cap.max_names:
             words = add_quoted_identifiers(
                 words,
-                self._names_of_cut_text(entry, part, text, kept, cap),
+                self._names_of_cut_text(entry, part, text, excerpt, cap),
             )
         words = self._with_handle(words, edit.handle)
         if not words.startswith("..."):
@@ -526,8 +532,8 @@ class Plan:
         """Return the size of a part's text, in the unit of a cap. A known size is not measured
         again."""
         content = entry.message.parts[part]
-        known = isinstance(content, Text) or cap.strategy == "lines"
-        if cap.unit == "tokens" and known and entry.message.extra is None:
+        is_measured = isinstance(content, Text) or cap.strategy == "lines"
+        if cap.unit == "tokens" and is_measured and entry.message.extra is None:
             return get_text_tokens(content, entry.sizes[part], self.window.counter)
         return self._measure(text, cap.unit)
 
@@ -535,26 +541,26 @@ class Plan:
         """Return the edit that keeps both ends of a text and the lines between them that look like
         errors."""
         part = edit.part or 0
-        told = self._measure(
+        header_size = self._measure(
             self._with_handle(
                 format_shortened_header(total, total, _LONGEST_LINES_NOTE), edit.handle
             ),
             cap.unit,
         )
-        room = max(0, cap.amount - told - 5 * cap.max_names - 2)
-        made = select_kept_pieces(
+        room = max(0, cap.amount - header_size - 5 * cap.max_names - 2)
+        selection = select_kept_pieces(
             text, room, lambda piece: self._measure(piece, cap.unit), total_tokens=total
         )
         per_token = 4 if cap.unit == "chars" else 1
         words = format_shortened_header(
-            -(-made.tokens // per_token), -(-total // per_token), _describe_cut(made)
+            -(-selection.tokens // per_token), -(-total // per_token), _describe_cut(selection)
         )
         if cap.max_names:
-            shown_text = render_kept_pieces(text, made.pieces)
+            shown_text = render_kept_pieces(text, selection.pieces)
             words = add_quoted_identifiers(
                 words, self._names_of_cut_text(entry, part, text, shown_text, cap)
             )
-        return replace(edit, text=self._with_handle(words, edit.handle), pieces=made.pieces)
+        return replace(edit, text=self._with_handle(words, edit.handle), pieces=selection.pieces)
 
     def cut_arguments(self, entry: Entry, part: int, max_argument_chars: int, reason: str) -> bool:
         """Remove long strings from a call's arguments. Return False if that saves nothing."""
@@ -575,7 +581,8 @@ class Plan:
 
     def summarise_part(self, entry: Entry, part: int, text: str, reason: str) -> bool:
         """Replace one result by a summary. Return False if that would not make it smaller."""
-        seq, whole = entry.seq, self.part_size(entry, part).tokens
+        seq = entry.seq
+        whole = self.part_size(entry, part).tokens
         frame = self._with_handle(format_result_summary_header(whole), f"m{seq}.{part}")
         words = f"{frame}\n{text}"
         edit = Edit(op="truncate", first=seq, last=seq, part=part, text=words, why=reason)
@@ -722,10 +729,10 @@ class Plan:
         # A summary hides what lies between its ends: what it does not tell of is dropped before.
         edits.extend(self._build_drop_edits())
         if (summary := self._summary) is not None:
-            seen = self.window.conversation.visible_groups_between(summary.first, summary.last)
+            groups = self.window.conversation.visible_groups_between(summary.first, summary.last)
             # It names all that stays, so that an erasure that makes another message the newest
             # hides nothing.
-            spares = tuple(group.first for group in seen if not self.hides(group))
+            spares = tuple(group.first for group in groups if not self.hides(group))
             edits.append(replace(summary, spares=spares))
         edits = self._words.attach_to_edits(edits)
         return Decision(
@@ -755,16 +762,20 @@ class Plan:
     def _put_part_edit(
         self, entry: Entry, part: int, edit: Edit, *, even_if_larger: bool = False
     ) -> bool:
-        told = entry.message.parts[part]
-        if isinstance(told, OpaqueBlock) or (
-            isinstance(told, ToolCall) and not self._may_cut_calls(entry)
+        content = entry.message.parts[part]
+        if isinstance(content, OpaqueBlock) or (
+            isinstance(content, ToolCall) and not self._may_cut_calls(entry)
         ):
             return False  # a provider's own block belongs to its whole
-        if loads_tools(told):
+        if loads_tools(content):
             return False
         if entry.pinned:
             return False
-        if edit.op == "mask" and entry is self.window.newest_user_entry and isinstance(told, Text):
+        if (
+            edit.op == "mask"
+            and entry is self.window.newest_user_entry
+            and isinstance(content, Text)
+        ):
             return False  # something of what was asked stays
         if entry.round.group.hidden is not None or self.hides(entry.round.group):
             return False
@@ -790,7 +801,7 @@ class Plan:
             self.breaks_prefix or entry.seq <= self.window.accounting.sent_through_seq
         )
         self._came += count_tokens_inserted_by_edit(
-            self._parts[entry.seq, part], told, self.window.counter
+            self._parts[entry.seq, part], content, self.window.counter
         )
         return True
 
@@ -808,12 +819,12 @@ class Plan:
     def _remembered(self, kind: str, key: tuple[Any, ...], make: Callable[[], ValueT]) -> ValueT:
         """Return what `make` returns. It is called once for a key, whichever plan asks."""
         cache = self.window.conversation.derived_cache
-        known = cast("dict[Any, ValueT]", cache.setdefault(kind, {}))
-        if key not in known:
-            if len(known) >= MAX_REMEMBERED:
-                known.clear()
-            known[key] = make()
-        return known[key]
+        memory = cast("dict[Any, ValueT]", cache.setdefault(kind, {}))
+        if key not in memory:
+            if len(memory) >= MAX_REMEMBERED:
+                memory.clear()
+            memory[key] = make()
+        return memory[key]
 
     def _may_cut_calls(self, entry: Entry) -> bool:
         """Whether the calls of a message may be shortened. Not if the model made them last, or if
@@ -898,17 +909,17 @@ class Plan:
         return add_recall_handle(words, handle, self.window.settings.recall_hint)
 
     def _names_of_cut_text(
-        self, entry: Entry, part: int, text: str, kept: str, cap: TextCap
+        self, entry: Entry, part: int, text: str, excerpt: str, cap: TextCap
     ) -> str:
         """Return identifiers that occur only in the cut text, as many as fit into the reserved
         room."""
         identifiers = get_result_identifiers(self.window, entry, part, text)
-        named = identifiers.list_top(cap.max_names, kept)
-        while named and self._measure(add_quoted_identifiers("]", ", ".join(named)), cap.unit) > (
+        names = identifiers.list_top(cap.max_names, excerpt)
+        while names and self._measure(add_quoted_identifiers("]", ", ".join(names)), cap.unit) > (
             5 * cap.max_names
         ):
-            named = named[: len(named) * 3 // 4]
-        return ", ".join(named)
+            names = names[: len(names) * 3 // 4]
+        return ", ".join(names)
 
     def _measure(self, text: str, unit: CapUnit) -> int:
         match unit:
@@ -952,7 +963,8 @@ class Plan:
             return head, tail
 
         def widest(limit: int, tokens_at: Callable[[int], int]) -> int:
-            low, high = 0, limit
+            low = 0
+            high = limit
             while high - low > max(1, low // 20):
                 middle = (low + high) // 2
                 low, high = (middle, high) if tokens_at(middle) <= most else (low, middle)
@@ -973,7 +985,8 @@ class Plan:
                 if end
                 else count_chars_within_bytes(text, limit)
             )
-        count, whole = self.window.counter.count, len(text)
+        count = self.window.counter.count
+        whole = len(text)
 
         def take(chars: int) -> str:
             return text[whole - chars :] if end else text[:chars]
@@ -981,7 +994,9 @@ class Plan:
         # A twentieth of the room is precise enough.
         step = max(1, room // 20)
         # Guesses by the tokens a character: the search below then counts only what lies between.
-        fitting, too_long, guess = 0, whole + 1, max(1, room)
+        fitting = 0
+        too_long = whole + 1
+        guess = max(1, room)
         for _ in range(4):
             if not fitting < guess < too_long:
                 break
@@ -990,7 +1005,8 @@ class Plan:
             fitting, too_long = (guess, too_long) if fits else (fitting, guess)
             guess = guess * room // max(1, tokens) + (step if fits else -step)
             guess = min(guess, whole)
-        low, high = 0, whole
+        low = 0
+        high = whole
         while high - low > max(1, min(room, high) // 20):
             middle = (low + high + 1) // 2
             fits = middle <= fitting or (middle < too_long and count(take(middle)) <= room)

@@ -120,19 +120,19 @@ class ReferenceIndex:
             self._holders.setdefault(word, []).append(fact)
 
     def _index_mentions(self, message: Message) -> None:
-        said: list[str] = []
+        texts: list[str] = []
         for part in message.parts:
             if isinstance(part, Text):
-                said.append(part.text)
+                texts.append(part.text)
             elif isinstance(part, ToolCall):
-                asked = join_string_values(part.arguments)
-                said.append(asked)
-                for path in _PATH.findall(asked)[:MAX_PATHS_PER_CALL]:
+                arguments = join_string_values(part.arguments)
+                texts.append(arguments)
+                for path in _PATH.findall(arguments)[:MAX_PATHS_PER_CALL]:
                     self.last_named_at[path] = self.assistant_messages
-                    if classify_tool(part.name, asked) == "edit":
+                    if classify_tool(part.name, arguments) == "edit":
                         self.last_edited_at[path] = self.assistant_messages
         # Without results there is nothing to use, and the text may be long.
-        for word in count_identifiers("\n".join(said)) if self._holders else ():
+        for word in count_identifiers("\n".join(texts)) if self._holders else ():
             for fact in self._holders.get(word, ()):
                 fact.last_used_at = self.assistant_messages
                 fact.use_count += 1
@@ -150,8 +150,8 @@ class ReferenceIndex:
 
 def get_reference_index(window: Window) -> ReferenceIndex:
     """Return the window's index, up to date. The first call builds it from the log alone."""
-    found = window.conversation.derived_cache.get("uses")
-    uses = found if isinstance(found, ReferenceIndex) else ReferenceIndex()
+    cache_entry = window.conversation.derived_cache.get("uses")
+    uses = cache_entry if isinstance(cache_entry, ReferenceIndex) else ReferenceIndex()
     window.conversation.derived_cache["uses"] = uses
     uses.catch_up(window)
     return uses
@@ -170,8 +170,8 @@ def classify_tool(tool_name: str, arguments: str) -> ToolKind:
     if shell:
         command = _LEADING_COMMAND.match(arguments)
         name = command[1].rsplit("/", 1)[-1] if command else ""
-    for kind, told in _TOOL_KIND_PATTERNS:
-        if told.fullmatch(name) if shell else told.search(name):
+    for kind, pattern in _TOOL_KIND_PATTERNS:
+        if pattern.fullmatch(name) if shell else pattern.search(name):
             return kind
     return "run" if shell else "other"
 
@@ -201,30 +201,30 @@ def order_least_needed_first(window: Window, results: list[ToolResultView]) -> l
     The weights come from a logistic regression on recorded conversations, see docs/auto.md.
     """
     uses = get_reference_index(window)
-    scored = [
+    scores = [
         (compute_need_score(uses, uses.stats_by_result.get(r.key), r.size.tokens), r.key, r)
         for r in results
     ]
-    scored.sort()  # no two keys are the same
-    return [result for _, _, result in scored]
+    scores.sort()  # no two keys are the same
+    return [result for _, _, result in scores]
 
 
 def compute_need_score(index: ReferenceIndex, stats: ResultStats | None, tokens: int) -> float:
     """Return the log odds that a result is needed again, minus a penalty for its size."""
     if stats is None:
         return 0.0
-    named = edited = -99
+    last_mention = last_edit = -99
     for path in stats.paths:
-        named = max(named, index.last_named_at.get(path, -99))
-        edited = max(edited, index.last_edited_at.get(path, -99))
+        last_mention = max(last_mention, index.last_named_at.get(path, -99))
+        last_edit = max(last_edit, index.last_edited_at.get(path, -99))
     size = math.log(tokens + 1)
     return (
         0.82 * math.log1p(len(stats.identifiers.counts))
         + 0.17 * size
         - 0.21 * math.log1p(index.assistant_messages - stats.last_used_at)
         - 0.29 * math.log1p(stats.use_count)
-        - 0.25 * math.log1p(min(99, index.assistant_messages - named))
-        - 0.79 * (edited > stats.arrived_at)
+        - 0.25 * math.log1p(min(99, index.assistant_messages - last_mention))
+        - 0.79 * (last_edit > stats.arrived_at)
         - 0.15 * stats.superseded
         + TOOL_KIND_WEIGHTS[stats.kind]
         - SIZE_PENALTY * size

@@ -40,10 +40,10 @@ def compute_user_words_allowance(
         return None
     params = settings.policy_params
     quarter = budget.room // USER_WORDS_ROOM_DIVISOR
-    words, by = (
-        min(USER_WORDS_TOKENS_BY_GOAL.get(str(params.get("goal")), MAX_USER_WORDS_TOKENS), quarter),
-        "",
+    words = min(
+        USER_WORDS_TOKENS_BY_GOAL.get(str(params.get("goal")), MAX_USER_WORDS_TOKENS), quarter
     )
+    by = ""
     context = cast("Mapping[str, Any]", params.get("context") or {})
     summary = cast("Mapping[str, Any]", context.get("summary") or {})
     history = context.get("max_history_tokens")
@@ -52,7 +52,8 @@ def compute_user_words_allowance(
         ("summary.max_tokens", summary.get("max_tokens")),
     ):
         if most is not None and most < words:
-            words, by = most, name
+            words = most
+            by = name
     return UserAndClientAllowance(words, min(quarter, words) if by else quarter, by)
 
 
@@ -81,10 +82,11 @@ class UserWordsPlan:
 
     def copy(self) -> UserWordsPlan:
         """Return a copy, so that changes can be undone."""
-        made = object.__new__(UserWordsPlan)
-        vars(made).update(vars(self))
-        made._new_items, made._first_seen = [*self._new_items], dict(self._first_seen)
-        return made
+        twin = object.__new__(UserWordsPlan)
+        vars(twin).update(vars(self))
+        twin._new_items = [*self._new_items]
+        twin._first_seen = dict(self._first_seen)
+        return twin
 
     @property
     def size(self) -> Size:
@@ -130,14 +132,18 @@ class UserWordsPlan:
 
     def estimate_listed_tokens(self, group: Group) -> int:
         """Estimate the tokens of a group that would stay in the list."""
-        said = 0
+        words_tokens = 0
         for round in group.rounds:
             for entry in round.entries:
                 if entry.message.role == "user" and has_user_words(entry):
-                    said += entry.tokens
-        if not said or self.allowance is None or not self._current_totals().fits(self.allowance):
+                    words_tokens += entry.tokens
+        if (
+            not words_tokens
+            or self.allowance is None
+            or not self._current_totals().fits(self.allowance)
+        ):
             return 0
-        return min(said, group.tokens)
+        return min(words_tokens, group.tokens)
 
     def find_leaving(self, groups: Iterable[Group]) -> set[int]:
         """Return the positions of the messages that leave the list if these groups are also hidden,
@@ -156,13 +162,13 @@ class UserWordsPlan:
         if self.allowance is None:
             return False
         total = self._current_totals()
-        used = self.allowance._replace(
+        allowance = self.allowance._replace(
             user_tokens=min(self.allowance.user_tokens, total.user_tokens),
             client_tokens=min(self.allowance.client_tokens, total.client_tokens),
         )
-        if not (used.user_tokens or used.client_tokens):
+        if not (allowance.user_tokens or allowance.client_tokens):
             return False
-        self.allowance = used.scaled(1, 2)
+        self.allowance = allowance.scaled(1, 2)
         self._is_limited = True
         self._size = self._update = None
         return True
@@ -174,14 +180,18 @@ class UserWordsPlan:
         return self._totals
 
     def _estimate_size(self) -> Size:
-        totals, allowance = self._current_totals(), self.allowance
+        totals = self._current_totals()
+        allowance = self.allowance
         if allowance is None:
             return self._size_now
         sizes = [totals.estimate_capped_size(allowance), MAX_FRAME_SIZE]
         if totals.fits(allowance):
             # The blocks so far stay as they are.
-            known = self._user_words.compute_totals()[0].estimate_capped_size(allowance)
-            sizes += [self._size_now, Size(bytes=-known.bytes, tokens=-known.tokens)]
+            size_of_blocks = self._user_words.compute_totals()[0].estimate_capped_size(allowance)
+            sizes += [
+                self._size_now,
+                Size(bytes=-size_of_blocks.bytes, tokens=-size_of_blocks.tokens),
+            ]
         return Size(
             bytes=sum(size.bytes for size in sizes), tokens=sum(size.tokens for size in sizes)
         )
@@ -208,16 +218,22 @@ class UserWordsPlan:
     def attach_to_edits(self, edits: Sequence[Edit]) -> list[Edit]:
         """Return the edits. The last edit that hides whole groups carries the new part of the
         list."""
-        made, new = list(edits), self._update
+        edits_with_list = list(edits)
+        new = self._update
         if new is None or not (new.listed_parts or new.relists):
-            return made
-        hides = [index for index, edit in enumerate(made) if edit.part is None]
+            return edits_with_list
+        hides = [index for index, edit in enumerate(edits_with_list) if edit.part is None]
         if not hides:
             # Nothing more is hidden: the list alone becomes shorter.
-            hides = [len(made)]
-            made.append(Edit(op="drop", first=0, last=0, why="the user's words: no room"))
+            hides = [len(edits_with_list)]
+            edits_with_list.append(
+                Edit(op="drop", first=0, last=0, why="the user's words: no room")
+            )
         last = hides[-1]
-        made[last] = replace(
-            made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out
+        edits_with_list[last] = replace(
+            edits_with_list[last],
+            listed=new.listed_parts,
+            relists=new.relists,
+            left_out=new.left_out,
         )
-        return made
+        return edits_with_list

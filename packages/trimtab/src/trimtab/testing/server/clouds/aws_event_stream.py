@@ -39,7 +39,8 @@ def encode_exception(exception_type: str, payload: bytes) -> bytes:
 
 
 def _encode_header(name: str, value: str) -> bytes:
-    key, text = name.encode(), value.encode()
+    key = name.encode()
+    text = value.encode()
     return bytes([len(key)]) + key + _STRING_HEADER + struct.pack(">H", len(text)) + text
 
 

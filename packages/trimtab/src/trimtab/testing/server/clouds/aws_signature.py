@@ -26,34 +26,34 @@ _REQUIRED_SIGNED_HEADERS = ("host", "x-amz-date")
 
 def check_aws_credentials(request: CloudRequest, options: ProviderSimulatorOptions) -> str:
     """Return who signed a request: the id of an access key, or the Bedrock API key itself."""
-    told = request.headers.get("authorization", "")
-    if told.startswith("Bearer "):
-        key = told.removeprefix("Bearer ").strip()
+    authorization = request.headers.get("authorization", "")
+    if authorization.startswith("Bearer "):
+        key = authorization.removeprefix("Bearer ").strip()
         if options.api_keys and key not in options.api_keys:
             raise _refuse("AccessDeniedException", "Authentication failed: API Key is not valid")
         return key
-    if not told:
+    if not authorization:
         raise _refuse("MissingAuthenticationTokenException", "Missing Authentication Token")
-    found = _AUTHORIZATION.fullmatch(told)
-    if found is None or not set(_REQUIRED_SIGNED_HEADERS) <= set(found["signed"].split(";")):
+    match = _AUTHORIZATION.fullmatch(authorization)
+    if match is None or not set(_REQUIRED_SIGNED_HEADERS) <= set(match["signed"].split(";")):
         raise _refuse(
             "IncompleteSignatureException",
             "Authorization header requires 'Credential', 'SignedHeaders' and 'Signature' "
             "parameters, and the headers host and x-amz-date to be signed.",
         )
-    if options.api_keys and found["key"] not in options.api_keys:
+    if options.api_keys and match["key"] not in options.api_keys:
         raise _refuse(
             "UnrecognizedClientException",
             "The security token included in the request is invalid.",
         )
-    if found["service"] != SERVICE:
+    if match["service"] != SERVICE:
         raise _refuse(
             "InvalidSignatureException",
             f"Credential should be scoped to correct service: '{SERVICE}'.",
         )
-    _check_time(request.headers.get("x-amz-date", ""), found["day"])
+    _check_time(request.headers.get("x-amz-date", ""), match["day"])
     if not hmac.compare_digest(
-        sign_request(request, found, options.aws_secret_key), found[0][-64:]
+        sign_request(request, match, options.aws_secret_key), match[0][-64:]
     ):
         raise _refuse(
             "InvalidSignatureException",
@@ -61,14 +61,16 @@ def check_aws_credentials(request: CloudRequest, options: ProviderSimulatorOptio
             "your AWS Secret Access Key and signing method. Consult the service documentation for "
             "details.",
         )
-    return found["key"]
+    return match["key"]
 
 
 def sign_request(
     request: CloudRequest, scope: Mapping[str, str] | re.Match[str], secret_key: str
 ) -> str:
     """Return the signature that a request must have."""
-    day, region, service = scope["day"], scope["region"], scope["service"]
+    day = scope["day"]
+    region = scope["region"]
+    service = scope["service"]
     canonical = _build_canonical_request(request, scope["signed"])
     credential_scope = f"{day}/{region}/{service}/aws4_request"
     text = "\n".join(

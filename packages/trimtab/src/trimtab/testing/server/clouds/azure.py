@@ -70,6 +70,9 @@ class AzureCall:
         if response.status not in (401, 404) or not isinstance(response.body, Mapping):
             return response
         error: Any = response.body["error"]
-        told = build_openai_error_body(response.status, error["message"])["error"]
-        short = {"code": error.get("code") or str(response.status), "message": told["message"]}
+        openai_error = build_openai_error_body(response.status, error["message"])["error"]
+        short = {
+            "code": error.get("code") or str(response.status),
+            "message": openai_error["message"],
+        }
         return replace(response, body={"error": short})

@@ -17,7 +17,8 @@ from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import ProviderRefusal, SimulatedResponse
 
 BEDROCK_VERSION = "bedrock-2023-05-31"
-NEWER_VERSION, FIRST_NEWER_VERSION_MODEL = "2026-10-21", (4, 7)
+NEWER_VERSION = "2026-10-21"
+FIRST_NEWER_VERSION_MODEL: tuple[int, int] = (4, 7)
 """The version of Anthropic's API that Bedrock has for newer models, in addition to its own."""
 REMOVED_IN_NEWER_VERSION = ("temperature", "top_p", "top_k")
 EVENT_STREAM = "application/vnd.amazon.eventstream"
@@ -121,9 +122,9 @@ def with_request_id(response: SimulatedResponse) -> SimulatedResponse:
 
 def wrap_aws_error(response: SimulatedResponse, prefix: str = "") -> SimulatedResponse:
     """Return an error with AWS's body and its type in a header. Other responses are unchanged."""
-    if (told := read_error(response)) is None:
+    if (type_and_message := read_error(response)) is None:
         return response
-    error_type, message = told
+    error_type, message = type_and_message
     if message.startswith("prompt is too long"):
         message = "Input is too long for requested model."
     if not error_type.endswith("Exception"):
@@ -139,9 +140,11 @@ def wrap_aws_error(response: SimulatedResponse, prefix: str = "") -> SimulatedRe
 def frame_stream_error(event: Mapping[str, Any]) -> bytes:
     """Return an error inside of a stream. It has no status."""
     error: Any = event.get("error")
-    told = str(error.get("type"))
-    known = told[:1].lower() + told[1:] if told.endswith("Exception") else None
-    kind = known or _STREAM_ERROR_TYPES.get(told, "validationException")
+    error_type = str(error.get("type"))
+    exception_name = (
+        error_type[:1].lower() + error_type[1:] if error_type.endswith("Exception") else None
+    )
+    kind = exception_name or _STREAM_ERROR_TYPES.get(error_type, "validationException")
     return encode_exception(kind, dump_compact_json({"message": error["message"]}).encode())
 
 

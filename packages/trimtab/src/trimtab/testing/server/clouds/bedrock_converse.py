@@ -49,7 +49,8 @@ _CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")
 _DOCUMENT_TYPES = {"pdf": "application/pdf", "txt": "text/plain"}
 _DOCUMENT_NAME = re.compile(r"[\w\-()\[\]]+(?: [\w\-()\[\]]+)*")
-MAX_CACHE_POINTS, MAX_DOCUMENTS = 4, 5
+MAX_CACHE_POINTS = 4
+MAX_DOCUMENTS = 5
 _NOT_STREAMED_WITH_TOOLS = ("llama", "mistral")
 _MODEL_ERROR_PREFIX = "The model returned the following errors: "
 
@@ -77,7 +78,8 @@ class BedrockConverseCall:
         limits: _JsonObject = body.get("inferenceConfig") or {}
         _check_keys(limits, frozenset(_INFERENCE_KEYS), "inferenceConfig")
         messages = list_array_objects(body.get("messages"))
-        family, has_tools = detect_model_family(self.model), "toolConfig" in body
+        family = detect_model_family(self.model)
+        has_tools = "toolConfig" in body
         _check_cache_points(body, family)
         _check_roles(messages)
         _check_pairs(messages, has_tools=has_tools)
@@ -87,21 +89,21 @@ class BedrockConverseCall:
         if "deepseek." in self.model:
             _check_no_thinking(messages)
             more.pop("thinking", None)  # Claude's own, whose rules are not DeepSeek's
-        made: dict[str, Any] = {"model": self.model}
-        made["max_tokens"] = resolve_model_info(self.model).max_output
-        made |= {
+        messages_request: dict[str, Any] = {"model": self.model}
+        messages_request["max_tokens"] = resolve_model_info(self.model).max_output
+        messages_request |= {
             ours: limits[theirs] for theirs, ours in _INFERENCE_KEYS.items() if theirs in limits
         }
-        made["messages"] = [
+        messages_request["messages"] = [
             {"role": message["role"], "content": _read_blocks(message.get("content"), index)}
             for index, message in enumerate(messages)
         ]
         if system := _read_marked(list_array_objects(body.get("system")), _read_system_block):
-            made["system"] = system
+            messages_request["system"] = system
         if "toolConfig" in body:
-            made |= _read_tools(body["toolConfig"])
-        made |= more
-        return {**made, **({"stream": True} if self.streams else {})}
+            messages_request |= _read_tools(body["toolConfig"])
+        messages_request |= more
+        return {**messages_request, **({"stream": True} if self.streams else {})}
 
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
         response = with_request_id(response)
@@ -274,19 +276,19 @@ def _read_blocks(content: Any, index: int) -> list[dict[str, Any]]:
 
 def _read_marked(blocks: Sequence[_JsonObject], read: _ReadBlock) -> list[dict[str, Any]]:
     """Return blocks in the format of the Messages API. A cache point marks the block before it."""
-    made: list[dict[str, Any]] = []
+    wire_blocks: list[dict[str, Any]] = []
     for number, block in enumerate(blocks):
         if len(block) != 1:
             raise refuse_invalid(f"A block must have exactly one field, not {sorted(block)}")
         if "cachePoint" not in block:
-            made.append(read(block, number))
+            wire_blocks.append(read(block, number))
             continue
         point: _JsonObject = block["cachePoint"]
-        if not made or "cache_control" in made[-1] or point.get("type") != "default":
+        if not wire_blocks or "cache_control" in wire_blocks[-1] or point.get("type") != "default":
             raise refuse_invalid("A cachePoint must follow a block, and its type must be default.")
         ttl = {"ttl": point["ttl"]} if "ttl" in point else {}
-        made[-1]["cache_control"] = {"type": "ephemeral", **ttl}
-    return made
+        wire_blocks[-1]["cache_control"] = {"type": "ephemeral", **ttl}
+    return wire_blocks
 
 
 def _read_system_block(block: _JsonObject, number: int) -> dict[str, Any]:
@@ -318,8 +320,8 @@ def _read_block(block: _JsonObject, where: str) -> dict[str, Any]:
                 "input": value["input"],
             }
         case "toolResult":
-            known = frozenset({"toolUseId", "content", "status"})
-            _check_keys(value, known, f"messages.{where}.toolResult")
+            result_keys = frozenset({"toolUseId", "content", "status"})
+            _check_keys(value, result_keys, f"messages.{where}.toolResult")
             _check_call_id(value["toolUseId"], f"{where}.member.toolResult.toolUseId")
             if not value["content"]:
                 raise refuse_invalid(f"The content of the toolResult at messages.{where} is empty")
@@ -327,9 +329,9 @@ def _read_block(block: _JsonObject, where: str) -> dict[str, Any]:
                 _read_block(part, f"{where}.toolResult.content.{number}")
                 for number, part in enumerate(list_array_objects(value["content"]))
             ]
-            failed = {"is_error": True} if value.get("status") == "error" else {}
+            error_mark = {"is_error": True} if value.get("status") == "error" else {}
             result = {"type": "tool_result", "tool_use_id": value["toolUseId"], "content": inner}
-            return {**result, **failed}
+            return {**result, **error_mark}
         case "image":
             if value.get("format") not in _IMAGE_FORMATS:
                 raise refuse_invalid(f"The format of the image at messages.{where} is not known")
@@ -360,10 +362,10 @@ def _read_media(kind: str, media_type: str, source: _JsonObject, where: str) -> 
 def _read_reasoning(value: _JsonObject) -> dict[str, Any]:
     if "redactedContent" in value:
         return {"type": "redacted_thinking", "data": value["redactedContent"]}
-    thought = value["reasoningText"]
-    if not thought.get("signature"):
+    reasoning = value["reasoningText"]
+    if not reasoning.get("signature"):
         raise refuse_invalid(f"{_MODEL_ERROR_PREFIX}thinking.signature: Field required")
-    return {"type": "thinking", "thinking": thought["text"], "signature": thought["signature"]}
+    return {"type": "thinking", "thinking": reasoning["text"], "signature": reasoning["signature"]}
 
 
 def _check_tool_name(name: str, where: str) -> None:
@@ -385,15 +387,15 @@ def _check_call_id(call_id: str, where: str) -> None:
 
 def _read_tools(config: _JsonObject) -> dict[str, Any]:
     _check_keys(config, frozenset({"tools", "toolChoice"}), "toolConfig")
-    made: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "tools": _read_marked(list_array_objects(config.get("tools")), _read_tool)
     }
-    if not made["tools"]:
+    if not parameters["tools"]:
         raise refuse_invalid("Value at 'toolConfig.tools' must have length greater than 0")
     choice: _JsonObject = config.get("toolChoice") or {}
     for kind, value in choice.items():
-        made["tool_choice"] = {"type": kind, **value}
-    return made
+        parameters["tool_choice"] = {"type": kind, **value}
+    return parameters
 
 
 def _read_tool(block: _JsonObject, number: int) -> dict[str, Any]:
@@ -404,8 +406,8 @@ def _read_tool(block: _JsonObject, number: int) -> dict[str, Any]:
         f"tools.{number}.toolSpec",
     )
     _check_tool_name(str(spec.get("name")), f"toolConfig.tools.{number}.member.toolSpec.name")
-    described = {"description": spec["description"]} if "description" in spec else {}
-    return {"name": spec["name"], **described, "input_schema": spec["inputSchema"]["json"]}
+    description = {"description": spec["description"]} if "description" in spec else {}
+    return {"name": spec["name"], **description, "input_schema": spec["inputSchema"]["json"]}
 
 
 def _build_reply(body: _JsonObject) -> dict[str, Any]:
@@ -424,8 +426,8 @@ def _build_block(block: _JsonObject) -> dict[str, Any]:
             use = {"toolUseId": block["id"], "name": block["name"], "input": block["input"]}
             return {"toolUse": use}
         case "thinking":
-            thought = {"text": block["thinking"], "signature": block["signature"]}
-            return {"reasoningContent": {"reasoningText": thought}}
+            reasoning = {"text": block["thinking"], "signature": block["signature"]}
+            return {"reasoningContent": {"reasoningText": reasoning}}
         case "redacted_thinking":
             return {"reasoningContent": {"redactedContent": block["data"]}}
         case _:
@@ -433,14 +435,16 @@ def _build_block(block: _JsonObject) -> dict[str, Any]:
 
 
 def _build_usage(usage: _JsonObject) -> dict[str, int]:
-    read, written = usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]
-    given, output = usage["input_tokens"], usage["output_tokens"]
+    read = usage["cache_read_input_tokens"]
+    cache_writes = usage["cache_creation_input_tokens"]
+    input_tokens = usage["input_tokens"]
+    output = usage["output_tokens"]
     return {
-        "inputTokens": given,
+        "inputTokens": input_tokens,
         "outputTokens": output,
-        "totalTokens": given + read + written + output,
+        "totalTokens": input_tokens + read + cache_writes + output,
         "cacheReadInputTokens": read,
-        "cacheWriteInputTokens": written,
+        "cacheWriteInputTokens": cache_writes,
     }
 
 
@@ -463,8 +467,8 @@ def _build_events(events: Any) -> Iterator[_JsonObject]:
             case "message_delta":
                 usage |= event["usage"]
                 yield {"messageStop": {"stopReason": event["delta"]["stop_reason"]}}
-                told = {"usage": _build_usage(usage), "metrics": {"latencyMs": 1}}
-                yield {"metadata": told}
+                metadata = {"usage": _build_usage(usage), "metrics": {"latencyMs": 1}}
+                yield {"metadata": metadata}
             case "error":
                 yield event
             case _:

@@ -21,7 +21,7 @@ _VERTEX = "/v1/projects/{project}/locations/{region}/publishers/anthropic/models
 
 def build_cloud_routes(handle: Handle) -> list[Route]:
     """Return the routes of Bedrock, Vertex and Azure."""
-    made: dict[str, MakeCloud] = {
+    makers: dict[str, MakeCloud] = {
         "/openai/deployments/{name}/chat/completions": lambda http, request: AzureCall(
             http=http, dialect="openai_chat", deployment=request.path_params["name"]
         ),
@@ -34,14 +34,14 @@ def build_cloud_routes(handle: Handle) -> list[Route]:
         ),
     }
     for streams, path in ((False, "invoke"), (True, "invoke-with-response-stream")):
-        made[f"/model/{{model:path}}/{path}"] = _make_with_model(BedrockInvoke, streams=streams)
+        makers[f"/model/{{model:path}}/{path}"] = _make_with_model(BedrockInvoke, streams=streams)
     for streams, path in ((False, "converse"), (True, "converse-stream")):
-        made[f"/model/{{model:path}}/{path}"] = _make_with_model(
+        makers[f"/model/{{model:path}}/{path}"] = _make_with_model(
             BedrockConverseCall, streams=streams
         )
     for streams, method in ((False, "rawPredict"), (True, "streamRawPredict")):
-        made[f"{_VERTEX}:{method}"] = _make_with_model(VertexPredict, streams=streams)
-    return [Route(path, _endpoint(handle, make), methods=["POST"]) for path, make in made.items()]
+        makers[f"{_VERTEX}:{method}"] = _make_with_model(VertexPredict, streams=streams)
+    return [Route(path, _endpoint(handle, make), methods=["POST"]) for path, make in makers.items()]
 
 
 def _make_with_model(cloud: Callable[..., Cloud], *, streams: bool) -> MakeCloud:

@@ -11,7 +11,8 @@ from trimtab.testing.server.clouds.base import CloudRequest, make_cloud_refusal,
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import SimulatedResponse, make_anthropic_refusal
 
-VERTEX_VERSION, NEWER_VERSION = "vertex-2023-10-16", "2026-10-21"
+VERTEX_VERSION = "vertex-2023-10-16"
+NEWER_VERSION = "2026-10-21"
 _REMOVED_IN_NEWER_VERSION = ("temperature", "top_p", "top_k")
 _GOOGLE_STATUS = {
     "UNAUTHENTICATED": 401,
@@ -34,9 +35,11 @@ class VertexPredict:
     dialect: str = "anthropic"
 
     def check_credentials(self, options: ProviderSimulatorOptions) -> str:
-        told = self.http.headers.get("authorization", "")
-        key = told.removeprefix("Bearer ").strip()
-        if not told.startswith("Bearer ") or (options.api_keys and key not in options.api_keys):
+        authorization = self.http.headers.get("authorization", "")
+        key = authorization.removeprefix("Bearer ").strip()
+        if not authorization.startswith("Bearer ") or (
+            options.api_keys and key not in options.api_keys
+        ):
             raise make_cloud_refusal(
                 "UNAUTHENTICATED",
                 "Request had invalid authentication credentials. Expected OAuth 2 access token, "
@@ -53,8 +56,8 @@ class VertexPredict:
             raise make_anthropic_refusal(
                 f"anthropic_version: {body['anthropic_version']!r} is not a valid version"
             )
-        removed = _REMOVED_IN_NEWER_VERSION if body["anthropic_version"] == NEWER_VERSION else ()
-        for name in ("model", *removed):
+        old_keys = _REMOVED_IN_NEWER_VERSION if body["anthropic_version"] == NEWER_VERSION else ()
+        for name in ("model", *old_keys):
             if name in body:
                 raise make_anthropic_refusal(f"{name}: Extra inputs are not permitted")
         if bool(body.get("stream")) != self.streams:
@@ -70,8 +73,12 @@ class VertexPredict:
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
         """Return the response. Google's own errors have Google's form, Claude's errors
         Anthropic's."""
-        told = read_error(response)
-        if told is None or told[0] not in _GOOGLE_STATUS:
+        type_and_message = read_error(response)
+        if type_and_message is None or type_and_message[0] not in _GOOGLE_STATUS:
             return response
-        error = {"code": response.status, "message": told[1], "status": told[0]}
+        error = {
+            "code": response.status,
+            "message": type_and_message[1],
+            "status": type_and_message[0],
+        }
         return replace(response, body={"error": error})

@@ -26,8 +26,8 @@ from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec
+from trimtab_serve.process.heartbeat import WorkerPoolTimings
 from trimtab_serve.process.worker_pool import WorkerPool
-from trimtab_serve.process.worker_timings import WorkerPoolTimings
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.queue.protocol import MessageQueue
