@@ -55,6 +55,7 @@ COMMANDS = (
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.frameworks"),
+    ("-m", "benchmarks.doors"),
     ("-m", "benchmarks.screenshots"),
     ("-m", "benchmarks.inspector"),
     ("-m", "benchmarks.forgetting"),

@@ -38,6 +38,8 @@ DESCRIPTIONS = {
     "pydantic-ai": "A capability for Pydantic AI agents.",
     "openai-agents": "A model around the model of the OpenAI Agents SDK.",
     "claude-code": "A hook in Claude Code that shortens outputs before they are sent.",
+    "sidecar": "A process that fits the model calls of programs in any language.",
+    "agents-you-run": "Plugins for Hermes, opencode and pi.",
     "cookbook/index": "Short programs for one task each.",
     "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK.",
     "cookbook/parallel-calls": "Several tool calls of one reply, side by side.",

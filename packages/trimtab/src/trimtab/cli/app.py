@@ -25,6 +25,11 @@ LIBRARY_COMMANDS = {
         "trimtab.cli.hook:hook",
         "Shorten large outputs in an agent that you already run.",
     ),
+    "sidecar": (
+        "trimtab.cli.sidecar:sidecar_command",
+        "Fit the model calls of programs in any language.",
+    ),
+    "fit": ("trimtab.cli.fit:fit_command", "Fit the body of one model call."),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",
         "Upgrade a PostgreSQL database to this release.",

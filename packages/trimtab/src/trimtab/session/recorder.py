@@ -100,6 +100,15 @@ class SessionRecorder:
             session._epoch = None
         return is_end
 
+    async def record_usage(self, usage: Usage) -> bool:
+        """Record what the reply to the waiting call was billed, before its message is known.
+
+        Return whether a call waited for its reply.
+        """
+        is_open = self.session.window.accounting.open_call_seq is not None
+        await self._record_outcome(lambda call: CallOutcome(call=call, usage=usage))
+        return is_open
+
     async def record_stopped_call(self) -> None:
         """Record that a person stopped the call that is waiting for its reply."""
         await self._record_outcome(build_stopped_outcome)

@@ -19,6 +19,8 @@ class ScriptedCall:
     """The arguments: an object, or a text that is sent unchanged even if it is not JSON."""
     id: str | None = None
     """The id of the call. If it is None, an id is made up."""
+    namespace: str | None = None
+    """The namespace of the tool in Responses. None for a tool that is in none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,9 @@ class RequestCounter:
         self, blocks: list[RequestBlock], message: JsonObject, definitions: JsonObject
     ) -> list[RequestBlock]:
         """Add the definitions that the message loads by name to its last block."""
-        loaded_tools = [definitions[name] for name in _loaded_names(message) if name in definitions]
+        loaded_tools = [
+            definitions[name] for name in iterate_loaded_tool_names(message) if name in definitions
+        ]
         if not loaded_tools or not blocks:
             return blocks
         tokens = sum(self.count_text(dump_compact_json(each)) for each in loaded_tools)
@@ -292,17 +294,21 @@ def _deferred_definitions(request: JsonObject) -> dict[str, JsonObject]:
     return definitions
 
 
-def _loaded_names(value: Any) -> Iterator[str]:
-    """Yield the name in each reference anywhere in a message."""
+def iterate_loaded_tool_names(value: Any) -> Iterator[str]:
+    """Yield the names of deferred tools that a message, or a list of messages, loads."""
     if isinstance(value, dict):
         mapping = cast("dict[str, Any]", value)
         if mapping.get("type") == "tool_reference":
             yield str(mapping.get("tool_name") or mapping.get("name"))
+        if mapping.get("type") == "tool_search_output":
+            for tool in list_array_objects(mapping.get("tools")):
+                for each in (tool, *list_array_objects(tool.get("tools"))):
+                    yield str(each.get("name"))
         for each in mapping.values():
-            yield from _loaded_names(each)
+            yield from iterate_loaded_tool_names(each)
     elif isinstance(value, list):
         for each in cast("list[Any]", value):
-            yield from _loaded_names(each)
+            yield from iterate_loaded_tool_names(each)
 
 
 def read_cache_ttl(block: JsonObject) -> str | None:

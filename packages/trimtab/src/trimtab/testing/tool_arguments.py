@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.testing.replies import ScriptedCall
@@ -20,18 +20,29 @@ class OfferedTool:
     """The name of the tool."""
     schema: Mapping[str, Any]
     """The JSON Schema of its arguments."""
+    namespace: str | None = None
+    """The namespace that the tool is in, if any."""
 
 
-def list_callable_tools(tools: Sequence[Mapping[str, Any]]) -> list[OfferedTool]:
-    """Return the caller's own functions, in any dialect. Tools that the provider runs and tools
-    that take free text are never called."""
-    callable_tools: list[OfferedTool] = []
+def list_callable_tools(
+    tools: Sequence[Mapping[str, Any]], loaded: Collection[str] = ()
+) -> list[OfferedTool]:
+    """Return the caller's own functions, in any dialect. Tools that the provider runs, tools that
+    take free text, and deferred tools that nothing has loaded are never called."""
+    offered: list[OfferedTool] = []
     for tool in tools:
+        if tool.get("type") == "namespace":
+            inner = list_callable_tools(tool.get("tools") or (), loaded)
+            offered += [replace(each, namespace=str(tool.get("name"))) for each in inner]
+            continue
         body: Mapping[str, Any] = tool.get("function") or tool
         schema = body.get("input_schema", body.get("parameters"))
-        if "name" in body and (schema is not None or tool.get("type") == "function"):
-            callable_tools.append(OfferedTool(name=body["name"], schema=schema or {}))
-    return callable_tools
+        deferred = tool.get("defer_loading") or body.get("defer_loading")
+        if "name" not in body or (deferred and body["name"] not in loaded):
+            continue
+        if schema is not None or tool.get("type") == "function":
+            offered.append(OfferedTool(name=body["name"], schema=schema or {}))
+    return offered
 
 
 def build_tool_call(
@@ -46,6 +57,7 @@ def build_tool_call(
     return ScriptedCall(
         name=tool.name,
         arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {},
+        namespace=tool.namespace,
     )
 
 

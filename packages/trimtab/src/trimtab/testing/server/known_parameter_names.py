@@ -29,7 +29,7 @@ RESPONSES_PARAMETERS = _names(
     max_tool_calls stream stream_options temperature top_p top_logprobs text truncation reasoning
     include store previous_response_id conversation background metadata user safety_identifier
     service_tier prompt prompt_cache_key prompt_cache_options prompt_cache_retention
-    context_management access_programs image moderation"""
+    context_management access_programs image moderation client_metadata"""
 )
 RESPONSES_COUNT_PARAMETERS = _names(
     """model input instructions tools tool_choice parallel_tool_calls personality reasoning text

@@ -3,7 +3,8 @@
 A step is JSON: a text, or an object with any of these fields:
 
 - `text`: the text, or the number of words
-- `calls`: the number of parallel calls, or a list of `{"name": …, "arguments": …}`
+- `calls`: the number of parallel calls, or a list of `{"name": …, "arguments": …}`, with a
+  `namespace` if the tool is in one
 - `tool`: the tool to call
 - `thinking`: a text, or false for none
 - `redacted`, `stop`: whether the thinking is hidden, and the stop reason
@@ -182,6 +183,11 @@ class SimulatorScript:
         """Return the number of steps that are left."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue.steps)
+
+    def next_step_calls(self, key: str, user_text: str) -> bool:
+        """Return whether the next step in a queue calls tools."""
+        steps = self._queues.get(key, self._queues[""]).steps
+        return bool(not user_text.startswith(SCRIPT_PREFIX) and steps and steps[0].calls)
 
     def take_step(self, key: str, header: str | None, user_text: str) -> ScriptStep:
         """Return the next step: from the request's header, its newest user message, or a queue."""

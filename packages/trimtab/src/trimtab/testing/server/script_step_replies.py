@@ -8,7 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab.testing.replies import ScriptedCall, ScriptedReply
-from trimtab.testing.request_counter import CALL_TOKENS, RequestCounter, list_array_objects
+from trimtab.testing.request_counter import (
+    CALL_TOKENS,
+    RequestCounter,
+    iterate_loaded_tool_names,
+    list_array_objects,
+)
 from trimtab.testing.server.script import ScriptStep
 from trimtab.testing.tool_arguments import build_tool_call, dump_tool_arguments, list_callable_tools
 
@@ -66,7 +71,10 @@ def _build_calls(
 ) -> tuple[ScriptedCall, ...]:
     if not isinstance(step.calls, int):
         return step.calls
-    tools = list_callable_tools(list_array_objects(request.get("tools")))
+    if not step.calls:
+        return ()
+    loaded = {*iterate_loaded_tool_names(request.get("messages", request.get("input")))}
+    tools = list_callable_tools(list_array_objects(request.get("tools")), loaded)
     if not tools:
         return ()
     return tuple(build_tool_call(tools, seed + index, step.tool) for index in range(step.calls))

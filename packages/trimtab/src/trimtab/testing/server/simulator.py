@@ -22,7 +22,9 @@ from trimtab.testing.server import (
     openai_rules,
 )
 from trimtab.testing.server.cache_diagnosis import CacheDiagnoses
+from trimtab.testing.server.client_requests import wants_summary, write_summary
 from trimtab.testing.server.clouds.base import Cloud
+from trimtab.testing.server.message_threads import MessageThreads
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.prompt_cache import ServerPromptCache
 from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
@@ -107,6 +109,7 @@ class ProviderSimulator:
         self._counters: dict[str, RequestCounter] = {}
         self._ids = SeededIds(self._options.seed or secrets.token_hex(3))
         self._kept = openai_responses.StoredResponses()
+        self._threads = MessageThreads()
         self._diagnoses = CacheDiagnoses()
         self.script = SimulatorScript()
         """The next steps of the model."""
@@ -143,6 +146,7 @@ class ProviderSimulator:
         self.cache.clear()
         self.script = SimulatorScript()
         self._kept = openai_responses.StoredResponses()
+        self._threads = MessageThreads()
         self._diagnoses = CacheDiagnoses()
 
     def handle_request(
@@ -163,8 +167,7 @@ class ProviderSimulator:
         record = self.records.start_record(where, raw_body if self._options.keeps else b"")
         try:
             accepted_request = self._accept(dialect, headers, raw_body, record, cloud)
-            user_text = find_newest_user_text(accepted_request.full_request)
-            step = self.script.take_step(accepted_request.key, headers.get(STEP_HEADER), user_text)
+            step = self._choose_step(accepted_request, headers)
             if step.fault is not None:
                 return self._build_fault(accepted_request, step, record)
             return self._build_reply(accepted_request, step, record)
@@ -175,6 +178,19 @@ class ProviderSimulator:
             return self._build_refusal(dialect, raw_body, refusal)
         finally:
             self.records.finish_record(record)
+
+    def _choose_step(self, asked: _AcceptedRequest, headers: Mapping[str, str]) -> ScriptStep:
+        """Return the next step of the script, or a summary if the request asks for one and the
+        script goes on with a call."""
+        header = headers.get(STEP_HEADER)
+        newest = find_newest_user_text(asked.full_request)
+        if (
+            header is None
+            and self.script.next_step_calls(asked.key, newest)
+            and wants_summary(asked.full_request)
+        ):
+            return ScriptStep(text=write_summary(asked.full_request))
+        return self.script.take_step(asked.key, header, newest)
 
     def handle_count_request(
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
@@ -219,7 +235,8 @@ class ProviderSimulator:
             request = whole = cloud.unwrap_request(body)
         match dialect:
             case "anthropic":
-                anthropic_rules.validate_anthropic_request(request, self._options)
+                whole = self._threads.expand_request(request, headers)
+                anthropic_rules.validate_anthropic_request(whole, self._options)
             case "openai_chat":
                 openai_chat_rules.validate_chat_request(request, self._options)
             case _:
@@ -289,7 +306,7 @@ class ProviderSimulator:
     ) -> SimulatedResponse:
         spoken = generate_reply(
             step,
-            accepted.request,
+            accepted.full_request,
             seed=self.records.total,
             thinks=self._options.thinks and _wants_thinking(accepted),
             counter=accepted.counter,
@@ -301,6 +318,8 @@ class ProviderSimulator:
         )
         if accepted.dialect == "openai_responses":
             self._kept.store_reply(accepted.full_request, reply)
+        elif accepted.dialect == "anthropic":
+            self._threads.store_reply(accepted.request, accepted.full_request, reply)
         self._diagnoses.add_to_reply(accepted.dialect, reply, accepted.request, accepted.blocks)
         record.reply = reply
         events = None

@@ -79,6 +79,7 @@ def _call(call: ScriptedCall, metadata: ReplyMetadata) -> dict[str, Any]:
         "name": call.name,
         "arguments": dump_tool_arguments(call.arguments),
         "status": "completed",
+        **({} if call.namespace is None else {"namespace": call.namespace}),
     }
 
 
