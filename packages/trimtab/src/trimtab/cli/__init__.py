@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.util import find_spec
 
 from trimtab.cli.extension import find_extension
 
@@ -32,6 +34,8 @@ EXTRAS_BY_COMMAND = {
     "move": "serve",
     "erasures": "serve",
     "replay": "cli",
+    "sidecar": "cli",
+    "fit": "cli",
     "migrate": "cli",
     "schema": "agent",
 }
@@ -50,6 +54,9 @@ def main() -> None:
         elif EXTRAS_BY_COMMAND.get(command, "cli") != "cli":
             sys.stderr.write(f"{explain_missing_command(command)}\n")
             sys.exit(2)
+        if command == "sidecar" and "--stdio" in sys.argv and find_spec("typer") is None:
+            _run_sidecar_without_typer()
+            return
         from trimtab.cli.app import app
 
         app(prog_name="trimtab")
@@ -59,6 +66,19 @@ def main() -> None:
             raise
         sys.stderr.write(f"{explain_missing_package(package, command)}\n")
         sys.exit(2)
+
+
+def _run_sidecar_without_typer() -> None:
+    """Run `trimtab sidecar --stdio`, which a program starts that need not install an extra."""
+    from argparse import ArgumentParser
+
+    from trimtab.sidecar.process import run_on_stdio
+
+    parser = ArgumentParser(prog="trimtab")
+    parser.add_argument("command", choices=["sidecar"])
+    parser.add_argument("--stdio", action="store_true")
+    parser.add_argument("--store", default=os.environ.get("TRIMTAB_STORE"))
+    run_on_stdio(store=parser.parse_args().store)
 
 
 def explain_missing_package(package: str, command: str = "") -> str:

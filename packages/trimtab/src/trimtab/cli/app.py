@@ -17,6 +17,11 @@ LIBRARY_COMMANDS = {
         "Inspect sessions: what is sent, what is hidden, and why.",
     ),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
+    "sidecar": (
+        "trimtab.cli.sidecar:sidecar_command",
+        "Fit the model calls of programs in any language.",
+    ),
+    "fit": ("trimtab.cli.fit:fit_command", "Fit the body of one model call."),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",
         "Upgrade a PostgreSQL database to this release.",

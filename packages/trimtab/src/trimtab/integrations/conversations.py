@@ -159,7 +159,7 @@ class Conversations:
     ) -> None:
         _check_store(store)
         self._options = cast("dict[str, Any]", options)
-        _check_options(self._options)
+        check_conversation_options(self._options)
         if self._options.setdefault("recall", True) is True:
             self._options["recall"] = RECALL_HINT
         self._given_store = MemoryStore() if store is None else store
@@ -189,6 +189,8 @@ class Conversations:
         max_output_tokens: int | None = None,
         is_output_default: bool = False,
         context_window: int | None = None,
+        params: Mapping[str, Any] | None = None,
+        options: ConversationOptions | None = None,
     ) -> View:
         """Take the whole history before a model call, and return what to send.
 
@@ -205,6 +207,8 @@ class Conversations:
                 at most a quarter of the window, also of one that is smaller than believed.
             context_window: Tokens of the window by the framework, for a model that the catalog may
                 not know. The user's own option takes precedence.
+            params: Parameters of the request that count as input, such as a schema for the reply.
+            options: Options of this conversation, instead of those of all.
 
         Returns:
             What the model should see.
@@ -212,13 +216,18 @@ class Conversations:
         Raises:
             CannotFit: If the request would not fit, whatever is hidden.
         """
+        chosen = {**self._options, **cast("dict[str, Any]", options or {})}
         head: dict[str, Any] = {"model": model, "system": system, "tools": tools}
-        head["max_output_tokens"] = max_output_tokens or self._options.get("max_output_tokens")
+        head |= {name: value for name, value in (options or {}).items() if name != "on_edit"}
+        head["max_output_tokens"] = max_output_tokens or chosen.get("max_output_tokens")
         if dialect is not None:
             head["dialect"] = dialect
-        if context_window is not None and self._options.get("context_window") is None:
+        if params is not None:
+            head["params"] = params
+        if context_window is not None and chosen.get("context_window") is None:
             head["context_window"] = context_window
-        if self._options["recall"] == RECALL_HINT:  # only if the model can follow it
+        hint = (options or {}).get("recall", self._options["recall"] == RECALL_HINT)
+        if hint is True:  # only if the model can follow it
             names = map(read_tool_name, tools)
             head["recall"] = RECALL_HINT if RECALL_TOOL in names else False
 
@@ -399,6 +408,41 @@ class Conversations:
 
         return await self._run_when_free(why)
 
+    async def use_session(
+        self, conversation_id: str, work: Callable[[Session], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Run work on the session of a conversation. No other call uses it meanwhile.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            work: What to do with the session, on the event loop of the sessions.
+
+        Returns:
+            What the work returns.
+
+        Raises:
+            LookupError: If nothing is known of the conversation.
+        """
+
+        async def run() -> T:
+            async with self._use(conversation_id) as conversation:
+                return await work(await self._require(conversation_id, conversation))
+
+        return await self._run_when_free(run)
+
+    async def forget(self, conversation_id: str) -> None:
+        """Remove a conversation from the memory. A store keeps it.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+        """
+
+        async def forget() -> None:
+            async with self._use(conversation_id) as conversation:
+                await self._leave(conversation)
+
+        await self._run_when_free(forget)
+
     async def close(self) -> None:
         """Release all sessions, and close a store that was given by its location, unless others
         use it."""
@@ -477,11 +521,15 @@ class Conversations:
             unused = (key for key, known in self._by_id.items() if not known.users)
             if (key := next(unused, None)) is None:
                 return
-            session = self._by_id.pop(key).session
-            if session is not None and self._keeps_nothing:
-                await session.store.delete(session.id)
-            elif session is not None:
-                await session.close()
+            await self._leave(self._by_id.pop(key))
+
+    async def _leave(self, conversation: _Conversation) -> None:
+        """Close the session of a conversation. Without a store it is gone."""
+        session, conversation.session = conversation.session, None
+        if session is not None and self._keeps_nothing:
+            await session.store.delete(session.id)
+        elif session is not None:
+            await session.close()
 
     async def _open(
         self, conversation_id: str, conversation: _Conversation, head: Mapping[str, Any]
@@ -563,8 +611,16 @@ def _check_store(store: Any) -> None:
     check_store_location(location)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Raise if an option is unknown or has an invalid value. A call would be too late."""
+def check_conversation_options(options: Mapping[str, Any]) -> None:
+    """Raise if an option is unknown or has an invalid value. A call would be too late.
+
+    Args:
+        options: The options of a module, or of one conversation.
+
+    Raises:
+        TypeError: If an option is unknown or has a wrong type.
+        ValueError: If an option has an invalid value.
+    """
     for name in _FRAMEWORKS_OPTIONS:
         if name in options:
             raise TypeError(

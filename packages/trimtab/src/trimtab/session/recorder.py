@@ -25,6 +25,7 @@ from trimtab.engine.log.event import (
     MessageAdded,
     SummaryAttempt,
     TurnProgressRecord,
+    Usage,
 )
 from trimtab.engine.policy.planning.plan import MessageSpan, Policy
 from trimtab.engine.policy.summary_requests import ResultSummaryRequest
@@ -98,6 +99,15 @@ class SessionRecorder:
         if is_end:
             session._epoch = None
         return is_end
+
+    async def record_usage(self, usage: Usage) -> bool:
+        """Record what the reply to the waiting call was billed, before its message is known.
+
+        Return whether a call waited for its reply.
+        """
+        is_open = self.session.window.accounting.open_call_seq is not None
+        await self._record_outcome(lambda call: CallOutcome(call=call, usage=usage))
+        return is_open
 
     async def record_stopped_call(self) -> None:
         """Record that a person stopped the call that is waiting for its reply."""

@@ -1,0 +1,83 @@
+"""`trimtab fit`: the body of one model call in, the body to send out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from trimtab.cli.sidecar import check_store_option
+from trimtab.cli.stderr_messages import print_error_for_exit
+from trimtab.sidecar.sidecar import Answer, Sidecar
+
+OWNER = "fit"
+"""Whose conversations these are in a store."""
+
+
+def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Window in tokens. Default: that of the model.")
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            help="anthropic, openai_chat or openai_responses. Default: what the body looks like."
+        ),
+    ] = None,
+    policy: Annotated[str, typer.Option(help="The policy.")] = "auto",
+    goal: Annotated[str, typer.Option(help="cost, balanced or quality.")] = "balanced",
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TRIMTAB_STORE",
+            callback=check_store_option,
+            help="Keep the conversation in this folder or database, so that what is hidden stays "
+            "hidden.",
+        ),
+    ] = None,
+    conversation: Annotated[
+        str, typer.Option(help="The conversation's id in the store.")
+    ] = "default",
+) -> None:
+    """Read the body of a model call from standard input, and print the body that fits.
+
+    Unless something is hidden, it is printed as it came. What was hidden goes to standard error.
+    """
+    raw = sys.stdin.buffer.read()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise print_error_for_exit(f"the body is not UTF-8: {error.reason}") from error
+    options = {"context_window": window, "policy": policy, "goal": goal}
+    fields = {"conversation": conversation, "options": options, "dialect": dialect}
+    answer = _fit(f'{json.dumps(fields)[:-1]}, "body": {text}}}', store)
+    if "error" in answer.fields:
+        raise print_error_for_exit(answer.fields["error"])
+    sys.stdout.buffer.write(raw if answer.body is None else answer.body.encode())
+    sys.stdout.buffer.flush()
+    _print_outcome(answer.fields)
+
+
+def _fit(call: str, store: str | None) -> Answer:
+    try:
+        sidecar = Sidecar(store)
+    except (TypeError, ValueError) as error:
+        raise print_error_for_exit(str(error)) from error
+    answer = sidecar.run(sidecar.answer("fit", call, owner=OWNER))
+    sidecar.run(sidecar.close())
+    return answer
+
+
+def _print_outcome(fields: Any) -> None:
+    for hidden in fields["hidden"]:
+        typer.echo(
+            f"{hidden['kind']} {hidden['handle']}: {hidden['tokens']:,} tokens became "
+            f"{hidden['tokens_after']:,}: {hidden['why']}",
+            err=True,
+        )
+    if problem := fields["fault"] or fields["why"]:
+        typer.echo(f"trimtab: {problem}", err=True)
+    if fields["managed"]:
+        typer.echo(f"{fields['used']:,} of {fields['limit']:,} tokens", err=True)

@@ -1,0 +1,595 @@
+"""`Sidecar`: the answers to a client's calls, whichever way they come in.
+
+A client keeps its history and makes its model calls. Before each one it passes the body that it
+would send, and gets the body to send. Each operation takes the fields of one call, and returns a
+status as in HTTP with the fields of the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import trimtab
+from trimtab.context import EditNotice
+from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
+from trimtab.dialects.openai_chat.codec import parse_chat_usage
+from trimtab.dialects.openai_responses.reply_usage import parse_responses_usage
+from trimtab.engine.log.event import Usage
+from trimtab.engine.log.redaction import Redact, redactor
+from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME
+from trimtab.engine.prompt.shown_messages import View
+from trimtab.engine.recall.tools import RECALL_TOOLS
+from trimtab.errors import CannotFit, StoreError
+from trimtab.integrations.conversations import (
+    ConversationOptions,
+    Conversations,
+    check_conversation_options,
+)
+from trimtab.providers.error_parser import parse_error_response
+from trimtab.session.recorder import SessionRecorder
+from trimtab.session.session import Session
+from trimtab.session.threads import run_in_thread_if_long
+from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json
+from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody, describe_pieces
+from trimtab.stores.base import Store
+
+T = TypeVar("T")
+
+MAX_ID_BYTES = 256
+"""Bytes of a conversation's id."""
+MAX_CONVERSATIONS = 256
+"""Conversations that are kept in memory. One with a body of a megabyte takes about nine."""
+CALL_LEVELS: Levels = {"body": BODY_LEVELS}
+"""What of a call is read with its places."""
+_OPTION_DEFAULTS: Mapping[str, Any] = {
+    "policy": DEFAULT_POLICY_NAME,
+    "goal": "balanced",
+    "limits": None,
+    "context_window": None,
+    "max_input_tokens": None,
+    "max_output_tokens": None,
+    "recall": True,
+    "model_info": None,
+    "redact": None,
+}
+"""The options that a call may set for its conversation, and their values if it does not."""
+STORE_FAULT = "store: "
+"""How a fault begins after which the conversation goes on in memory."""
+
+log = logging.getLogger("trimtab.sidecar")
+
+
+class Refusal(Exception):
+    """A call cannot be answered.
+
+    Args:
+        status: The status, as in HTTP.
+        error: What is wrong, and what is right.
+        is_blocked: Whether the client must not send its body.
+    """
+
+    def __init__(self, status: int, error: str, *, is_blocked: bool = False) -> None:
+        super().__init__(error)
+        self.status, self.is_blocked = status, is_blocked
+
+
+class _ProviderRefusal(Exception):
+    """What a provider answered instead of a reply."""
+
+    def __init__(self, status: int | None, body: Any) -> None:
+        super().__init__("refused")
+        self.status_code, self.body = status, body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a call."""
+
+    status: int = 200
+    """The status, as in HTTP."""
+    fields: Mapping[str, Any]
+    """Its fields."""
+    body: str | None = None
+    """The text of its field `body`, if it has one."""
+
+    def write(self, **more: Any) -> str:
+        """Return it as JSON, with more fields before its own."""
+        text = dump_json({**more, "version": trimtab.__version__, **self.fields})
+        return text if self.body is None else f'{text[:-1]},"body":{self.body}}}'
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the last line about a conversation says."""
+
+    calls: int = 0
+    """Bodies that were fitted, or that passed."""
+    refused: int = 0
+    """Refusals for length."""
+    handles: dict[str, None] = field(default_factory=dict[str, None])
+    """The handles of what was hidden."""
+    store_fault: str = ""
+    """Why the conversation is kept in memory and no longer in the store."""
+
+
+class Sidecar:
+    """The conversations of programs that pass their bodies.
+
+    Args:
+        store: The store of the conversations, or its location. None keeps them in memory.
+        max_conversations: Conversations that are kept in memory.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str] | None = None,
+        *,
+        max_conversations: int = MAX_CONVERSATIONS,
+    ) -> None:
+        self._notices: ContextVar[list[EditNotice] | None] = ContextVar("notices", default=None)
+        options: ConversationOptions = {"cache": "caller", "on_edit": self._note_edit}
+        self._stored = Conversations(store=store, max_conversations=max_conversations, **options)
+        self._unstored = self._stored
+        if store is not None:
+            self._unstored = Conversations(max_conversations=max_conversations, **options)
+        self._tallies: OrderedDict[str, _Tally] = OrderedDict()
+        self._max_conversations = max_conversations
+        self._redactors: dict[tuple[str, ...], Redact] = {}
+        self._operations: Mapping[str, _Operation] = {
+            "fit": self._fit,
+            "reply": self._record_reply,
+            "refused": self._record_refusal,
+            "recall": self._recall,
+            "search": self._search,
+            "answer": self._answer_tool,
+            "totals": self._sum_up,
+            "health": self._describe_health,
+        }
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """The names of the operations."""
+        return frozenset(self._operations)
+
+    async def answer(self, operation: str, text: str, *, owner: str) -> Answer:
+        """Answer a call.
+
+        Args:
+            operation: The name of the operation.
+            text: The call as JSON.
+            owner: Who calls. Nobody sees another one's conversations.
+
+        Returns:
+            The answer. It never raises for anything that is in the call.
+        """
+        try:
+            call = await read_call(text, owner=owner)
+        except Refusal as refusal:
+            return _refuse(refusal)
+        return await self.answer_read(operation, call)
+
+    async def answer_read(self, operation: str, call: Call) -> Answer:
+        """Answer a call that was already read."""
+        try:
+            run = self._operations.get(operation, self._refuse_operation)
+            return await run(call)
+        except Refusal as refusal:
+            return _refuse(refusal)
+        except Exception as error:
+            log.exception("%s failed", operation)
+            return _refuse(Refusal(500, f"{type(error).__name__}: {error}"))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop of the conversations, and block this thread."""
+        return self._stored.run(coroutine)
+
+    async def close(self) -> None:
+        """Release all conversations."""
+        await self._stored.close()
+        if self._unstored is not self._stored:
+            await self._unstored.close()
+
+    async def _fit(self, call: Call) -> Answer:
+        started = time.perf_counter()
+        conversation_id = call.conversation_id
+        options, must_redact = self._read_options(call)
+        try:
+            answer = await self._fit_or_pass(call, conversation_id, options)
+        except Refusal:
+            raise
+        except Exception as error:
+            log.exception("a body of conversation %r passes as it is", call.short_id)
+            await self._drop(conversation_id)
+            fault = f"{type(error).__name__}: {error}"
+            answer = Answer(fields=_describe_fit(managed=True, fault=fault))
+        passed = not answer.fields["managed"] or answer.fields["fault"]
+        is_stopped = passed and not answer.fields["fault"].startswith(STORE_FAULT)
+        if must_redact and (is_stopped or answer.fields["why"]):
+            why = answer.fields["fault"] or answer.fields["why"]
+            raise Refusal(503, f"not redacted, so do not send it: {why}", is_blocked=True)
+        self._tally(conversation_id).calls += 1
+        spent_ms = round((time.perf_counter() - started) * 1_000, 2)
+        return Answer(fields={**answer.fields, "ms": spent_ms}, body=answer.body)
+
+    async def _fit_or_pass(
+        self, call: Call, conversation_id: str, options: ConversationOptions
+    ) -> Answer:
+        client = call.read_text("client")
+        if client and client != trimtab.__version__:
+            return _pass(f"version: the client is {client[:40]}, this is {trimtab.__version__}")
+        try:
+            body = call.read_body()
+        except (TypeError, ValueError) as error:
+            raise Refusal(400, str(error)) from None
+        reason = body.find_reason_to_pass()
+        if call.read_text("purpose") == "summary":
+            reason = "summary: the client asks for a summary of its own"
+        if reason:
+            return _pass(reason)
+        try:
+            return await self._fit_body(call, conversation_id, body, options)
+        except CannotFit as error:
+            fields = _describe_fit(managed=True, used=error.needed, limit=error.limit)
+            return Answer(fields={**fields, "why": f"cannot fit: {error}"})
+        except (TypeError, ValueError) as error:
+            log.warning("a body of conversation %r cannot be read: %s", call.short_id, error)
+            return _pass(f"not read: {error}")
+
+    async def _fit_body(
+        self, call: Call, conversation_id: str, body: WireBody, options: ConversationOptions
+    ) -> Answer:
+        asked = options.get("max_output_tokens") or body.max_output_tokens
+        is_default = body.may_lower_output and not options.get("max_output_tokens")
+        notices: list[EditNotice] = []
+        self._notices.set(notices)
+        tally = self._tally(conversation_id)
+
+        async def fit(conversations: Conversations) -> tuple[View, int, int]:
+            view = await conversations.fit(
+                conversation_id,
+                body.messages,
+                model=body.model,
+                dialect=body.dialect,
+                system=body.system,
+                tools=body.tools,
+                max_output_tokens=asked,
+                is_output_default=is_default,
+                params=body.counted_params,
+                options=options,
+            )
+            return view, *await conversations.use_session(conversation_id, _measure)
+
+        try:
+            view, used, limit = await fit(self._get_conversations(conversation_id))
+        except (StoreError, OSError) as error:
+            if tally.store_fault or self._unstored is self._stored:
+                raise
+            log.error("conversation %r goes on in memory: %s", call.short_id, error)  # noqa: TRY400 - the store's own words
+            tally.store_fault = f"{STORE_FAULT}{type(error).__name__}: {error}"
+            notices.clear()
+            view, used, limit = await fit(self._unstored)
+        pieces = body.plan(view)
+        own_output = body.max_output_tokens or 0
+        lowered = None
+        if body.may_lower_output and used + own_output > limit:
+            lowered = min(own_output, view.max_output_tokens) or None
+        changed = body.is_changed_by(pieces)
+        tally.handles |= dict.fromkeys(notice.handle for notice in notices)
+        fields = _describe_fit(
+            managed=True,
+            changed=changed or (lowered or own_output) != own_output,
+            hidden=[_describe_notice(notice) for notice in notices],
+            used=used,
+            limit=limit,
+            max_output_tokens=lowered or own_output or view.max_output_tokens,
+            fault=tally.store_fault,
+        )
+        if not fields["changed"]:
+            return Answer(fields=fields)
+        if call.read_text("want") == "map":
+            return Answer(fields={**fields, "sent": describe_pieces(pieces)})
+        return Answer(fields=fields, body=body.write(pieces, max_output_tokens=lowered))
+
+    async def _record_reply(self, call: Call) -> Answer:
+        body = call.fields.get("usage")
+        reply = call.fields.get("reply")
+        if body is None and isinstance(reply, dict):
+            body = cast("dict[str, Any]", reply).get("usage")
+        if not isinstance(body, dict):
+            raise Refusal(400, "pass usage, or the reply that has it")
+        usage = _read_usage(cast("dict[str, Any]", body))
+
+        async def record(session: Session) -> bool:
+            return await SessionRecorder(session).record_usage(usage)
+
+        is_recorded = await self._use(call, record)
+        counts = {"input": usage.input, "output": usage.output, "cache_read": usage.cache_read}
+        return Answer(fields={"recorded": is_recorded, **counts})
+
+    async def _record_refusal(self, call: Call) -> Answer:
+        status, body = call.fields.get("status"), call.fields.get("body")
+        number = status if isinstance(status, int) else None
+        failure = parse_error_response(number, body)
+        refusal = _ProviderRefusal(number, body)
+        conversation_id, why, is_retried = call.conversation_id, "", False
+        try:
+            is_retried = await self._get_conversations(conversation_id).retry(
+                conversation_id, refusal
+            )
+        except CannotFit as error:
+            why = f"cannot fit: {error}"
+        self._tally(conversation_id).refused += failure.kind == "overflow"
+        return Answer(fields={"retry": is_retried, "kind": failure.kind, "why": why})
+
+    async def _recall(self, call: Call) -> Answer:
+        handle = call.require_text("handle")
+        return Answer(fields={"text": await self._use(call, lambda s: s.recall(handle))})
+
+    async def _search(self, call: Call) -> Answer:
+        query = call.require_text("query")
+        return Answer(fields={"text": await self._use(call, lambda s: s.search(query))})
+
+    async def _answer_tool(self, call: Call) -> Answer:
+        name, arguments = call.require_text("tool"), call.fields.get("arguments")
+        if not isinstance(arguments, dict | str):
+            raise Refusal(400, "arguments must be an object, or JSON as a text")
+        conversation_id = call.conversation_id
+        try:
+            text = await self._get_conversations(conversation_id).answer(
+                conversation_id, name, cast("Any", arguments)
+            )
+        except ValueError as error:
+            raise Refusal(400, str(error)) from None
+        return Answer(fields={"text": text})
+
+    async def _sum_up(self, call: Call) -> Answer:
+        conversation_id = call.conversation_id
+        tally = self._tally(conversation_id)
+
+        async def sum_up(session: Session) -> dict[str, Any]:
+            report, unreadable = session.report(), 0
+            for handle in tally.handles:
+                try:
+                    await session.recall(handle)
+                except LookupError:
+                    unreadable += 1
+            total = report.total_usage
+            return {
+                "hidden": sum(count for count, _ in report.hidden.values()),
+                "hidden_tokens": sum(tokens for _, tokens in report.hidden.values()),
+                "unreadable": unreadable,
+                "input": total.input,
+                "cache_read": total.cache_read,
+                "output": total.output,
+            }
+
+        sums = await self._use(call, sum_up)
+        if call.fields.get("end") is True:
+            await self._drop(conversation_id)
+            self._tallies.pop(conversation_id, None)
+        fields = {"calls": tally.calls, "refused": tally.refused, **sums}
+        return Answer(fields={**fields, "line": format_totals(fields)})
+
+    async def _refuse_operation(self, _: Call) -> Answer:
+        raise Refusal(404, f"no such operation; there are {', '.join(sorted(self._operations))}")
+
+    async def _describe_health(self, _: Call) -> Answer:
+        return Answer(fields={"conversations": len(self._tallies), "tools": [*RECALL_TOOLS]})
+
+    def _read_options(self, call: Call) -> tuple[ConversationOptions, bool]:
+        """Read the options of a call. Those that it does not set have their defaults again."""
+        given = call.fields.get("options")
+        if given is not None and not isinstance(given, dict):
+            raise Refusal(400, "options must be an object")
+        options = {**_OPTION_DEFAULTS, **cast("dict[str, Any]", given or {})}
+        if unknown := options.keys() - _OPTION_DEFAULTS.keys():
+            known = ", ".join(_OPTION_DEFAULTS)
+            raise Refusal(400, f"unknown option {min(unknown)!r}; there are {known}")
+        try:
+            options["redact"] = self._find_redactor(options["redact"])
+            check_conversation_options(options)
+        except (TypeError, ValueError) as error:
+            raise Refusal(400, f"options: {error}") from None
+        return cast("ConversationOptions", options), options["redact"] is not None
+
+    def _find_redactor(self, names: Any) -> Redact | None:
+        """Return the function for names of patterns: the same one for the same names."""
+        if not names:
+            return None
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in cast("Any", names)):
+            raise TypeError('redact must be a list of names, such as ["email"]')
+        key = tuple(cast("list[str]", names))
+        if key not in self._redactors:
+            self._redactors[key] = redactor(*key)
+        return self._redactors[key]
+
+    def _note_edit(self, notice: EditNotice) -> None:
+        notices = self._notices.get()
+        if notices is not None:
+            notices.append(notice)
+
+    def _tally(self, conversation_id: str) -> _Tally:
+        tally = self._tallies.setdefault(conversation_id, _Tally())
+        self._tallies.move_to_end(conversation_id)
+        while len(self._tallies) > self._max_conversations:
+            self._tallies.popitem(last=False)
+        return tally
+
+    def _get_conversations(self, conversation_id: str) -> Conversations:
+        tally = self._tallies.get(conversation_id)
+        return self._unstored if tally and tally.store_fault else self._stored
+
+    async def _use(self, call: Call, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+        """Run work on the session of a call's conversation."""
+        conversation_id = call.conversation_id
+        try:
+            conversations = self._get_conversations(conversation_id)
+            return await conversations.use_session(conversation_id, work)
+        except LookupError as error:
+            raise Refusal(404, str(error)) from None
+        except ValueError as error:
+            raise Refusal(400, str(error)) from None
+
+    async def _drop(self, conversation_id: str) -> None:
+        """Let a conversation leave the memory. It begins again from the store or the next list."""
+        try:
+            await self._get_conversations(conversation_id).forget(conversation_id)
+        except Exception:
+            log.exception("a conversation cannot be closed")
+
+
+_Operation = Callable[["Call"], Coroutine[Any, Any, Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a client."""
+
+    source: JsonText
+    item: JsonItem
+    owner: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its fields."""
+        return cast("dict[str, Any]", self.item.value)
+
+    @property
+    def short_id(self) -> str:
+        """The conversation for a line of a log."""
+        return str(self.fields.get("conversation"))[:40]
+
+    @property
+    def conversation_id(self) -> str:
+        """The id of the conversation among those of all owners."""
+        name = self.require_text("conversation")
+        size = len(name.encode("utf-8", "surrogatepass"))
+        if size > MAX_ID_BYTES:
+            raise Refusal(400, f"conversation has {size:,} bytes; at most {MAX_ID_BYTES}")
+        return f"{self.owner}/{name}"
+
+    def read_text(self, name: str) -> str:
+        """Return a field that may be missing."""
+        text = self.fields.get(name)
+        if text is None:
+            return ""
+        if not isinstance(text, str):
+            raise Refusal(400, f"{name} must be a text")
+        return text
+
+    def require_text(self, name: str) -> str:
+        """Return a field that must be there."""
+        if text := self.read_text(name):
+            return text
+        raise Refusal(400, f"{name} is missing")
+
+    def read_body(self) -> WireBody:
+        """Return the body of a model call that it passes."""
+        body = self.item.find("body")
+        if body is None:
+            raise ValueError("body is missing")
+        return WireBody(self.source, body, dialect=self.read_text("dialect") or None)
+
+
+async def read_call(text: str, *, owner: str) -> Call:
+    """Read a call.
+
+    Raises:
+        Refusal: If it is not an object of JSON.
+    """
+
+    def read() -> Call:
+        source = JsonText(text)
+        return Call(source, source.read(CALL_LEVELS), owner)
+
+    try:
+        call = await run_in_thread_if_long(read, len(text))
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None
+    if not isinstance(call.item.value, dict):
+        raise Refusal(400, "a call is an object of JSON")
+    return call
+
+
+def name_owner(token: str) -> str:
+    """Return the name of whoever has a token."""
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+def format_totals(totals: Mapping[str, Any]) -> str:
+    """Return the line that a client prints when its agent ends."""
+    tokens, unreadable = totals["hidden_tokens"], totals["unreadable"]
+    size = f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens}"
+    readable = f"{unreadable} not readable" if unreadable else "all readable"
+    calls, refused = totals["calls"], totals["refused"]
+    return f"trimtab: {calls:,} calls, {refused:,} refused, {size} tokens hidden, {readable}"
+
+
+async def _measure(session: Session) -> tuple[int, int]:
+    """Return the tokens of the next request, and those of the window."""
+    report = session.report()
+    return report.used, report.limit
+
+
+def _describe_fit(
+    *,
+    managed: bool,
+    changed: bool = False,
+    hidden: Sequence[Mapping[str, Any]] = (),
+    used: int = 0,
+    limit: int = 0,
+    max_output_tokens: int = 0,
+    why: str = "",
+    fault: str = "",
+) -> dict[str, Any]:
+    """Return the fields of an answer to `fit`."""
+    return {
+        "managed": managed,
+        "changed": changed,
+        "hidden": [*hidden],
+        "used": used,
+        "limit": limit,
+        "max_output_tokens": max_output_tokens,
+        "why": why,
+        "fault": fault,
+    }
+
+
+def _pass(why: str) -> Answer:
+    """Answer that a body is sent as it is, and not remembered."""
+    return Answer(fields=_describe_fit(managed=False, why=why))
+
+
+def _refuse(refusal: Refusal) -> Answer:
+    fields: dict[str, Any] = {"error": str(refusal)}
+    if refusal.is_blocked:
+        fields["blocked"] = True
+    return Answer(status=refusal.status, fields=fields)
+
+
+def _describe_notice(notice: EditNotice) -> dict[str, Any]:
+    return {
+        "handle": notice.handle,
+        "kind": notice.op,
+        "count": notice.count,
+        "tokens": notice.tokens_before,
+        "tokens_after": notice.tokens_after,
+        "why": notice.reason,
+    }
+
+
+def _read_usage(usage: dict[str, Any]) -> Usage:
+    """Read the usage of a reply in any dialect."""
+    if "prompt_tokens" in usage:
+        return parse_chat_usage(usage)
+    if "input_tokens_details" in usage:
+        return parse_responses_usage(usage)
+    return parse_anthropic_usage(usage)

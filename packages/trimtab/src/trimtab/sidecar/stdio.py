@@ -1,0 +1,80 @@
+"""The sidecar over standard input and output: a call a line, an answer a line.
+
+The program that starts it holds both ends, so there is no token. Calls of different conversations
+are answered in the order in which they are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, BinaryIO
+
+from trimtab.sidecar.sidecar import Answer, Refusal, Sidecar, read_call
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Bytes of a call."""
+MAX_OPEN_CALLS = 64
+"""Calls that are answered at a time. More wait in the pipe."""
+OWNER = "stdio"
+"""Whose conversations these are in a store."""
+
+
+async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> None:
+    """Answer calls until the input ends, and then those that are still open."""
+    loop, free = asyncio.get_running_loop(), asyncio.Semaphore(MAX_OPEN_CALLS)
+    lines: asyncio.Queue[bytes] = asyncio.Queue()
+    read_next = threading.Semaphore(MAX_OPEN_CALLS)
+
+    def read() -> None:
+        while True:
+            read_next.acquire()
+            line = calls.readline(MAX_LINE_BYTES + 1)
+            if len(line) > MAX_LINE_BYTES:
+                _skip_line(calls)
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+            if not line:
+                return
+
+    async def answer(line: bytes) -> None:
+        async with free:
+            text = await _answer_line(sidecar, line)
+        answers.write(text.encode() + b"\n")
+        answers.flush()
+
+    threading.Thread(target=read, daemon=True).start()
+    open_calls: set[asyncio.Task[None]] = set()
+    while line := await lines.get():
+        task = asyncio.create_task(answer(line))
+        open_calls.add(task)
+        task.add_done_callback(open_calls.discard)
+        task.add_done_callback(lambda _: read_next.release())
+    await asyncio.gather(*open_calls)
+
+
+async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
+    name: Any = None
+    try:
+        call = await read_call(_decode(line), owner=OWNER)
+        name = call.fields.get("id")
+        answer = await sidecar.answer_read(call.require_text("op"), call)
+    except Refusal as refusal:
+        answer = Answer(status=refusal.status, fields={"error": str(refusal)})
+    if not isinstance(name, str | int | None):
+        name = None
+    return answer.write(id=name, status=answer.status)
+
+
+def _decode(line: bytes) -> str:
+    if len(line) > MAX_LINE_BYTES:
+        raise Refusal(413, f"a line has at most {MAX_LINE_BYTES:,} bytes")
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise Refusal(400, f"the line is not UTF-8: {error.reason}") from None
+
+
+def _skip_line(calls: BinaryIO) -> None:
+    """Read the rest of a line that is too long."""
+    while (piece := calls.readline(MAX_LINE_BYTES)) and not piece.endswith(b"\n"):
+        pass
