@@ -211,21 +211,35 @@ class _Patch:
         return dump_json(changed)
 
     def _write_object(self, known: JsonItem, changed: dict[str, Any]) -> str:
-        members = {item.key: item for item in known.items or ()}
-        pieces: list[str] = []
-        for item in known.items or ():
-            own = self._source.text[item.first : item.end]
-            if item.key not in changed:
-                if item.key not in _CONTENT_KEYS:
-                    pieces.append(own)
-            elif _is_same(members[item.key].value, changed[item.key]):
-                pieces.append(own)  # with its duplicates
-            elif item is members[item.key]:
-                head = self._source.text[item.first : item.start]
-                pieces.append(head + self.write(item.start, changed[item.key]))
+        text, items = self._source.text, [*(known.items or ())]
+        members = {item.key: item for item in items}
+        written: list[str] = []
+        end = known.start + 1
+        for item in items:
+            own = self._write_member(item, changed, is_last=item is members[item.key])
+            if own is not None:
+                between = text[end : item.first] if written or item is items[0] else ""
+                written.append(between + own)
+            end = item.end
         more = (each for each in changed.items() if each[0] not in members)
-        pieces += [f"{dump_json(key)}:{dump_json(value)}" for key, value in more]
-        return "{" + self._find_separator(known).join(pieces) + "}"
+        for key, value in more:
+            comma = "," if written else ""
+            written.append(f"{comma}{dump_json(key)}:{dump_json(value)}")
+        return "{" + "".join(written) + text[end : known.end]
+
+    def _write_member(
+        self, item: JsonItem, changed: dict[str, Any], *, is_last: bool
+    ) -> str | None:
+        """Return the text of a member; None if it is gone. Readers take the last of its key."""
+        if item.key not in changed:
+            own = self._source.text[item.first : item.end]
+            return None if item.key in _CONTENT_KEYS else own
+        if is_last:
+            head = self._source.text[item.first : item.start]
+            return head + self.write(item.start, changed[item.key])
+        if _is_same(item.value, changed[item.key]) or item.key not in _CONTENT_KEYS:
+            return self._source.text[item.first : item.end]
+        return None
 
     def _write_list(self, known: JsonItem, changed: list[Any]) -> str:
         own = [(item.value, self._source.text[item.start : item.end]) for item in known.items or ()]
@@ -244,8 +258,7 @@ _CONTENT_KEYS = frozenset(
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON. Python takes 1, 1.0 and true for equal."""
-    return one.__class__ is other.__class__ and bool(one == other)
+    return bool(one == other)
 
 
 def _refuse_constant(name: str) -> NoReturn:

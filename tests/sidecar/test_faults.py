@@ -1,0 +1,144 @@
+"""Whatever breaks, the agent goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sidecar.doors import SMALL, ask, chat, fit
+from trimtab.errors import StoreFull
+from trimtab.integrations.conversations import Conversations
+from trimtab.sidecar.sidecar import Sidecar
+from trimtab.testing import MemoryStore
+
+TURNS = 12
+
+
+class FullDisk(MemoryStore):
+    """A store that takes so many appends."""
+
+    left = 0
+
+    async def append(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.left:
+            raise StoreFull("no space is left")
+        self.left -= 1
+        return await super().append(*args, **kwargs)
+
+
+def shown(answer: dict[str, Any]) -> Any:
+    return answer["body"]["messages"]
+
+
+def longer(turns: int) -> dict[str, Any]:
+    body = chat(turns)
+    body["messages"].append({"role": "assistant", "content": "Done."})
+    body["messages"].append({"role": "user", "content": "Thanks."})
+    return body
+
+
+def test_a_fault_of_ours_sends_what_the_client_had(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    sidecar = Sidecar()
+    with monkeypatch.context() as patch:
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        patch.setattr(Conversations, "fit", fail)
+        answer = fit(sidecar, chat(TURNS))
+        assert (answer["status"], answer["changed"]) == (200, False)
+        assert answer["fault"] == "RuntimeError: a bug"
+        assert "passes as it is" in caplog.text
+        blocked = fit(sidecar, chat(TURNS), options={"redact": ["email"]})
+        assert (blocked["status"], blocked["blocked"]) == (503, True)
+    assert fit(sidecar, chat(TURNS))["changed"]
+
+
+def test_a_fault_in_another_operation_is_an_answer_as_well(monkeypatch: pytest.MonkeyPatch):
+    sidecar = Sidecar()
+    fit(sidecar, chat(1))
+    monkeypatch.setattr(Conversations, "use_session", None)
+    answer = ask(sidecar, "recall", conversation="a", handle="m3")
+    assert (answer["status"], "TypeError" in answer["error"]) == (500, True)
+
+
+@pytest.mark.parametrize("appends", [0, 1, 3])
+def test_a_full_disk_leaves_the_conversation_in_memory(
+    appends: int, caplog: pytest.LogCaptureFixture
+):
+    store = FullDisk()
+    store.left = appends
+    sidecar = Sidecar(store)
+    answers = [fit(sidecar, chat(turns)) for turns in range(1, TURNS)]
+    assert answers[-1]["fault"].startswith("store: StoreFull")
+    assert answers[-1]["used"] + 500 <= answers[-1]["limit"]
+    assert "goes on in memory" in caplog.text
+    handle = answers[-1]["hidden"] or next(a["hidden"] for a in answers if a["hidden"])
+    assert ask(sidecar, "recall", conversation="a", handle=handle[0]["handle"])["status"] == 200
+    before = shown(fit(sidecar, chat(TURNS)))
+    assert shown(fit(sidecar, longer(TURNS)))[: len(before)] == before
+
+
+def test_with_a_redaction_a_full_disk_does_not_stop_the_agent():
+    options = {**SMALL, "redact": ["email"]}
+    answer = fit(Sidecar(FullDisk()), chat(TURNS), options=options)
+    assert (answer["status"], answer["changed"]) == (200, True)
+    assert answer["fault"].startswith("store: ")
+
+
+def test_a_store_that_cannot_be_opened_leaves_the_conversation_in_memory(tmp_path: Path):
+    (tmp_path / "file").write_text("no folder")
+    answer = fit(Sidecar(tmp_path / "file"), chat(TURNS))
+    assert answer["changed"]
+    assert answer["fault"].startswith("store: ")
+
+
+def test_a_lost_store_costs_one_change_of_the_prefix(tmp_path: Path):
+    sidecar = Sidecar(tmp_path / "store")
+    fit(sidecar, chat(TURNS))
+    shutil.rmtree(tmp_path / "store")
+    again = fit(sidecar, chat(TURNS))
+    assert again["changed"]
+    assert again["used"] + 500 <= again["limit"]
+    assert shown(fit(sidecar, longer(TURNS)))[: len(shown(again))] == shown(again)
+
+
+def test_another_process_goes_on_from_the_store(tmp_path: Path):
+    before = Sidecar(tmp_path)
+    sent = shown(fit(before, chat(TURNS)))
+    before.run(before.close())
+    after = Sidecar(tmp_path)
+    assert shown(fit(after, longer(TURNS)))[: len(sent)] == sent
+    assert ask(after, "recall", conversation="a", handle="m3")["text"].endswith("Turn 0")
+    after.run(after.close())
+
+
+def test_what_cannot_fit_goes_to_the_provider_as_it_is():
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "word " * 30_000}]}
+    answer = fit(Sidecar(), body, options={"context_window": 2_000, "policy": "full"})
+    assert answer["status"] == 200
+    assert answer["changed"] or answer["why"].startswith("cannot fit")
+    head = {"role": "system", "content": "word " * 30_000}
+    full = fit(Sidecar(), {"model": "gpt-4o", "messages": [head, *chat(1)["messages"]]})
+    assert (full["managed"], full["fault"]) == (True, "")
+    fields = fit(
+        Sidecar(),
+        {"model": "gpt-4o", "messages": [head, *chat(1)["messages"]]},
+        options={"context_window": 4_000},
+    )
+    assert (fields["managed"], fields["changed"]) == (True, False)
+    assert fields["why"].startswith("cannot fit")
+
+
+def test_no_text_of_a_conversation_is_logged(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG, logger="trimtab.sidecar")
+    fit(Sidecar(FullDisk()), chat(TURNS))
+    assert "Turn" not in caplog.text
+    assert json.dumps(chat(1))[:20] not in caplog.text
