@@ -41,7 +41,7 @@ CONTENT_KEYS = ("content", "output", "arguments", "tool_calls", "input")
 SHOWN_CASES = 3
 
 
-def main(quick: bool) -> harness.Report:
+def measure(*, quick: bool) -> harness.Report:
     """Fuzz, and return the figures."""
     return asyncio.run(_fuzz(quick=quick, random_=random.Random(SEED)))  # noqa: S311 - no secret
 
@@ -189,4 +189,4 @@ def _skip(text: str, at: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(harness.run(__doc__, main))
+    sys.exit(harness.run(__doc__, lambda quick: measure(quick=quick)))

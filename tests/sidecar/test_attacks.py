@@ -17,7 +17,7 @@ from trimtab.sidecar.sidecar import MAX_ID_BYTES, Sidecar, name_owner
 from trimtab.sidecar.state_file import StateFile, UnsafeStateFolder
 
 HANDLE = "m3"
-SECRET = "Turn 0"
+SAID = "Turn 0"
 CALL = {"conversation": "a", "body": chat(1), "options": SMALL}
 
 
@@ -33,7 +33,7 @@ def door() -> Generator[Door]:
 
 def test_the_client_itself_reads_its_conversation(door: Door):
     status, answer = door.request("/v1/search", {"conversation": "a", "query": "Turn 0"})
-    assert (status, SECRET in answer["text"]) == (200, True)
+    assert (status, SAID in answer["text"]) == (200, True)
 
 
 WEB_PAGES: dict[str, dict[str, Any]] = {
@@ -53,12 +53,17 @@ WEB_PAGES: dict[str, dict[str, Any]] = {
 }
 
 
+def test_a_program_on_node_is_no_web_page(door: Door):
+    body = {**CALL, "conversation": "b"}
+    assert door.request(body=body, sec_fetch_mode="cors")[0] == 200
+
+
 @pytest.mark.parametrize("headers", WEB_PAGES.values(), ids=WEB_PAGES.keys())
 def test_a_web_page_is_refused(door: Door, headers: dict[str, Any]):
     for path in ("/v1/search", "/v1/fit", "/v1/totals"):
-        status, answer = door.request(path, {**CALL, "query": SECRET, "end": True}, **headers)
+        status, answer = door.request(path, {**CALL, "query": SAID, "end": True}, **headers)
         assert status == 403
-        assert SECRET not in str(answer)
+        assert SAID not in str(answer)
 
 
 def test_no_answer_lets_a_page_read_it(door: Door):
@@ -91,7 +96,7 @@ def test_without_the_token_nothing_is_answered(door: Door, value: str | None):
         status, answer = door.request(
             path, {"conversation": "a", "handle": HANDLE}, method=method, authorization=value
         )
-        assert (status, SECRET in str(answer)) == (401, False)
+        assert (status, SAID in str(answer)) == (401, False)
 
 
 def test_a_token_in_the_address_is_no_token(door: Door):
@@ -115,14 +120,14 @@ def test_another_token_has_other_conversations():
     fit(sidecar, chat(2))
     for operation, fields in (
         ("recall", {"handle": HANDLE}),
-        ("search", {"query": SECRET}),
+        ("search", {"query": SAID}),
         ("totals", {"end": True}),
         ("reply", {"usage": {"prompt_tokens": 9}}),
     ):
         answer = ask(sidecar, operation, owner="other", conversation="a", **fields)
-        assert (answer["status"], SECRET in str(answer)) == (404, False)
+        assert (answer["status"], SAID in str(answer)) == (404, False)
     told = ask(sidecar, "answer", owner="other", conversation="a", tool="recall", arguments="{}")
-    assert SECRET not in str(told)
+    assert SAID not in str(told)
     assert ask(sidecar, "recall", conversation="a", handle=HANDLE)["status"] == 200
 
 

@@ -145,7 +145,8 @@ class HttpServer:
     def _check(self, head: _Head) -> tuple[str, int]:
         """Return the operation and the size of the body of a request that may be answered."""
         headers = head.headers
-        if "origin" in headers or any(name.startswith("sec-fetch-") for name in headers):
+        # Node's fetch sends sec-fetch-mode, and only browsers send sec-fetch-site.
+        if "origin" in headers or "sec-fetch-site" in headers:
             raise _HttpRefusal(403, "requests of web pages are refused")
         if self._hosts and headers.get("host") not in self._hosts:
             raise _HttpRefusal(403, f"the Host must be one of {', '.join(sorted(self._hosts))}")

@@ -1,0 +1,257 @@
+"""Programs in other languages with the sidecar, and what they do when it breaks.
+
+    python -m benchmarks.doors.loops            # 64 turns a life
+    python -m benchmarks.doors.loops --quick    # 12 turns, without the broken sidecars
+
+An agent in Node and one in Go ask over HTTP, one in Node over standard input. A turn is two parallel
+calls, one more and an answer; the strict simulator has a window of 16,000 tokens.
+
+bare_calls        calls that the agent survives without the sidecar
+calls, refused    calls that the provider answered and refused
+unpaired          requests in which a call had no result, or a result no call
+fell_open         calls for which the sidecar did not say what to send
+cache_read_ratio  input from the cache, beside that of a plain `Context` in the same life
+read_back         whether a hidden report came back byte for byte
+cpu_ms            CPU of the sidecar a call, of the whole life
+killed, …         the life in Node whose sidecar is killed and started again with its store, without
+                  one, on a full disk, or stands still; `more_writes` is how often more than
+                  undisturbed a request began in another way than the one before
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.frameworks import life
+from benchmarks.frameworks.__main__ import _cache_read, plain_cache_read
+from benchmarks.pair_check import unpaired
+from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
+
+WINDOW = 16_000
+TURNS, QUICK_TURNS = 64, 12
+PAUSES = (60, 63)
+"""After these calls a sidecar is broken, and repaired."""
+TIMEOUT_MS = 500
+LEAST_CACHE_READ_RATIO = 0.95
+TOO_LONG = 2_000_000
+FOLDER = Path(__file__).parent
+CLOCK_HZ = os.sysconf("SC_CLK_TCK")
+SIDECAR = [sys.executable, "-m", "trimtab.cli", "sidecar"]
+MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id")
+
+
+def measure(*, quick: bool) -> harness.Report:
+    """Run the loops, and return their figures."""
+    turns = QUICK_TURNS if quick else TURNS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        bare = run_bare(turns)
+        plain = plain_cache_read("openai_chat", turns)
+        report: dict[str, Any] = {
+            "turns": turns,
+            "plain_cache_read": round(plain, 3),
+            "node": {"bare_calls": bare, **run_over_http(NODE, turns, folder / "node")},
+            "stdio": {"bare_calls": bare, **run_over_stdio(turns)},
+        }
+        if (agent := build_go_agent(folder)) is None:
+            report["go"] = {"skipped": "there is no Go compiler here"}
+        else:
+            report["go"] = {"bare_calls": bare, **run_over_http([agent], turns, folder / "go")}
+        if not quick:
+            for fault in FAULTS:
+                report[fault] = run_broken(fault, turns, folder / fault, report["node"]["writes"])
+    for figures in (each for each in report.values() if isinstance(each, dict)):
+        if "cache_read" in figures:
+            figures["cache_read_ratio"] = round(figures["cache_read"] / plain, 3)
+    return {**report, "broken": [*_find_faults(report, turns)]}
+
+
+NODE = ["node", str(FOLDER / "agent.mjs")]
+FAULTS = ("killed", "killed_without_store", "store_lost", "disk_full", "late")
+
+
+def run_bare(turns: int) -> int:
+    """Return the calls that the agent survives alone."""
+    with _simulate(turns) as simulator:
+        return _run(NODE, _set_up(simulator, turns))["calls"]
+
+
+def run_over_http(agent: Sequence[str], turns: int, folder: Path) -> dict[str, Any]:
+    """Run an agent that asks over HTTP."""
+    with _simulate(turns) as simulator, _sidecar(folder) as process:
+        before = _read_cpu_s(process.pid)
+        setup = _set_up(simulator, turns, place=str(folder / "sidecar.json"))
+        figures = _run(agent, setup)
+        spent = _read_cpu_s(process.pid) - before
+        figures["cpu_ms"] = round(spent * 1_000 / max(1, figures["calls"]), 2)
+        return _study(figures, simulator.list_requests())
+
+
+def run_over_stdio(turns: int) -> dict[str, Any]:
+    """Run an agent that starts its own sidecar."""
+    with _simulate(turns) as simulator:
+        figures = _run(NODE, _set_up(simulator, turns, command=[*SIDECAR, "--stdio"]))
+        return _study(figures, simulator.list_requests())
+
+
+def run_broken(fault: str, turns: int, folder: Path, undisturbed_writes: int) -> dict[str, Any]:
+    """Run an agent whose sidecar breaks after some calls, and is repaired after some more."""
+    store = [] if fault == "killed_without_store" else ["--store", str(folder / "store")]
+    place = {"place": str(folder / "sidecar.json"), "timeout_ms": TIMEOUT_MS, "pauses": PAUSES}
+    with _simulate(turns) as simulator, _sidecar(folder, *store) as process:
+        agent = _start(NODE, _set_up(simulator, turns, **place))
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stdout.readline() == "pause\n"
+        _break(fault, process, folder)
+        agent.stdin.write("go on\n")
+        agent.stdin.flush()
+        assert agent.stdout.readline() == "pause\n"
+        if fault == "late":
+            process.send_signal(signal.SIGCONT)
+        if process.poll() is None:
+            figures = _end(agent)
+        else:
+            with _sidecar(folder, *store):
+                figures = _end(agent)
+        report = _study(figures, simulator.list_requests())
+    return {**report, "more_writes": report["writes"] - undisturbed_writes}
+
+
+def build_go_agent(folder: Path) -> str | None:
+    """Build the agent in Go. Return its path; None if there is no compiler."""
+    if shutil.which("go") is None:
+        return None
+    target = folder / "agent"
+    environ = {**os.environ, "GOCACHE": str(folder / "cache"), "GO111MODULE": "off"}
+    command = ["go", "build", "-o", str(target), str(FOLDER / "agent.go")]
+    subprocess.run(command, check=True, env=environ)  # noqa: S603 - our own
+    return str(target)
+
+
+@contextmanager
+def _simulate(turns: int) -> Generator[RemoteSimulator]:
+    with spawn_simulated_provider(window=WINDOW) as simulator:
+        simulator.set_replies(life.script(0, turns))
+        yield simulator
+
+
+@contextmanager
+def _sidecar(folder: Path, *options: str) -> Generator[subprocess.Popen[str]]:
+    process = subprocess.Popen(  # noqa: S603 - our own
+        [*SIDECAR, "--state", str(folder), *options], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        assert "listens" in process.stderr.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _break(fault: str, process: subprocess.Popen[str], folder: Path) -> None:
+    if fault == "late":
+        process.send_signal(signal.SIGSTOP)
+        return
+    if fault == "disk_full":
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        return
+    process.kill()
+    process.wait()
+    if fault == "store_lost":
+        shutil.rmtree(folder / "store")
+
+
+def _set_up(simulator: RemoteSimulator, turns: int, **more: Any) -> dict[str, Any]:
+    return {
+        "url": simulator.url,
+        "window": WINDOW,
+        "turns": turns,
+        "lines": life.REPORT_LINES,
+        "conversation": life.CONVERSATION,
+        "system": life.SYSTEM,
+        "texts": [life.user_text(turn) for turn in range(turns)],
+        **more,
+    }
+
+
+def _run(agent: Sequence[str], setup: Mapping[str, Any]) -> dict[str, Any]:
+    return _end(_start(agent, setup))
+
+
+def _start(agent: Sequence[str], setup: Mapping[str, Any]) -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own
+        [*agent, json.dumps(setup)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def _end(agent: subprocess.Popen[str]) -> dict[str, Any]:
+    output, _ = agent.communicate("go on\n")
+    if agent.returncode:
+        raise RuntimeError(f"the agent ended with {agent.returncode}: {output[-500:]}")
+    return json.loads(output.splitlines()[-1])
+
+
+def _study(figures: dict[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    answered = [record for record in records if record["fate"] == "answered"]
+    bodies = [record["body"] for record in answered]
+    recalled = figures.pop("recalled")
+    number = int(recalled.split()[1].rstrip(":")) if recalled else 0
+    return {
+        **figures,
+        "refused": len(records) - len(answered),
+        "unpaired": sum(unpaired(body, "openai_chat") is not None for body in bodies),
+        "cache_read": round(_cache_read(answered), 3),
+        "writes": sum(not _extends(a, b) for a, b in pairwise(bodies)),
+        "read_back": recalled == life.report(number, life.REPORT_LINES),
+    }
+
+
+def _extends(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether a request begins with the whole of the one before it."""
+    first, second = before["messages"], after["messages"]
+    return _plain(first) == _plain(second[: len(first)])
+
+
+def _plain(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [[message.get(key) for key in MESSAGE_KEYS] for message in messages]
+
+
+def _read_cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_HZ
+
+
+def _find_faults(report: Mapping[str, Any], turns: int) -> Iterator[str]:
+    calls = life.CALLS_A_TURN * turns
+    for name, figures in report.items():
+        if not isinstance(figures, dict) or "skipped" in figures:
+            continue
+        expected = {"calls": calls, "refused": 0, "unpaired": 0, "read_back": True}
+        if name not in FAULTS:
+            expected["fell_open"] = 0
+        for key, right in expected.items():
+            if figures[key] != right:
+                yield f"{name}: {key} is {figures[key]}, not {right}"
+        if figures.get("more_writes", 0) > 1:
+            yield f"{name}: {figures['more_writes']} more writes of the cache"
+        if name not in FAULTS and figures["cache_read_ratio"] < LEAST_CACHE_READ_RATIO:
+            yield f"{name}: cache_read_ratio is {figures['cache_read_ratio']}"
+
+
+if __name__ == "__main__":
+    sys.exit(harness.run(__doc__, lambda quick: measure(quick=quick)))
