@@ -3,8 +3,8 @@
     python -m benchmarks.doors.loops            # 64 turns a life
     python -m benchmarks.doors.loops --quick    # 12 turns, without the broken sidecars
 
-An agent in Node and one in Go ask over HTTP, one in Node over standard input. A turn is two parallel
-calls, one more and an answer; the strict simulator has a window of 16,000 tokens.
+An agent in Node and one in Go ask over HTTP, one in Node over standard input. A turn is two
+parallel calls, one more and an answer; the strict simulator has a window of 16,000 tokens.
 
 bare_calls        calls that the agent survives without the sidecar
 calls, refused    calls that the provider answered and refused

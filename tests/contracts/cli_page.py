@@ -22,6 +22,8 @@ PAGES = {
     "keys create": "serve.md",
     "schedule list": "schedules.md",
     "replay": "replay.md",
+    "sidecar": "sidecar.md",
+    "fit": "sidecar.md",
     "schema": "agent.md",
 }
 """Commands that a page explains."""

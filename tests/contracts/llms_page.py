@@ -37,6 +37,7 @@ DESCRIPTIONS = {
     "langchain": "A middleware for LangChain agents and LangGraph graphs.",
     "pydantic-ai": "A capability for Pydantic AI agents.",
     "openai-agents": "A model around the model of the OpenAI Agents SDK.",
+    "sidecar": "A process that fits the model calls of programs in any language.",
     "cookbook/index": "Short programs for one task each.",
     "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK.",
     "cookbook/parallel-calls": "Several tool calls of one reply, side by side.",

@@ -13,7 +13,7 @@ from trimtab.cli.stderr_messages import print_error_for_exit
 from trimtab.sidecar.sidecar import Answer, Sidecar
 
 OWNER = "fit"
-"""Whose conversations these are in a store."""
+"""The owner of these conversations in a store."""
 
 
 def fit_command(  # noqa: PLR0917 - typer reads the options from its signature

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from trimtab.sidecar.sidecar import Answer, Refusal, Sidecar, name_owner
@@ -89,7 +89,7 @@ class HttpServer:
     async def listen_on_socket(self, path: str) -> None:
         """Listen on a Unix socket, which must be in a folder that only its owner can open."""
         self._server = await asyncio.start_unix_server(self._serve, path, limit=MAX_HEAD_BYTES)
-        Path(path).chmod(0o600)
+        os.chmod(path, 0o600)  # noqa: PTH101 - in a coroutine
 
     async def close(self) -> None:
         """Take no more calls, and end those that run."""

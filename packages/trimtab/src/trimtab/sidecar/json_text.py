@@ -32,11 +32,11 @@ class JsonItem:
     key: str | None = None
     """Its key in an object; None in a list, and for the whole text."""
     first: int
-    """Where its key begins; its value, if it has no key."""
+    """The beginning of its key, or of its value if it has no key."""
     start: int
-    """Where its value begins."""
+    """The beginning of its value."""
     end: int
-    """Where its value ends."""
+    """The end of its value."""
     value: Any
     """The value. A number that Python cannot hold is its digits as a text, and half of a surrogate
     pair is the replacement character."""

@@ -1,4 +1,4 @@
-"""`sidecar.json`: where a sidecar listens and its token, for clients of the same user.
+"""`sidecar.json`: the address of a sidecar and its token, for clients of the same user.
 
 Only the owner can read the file and open its folder. The token stays the same from start to start,
 because a stored conversation belongs to it. A file that others could read or have written is not
@@ -84,7 +84,7 @@ class StateFile:
         return cast("str", token) if is_whole else secrets.token_urlsafe(TOKEN_BYTES)
 
     def write(self, *, token: str, url: str = "", socket: str = "") -> None:
-        """Write where the sidecar listens; nowhere if neither is given."""
+        """Write the address of the sidecar; none if it has stopped."""
         pid = os.getpid() if url or socket else 0
         fields: dict[str, Any] = {"version": trimtab.__version__, "url": url, "socket": socket}
         text = json.dumps({**fields, "token": token, "pid": pid}) + "\n"

@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_OPEN_CALLS = 64
 """Calls that are answered at a time. More wait in the pipe."""
 OWNER = "stdio"
-"""Whose conversations these are in a store."""
+"""The owner of these conversations in a store."""
 
 
 async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> None:

@@ -16,7 +16,7 @@ SUMMARY_PROMPTS = (
     "provide a detailed prompt for continuing our conversation",
     "provide a detailed summary for continuing our conversation",
 )
-"""How clients begin the text with which they ask for a summary, in small letters."""
+"""The beginnings, in small letters, of texts with which clients ask for a summary."""
 MAX_PROMPT_CHARS = max(map(len, SUMMARY_PROMPTS))
 TRIGGER_ITEM = "compaction_trigger"
 """The item of Responses that asks the provider for a compaction."""

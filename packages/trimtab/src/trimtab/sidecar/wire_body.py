@@ -47,7 +47,7 @@ class WireBody:
 
     Args:
         source: The text that contains it.
-        body: Where it is in that text.
+        body: Its place in that text.
         dialect: Its format; None recognises it.
 
     Raises:
