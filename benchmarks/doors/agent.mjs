@@ -8,12 +8,12 @@ const setup = JSON.parse(process.argv[2]);
 const { url, window, turns, lines, conversation } = setup;
 const figures = { calls: 0, refused: 0, fell_open: 0, unpaired: 0, handle: "", recalled: "", line: "" };
 
-async function post(address, body, headers = {}) {
+async function post(address, body, headers = {}, timeoutMs = 600_000) {
   const answer = await fetch(address, {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers },
     body: JSON.stringify(body),
-    signal: AbortSignal.timeout(setup.timeout_ms ?? 60_000),
+    signal: AbortSignal.timeout(timeoutMs),
   });
   return [answer.status, await answer.json()];
 }
@@ -21,9 +21,8 @@ async function post(address, body, headers = {}) {
 function overHttp() {
   return async (operation, fields) => {
     const place = JSON.parse(readFileSync(setup.place, "utf8")); // again: it may have been restarted
-    const [status, answer] = await post(`${place.url}/v1/${operation}`, fields, {
-      Authorization: `Bearer ${place.token}`,
-    });
+    const headers = { Authorization: `Bearer ${place.token}` };
+    const [status, answer] = await post(`${place.url}/v1/${operation}`, fields, headers, setup.timeout_ms);
     return { status, ...answer };
   };
 }

@@ -1,6 +1,6 @@
 """Programs in other languages with the sidecar, and what they do when it breaks.
 
-    python -m benchmarks.doors.loops            # 64 turns a life
+    python -m benchmarks.doors.loops            # 32 turns a life
     python -m benchmarks.doors.loops --quick    # 12 turns, without the broken sidecars
 
 An agent in Node and one in Go ask over HTTP, one in Node over standard input. A turn is two
@@ -41,10 +41,10 @@ from benchmarks.pair_check import unpaired
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 
 WINDOW = 16_000
-TURNS, QUICK_TURNS = 64, 12
+TURNS, QUICK_TURNS = 32, 12
 PAUSES = (60, 63)
 """After these calls a sidecar is broken, and repaired."""
-TIMEOUT_MS = 500
+TIMEOUT_MS = 2_000
 LEAST_CACHE_READ_RATIO = 0.95
 TOO_LONG = 2_000_000
 FOLDER = Path(__file__).parent
@@ -72,6 +72,7 @@ def measure(*, quick: bool) -> harness.Report:
             report["go"] = {"bare_calls": bare, **run_over_http([agent], turns, folder / "go")}
         if not quick:
             for fault in FAULTS:
+                harness.progress(fault)
                 report[fault] = run_broken(fault, turns, folder / fault, report["node"]["writes"])
     for figures in (each for each in report.values() if isinstance(each, dict)):
         if "cache_read" in figures:

@@ -454,3 +454,34 @@ def test_postgresql_is_opened_on_the_loop_of_the_conversations(migrated):
         conversations = Conversations(store=migrated, **SMALL)
         asyncio.run(chat(conversations, "../x", turns))
         conversations.run(conversations.close())
+
+
+def test_work_on_a_session_waits_for_others_and_an_unknown_one_is_an_error():
+    conversations = Conversations(**SMALL)
+    conversations.run(conversations.fit("a", history(2), **MODEL))
+
+    async def count(session: Any) -> int:
+        return session.window.visible_messages
+
+    assert conversations.run(conversations.use_session("a", count)) > 1
+    with pytest.raises(LookupError, match="nothing is known"):
+        conversations.run(conversations.use_session("b", count))
+
+
+def test_a_conversation_without_a_store_is_gone_if_it_is_forgotten():
+    conversations = Conversations(**SMALL)
+    conversations.run(conversations.fit("a", history(2), **MODEL))
+    conversations.run(conversations.forget("a"))
+    conversations.run(conversations.forget("b"))
+    with pytest.raises(LookupError, match="nothing is known"):
+        conversations.run(conversations.report("a"))
+
+
+def test_options_of_one_conversation_come_before_those_of_all():
+    conversations = Conversations(**SMALL)
+    conversations.run(
+        conversations.fit("a", history(2), **MODEL, options={"context_window": 9_999})
+    )
+    conversations.run(conversations.fit("b", history(2), **MODEL))
+    limits = [conversations.run(conversations.report(name)).limit for name in ("a", "b")]
+    assert limits == [9_999, SMALL["context_window"]]

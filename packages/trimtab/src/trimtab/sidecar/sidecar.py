@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import trimtab
@@ -61,6 +62,8 @@ _OPTION_DEFAULTS: Mapping[str, Any] = {
     "redact": None,
 }
 """The options that a call may set for its conversation, and their values if it does not."""
+MAX_KNOWN_OPTIONS = 64
+"""Different options of calls that are remembered as valid."""
 STORE_FAULT = "store: "
 """How a fault begins after which the conversation goes on in memory."""
 
@@ -142,6 +145,7 @@ class Sidecar:
             self._unstored = Conversations(max_conversations=max_conversations, **options)
         self._tallies: OrderedDict[str, _Tally] = OrderedDict()
         self._max_conversations = max_conversations
+        self._options: dict[str, ConversationOptions] = {}
         self._redactors: dict[tuple[str, ...], Redact] = {}
         self._operations: Mapping[str, _Operation] = {
             "fit": self._fit,
@@ -265,7 +269,10 @@ class Sidecar:
                 params=body.counted_params,
                 options=options,
             )
-            return view, *await conversations.use_session(conversation_id, _measure)
+            try:
+                return view, *await conversations.use_session(conversation_id, _measure)
+            except LookupError:  # others have just pushed it out of the memory
+                return view, 0, 0
 
         try:
             view, used, limit = await fit(self._get_conversations(conversation_id))
@@ -276,7 +283,8 @@ class Sidecar:
             tally.store_fault = f"{STORE_FAULT}{type(error).__name__}: {error}"
             notices.clear()
             view, used, limit = await fit(self._unstored)
-        pieces = body.plan(view)
+        size = len(call.source.text)
+        pieces = await run_in_thread_if_long(lambda: body.plan(view), size)
         own_output = body.max_output_tokens or 0
         lowered = None
         if body.may_lower_output and used + own_output > limit:
@@ -296,7 +304,8 @@ class Sidecar:
             return Answer(fields=fields)
         if call.read_text("want") == "map":
             return Answer(fields={**fields, "sent": describe_pieces(pieces)})
-        return Answer(fields=fields, body=body.write(pieces, max_output_tokens=lowered))
+        write = partial(body.write, pieces, max_output_tokens=lowered)
+        return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
     async def _record_reply(self, call: Call) -> Answer:
         body = call.fields.get("usage")
@@ -389,6 +398,15 @@ class Sidecar:
         given = call.fields.get("options")
         if given is not None and not isinstance(given, dict):
             raise Refusal(400, "options must be an object")
+        key = dump_json(given)
+        if key not in self._options:  # to check them takes longer than to fit a short body
+            if len(self._options) >= MAX_KNOWN_OPTIONS:
+                self._options.clear()
+            self._options[key] = self._check_options(given)
+        options = self._options[key]
+        return options, options.get("redact") is not None
+
+    def _check_options(self, given: Any) -> ConversationOptions:
         options = {**_OPTION_DEFAULTS, **cast("dict[str, Any]", given or {})}
         if unknown := options.keys() - _OPTION_DEFAULTS.keys():
             known = ", ".join(_OPTION_DEFAULTS)
@@ -398,7 +416,7 @@ class Sidecar:
             check_conversation_options(options)
         except (TypeError, ValueError) as error:
             raise Refusal(400, f"options: {error}") from None
-        return cast("ConversationOptions", options), options["redact"] is not None
+        return cast("ConversationOptions", options)
 
     def _find_redactor(self, names: Any) -> Redact | None:
         """Return the function for names of patterns: the same one for the same names."""
