@@ -42,8 +42,9 @@ from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 
 WINDOW = 16_000
 TURNS, QUICK_TURNS = 32, 12
-PAUSES = (60, 63)
-"""After these calls a sidecar is broken, and repaired."""
+PAUSES = (61, 64)
+"""After these calls a sidecar is broken, and repaired. They call tools, because the agent pauses
+only there."""
 TIMEOUT_MS = 2_000
 LEAST_CACHE_READ_RATIO = 0.95
 TOO_LONG = 2_000_000

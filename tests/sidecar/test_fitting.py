@@ -12,7 +12,7 @@ import trimtab
 from tests.sidecar.doors import OWNER, SMALL, ask, chat, fit, report
 from trimtab.sidecar.json_text import JsonText, patch_json
 from trimtab.sidecar.sidecar import Sidecar, format_totals
-from trimtab.sidecar.wire_body import detect_dialect
+from trimtab.sidecar.wire_body import detect_body_dialect
 
 TURNS = 12
 
@@ -259,15 +259,15 @@ def test_a_conversation_that_is_used_least_leaves_the_memory():
 def test_the_format_of_a_body_is_recognised():
     user = [{"role": "user", "content": "hi"}]
     tool_use = [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]
-    assert detect_dialect({"input": user}) == "openai_responses"
-    assert detect_dialect({"messages": user, "system": "x"}) == "anthropic"
-    assert detect_dialect({"messages": user + tool_use}) == "anthropic"
-    assert detect_dialect({"messages": user, "tools": [{"input_schema": {}}]}) == "anthropic"
-    assert detect_dialect({"messages": user, "tools": [{"function": {}}]}) == "openai_chat"
+    assert detect_body_dialect({"input": user}) == "openai_responses"
+    assert detect_body_dialect({"messages": user, "system": "x"}) == "anthropic"
+    assert detect_body_dialect({"messages": user + tool_use}) == "anthropic"
+    assert detect_body_dialect({"messages": user, "tools": [{"input_schema": {}}]}) == "anthropic"
+    assert detect_body_dialect({"messages": user, "tools": [{"function": {}}]}) == "openai_chat"
     claude = {"messages": user, "model": "claude-sonnet-4-5"}
-    assert detect_dialect({**claude, "max_tokens": 9}) == "anthropic"
-    assert detect_dialect(claude) == "openai_chat"
-    assert detect_dialect({"messages": user, "model": "gpt-4o"}) == "openai_chat"
+    assert detect_body_dialect({**claude, "max_tokens": 9}) == "anthropic"
+    assert detect_body_dialect(claude) == "openai_chat"
+    assert detect_body_dialect({"messages": user, "model": "gpt-4o"}) == "openai_chat"
 
 
 PATCHES = {

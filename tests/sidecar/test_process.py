@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from tests.sidecar.doors import SMALL, chat
+from trimtab.cli.app import app
 from trimtab.sidecar import stdio
 from trimtab.sidecar.sidecar import Sidecar
 from trimtab.sidecar.stdio import serve_stdio
@@ -91,7 +94,13 @@ def test_one_folder_has_one_sidecar_and_a_socket_is_no_port(tmp_path: Path):
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("program", [[*COMMAND], [sys.executable, "-c", WITHOUT_TYPER]])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param([*COMMAND], marks=pytest.mark.soak),
+        [sys.executable, "-c", WITHOUT_TYPER],
+    ],
+)
 def test_a_program_asks_over_standard_input(program: list[str], tmp_path: Path):
     calls = [
         {"id": "x", "op": "fit", "conversation": "a", "body": chat(TURNS), "options": SMALL},
@@ -107,21 +116,19 @@ def test_a_program_asks_over_standard_input(program: list[str], tmp_path: Path):
     assert [answers[name]["status"] for name in ("x", 2, 3, None)] == [200, 200, 404, 400]
 
 
-@pytest.mark.process
 def test_a_body_goes_through_a_pipe(tmp_path: Path):
-    def fit_body(text: str, *options: str) -> subprocess.CompletedProcess[bytes]:
-        command = [*COMMAND, "fit", "--window", "8000", *options]
-        return subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    def fit_body(text: str, *options: str) -> Result:
+        return CliRunner().invoke(app, ["fit", "--window", "8000", *options], input=text)
 
     odd = ' {"model": "gpt-4o",\n "messages": [{"role": "user", "content": "hi"}], "x": 1e400}\n'
     same = fit_body(odd)
-    assert (same.returncode, same.stdout.decode()) == (0, odd)
+    assert (same.exit_code, same.stdout) == (0, odd)
     options = ("--store", str(tmp_path), "--conversation", "c")
     first = fit_body(json.dumps(chat(TURNS)), *options)
     assert len(first.stdout) < len(json.dumps(chat(TURNS)))
-    assert b"mask" in first.stderr
+    assert "mask" in first.stderr
     assert fit_body(json.dumps(chat(TURNS)), *options).stdout == first.stdout
-    assert fit_body("nonsense").returncode == 2
+    assert fit_body("nonsense").exit_code == 2
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])

@@ -66,7 +66,7 @@ class WireBody:
         self._source, self._body = source, body
         self.fields = fields
         """Its fields."""
-        self.dialect: DialectName = detect_dialect(fields) if named is None else named
+        self.dialect: DialectName = detect_body_dialect(fields) if named is None else named
         """Its format."""
         key = "input" if self.dialect == "openai_responses" else "messages"
         self._list = body.find(key)
@@ -207,7 +207,7 @@ class WireBody:
         )
 
 
-def detect_dialect(body: Mapping[str, Any]) -> DialectName:
+def detect_body_dialect(body: Mapping[str, Any]) -> DialectName:
     """Return the format of a body that does not name it."""
     if "input" in body and "messages" not in body:
         return "openai_responses"
