@@ -75,7 +75,7 @@ def unpack_json(payload: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(payload)))
 
 
-def count_utf16_units(text: str) -> int:
+def measure_browser_length(text: str) -> int:
     """Return the length of a text as a browser counts it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
