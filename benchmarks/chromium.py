@@ -29,7 +29,15 @@ PATIENCE_S = 120
 """Seconds to wait for an answer."""
 COMMAND_FD, ANSWER_FD = 3, 4
 """Where Chromium reads commands and writes answers."""
-KEY_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "End": 35, "Tab": 9, "/": 191}
+KEY_CODES = {
+    "Enter": 13,
+    "Escape": 27,
+    "End": 35,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "Tab": 9,
+    "/": 191,
+}
 
 
 def find_chromium() -> str | None:

@@ -66,7 +66,7 @@ def test_no_script_turns_data_into_markup_or_asks_for_anything(name: str):
 
 
 def test_nothing_that_was_said_is_in_the_file_as_it_is():
-    context = reading_agent(3, secret=HOSTILE)
+    context = reading_agent(3, words=HOSTILE)
     timeline = read_session_timeline(HOSTILE, list_events(context))
     page = render_page(timeline)
     index = render_index(HOSTILE, [index_session("one.html", timeline)])

@@ -105,23 +105,23 @@ async def _write_pages(
     if path is not None and not await _is_stored(store_location, session or ""):
         place = find_store_and_session(path)
         if place is not None:
-            async with await open_store(str(place[0]), allow_new_folder=False) as kept:
+            async with await open_store(str(place[0]), allow_new_folder=False) as store:
                 if place[1] is not None:
-                    timeline = await read_stored_timeline(kept, place[1], redacted=redacted)
+                    timeline = await read_stored_timeline(store, place[1], redacted=redacted)
                     return _write_page(timeline, html)
-                timelines = read_store_timelines(kept, limit=limit, redacted=redacted)
+                timelines = read_store_timelines(store, limit=limit, redacted=redacted)
                 return await _write_folder(str(path), timelines, html, progress)
         return await _write_logs(path, html, redacted=redacted, limit=limit, progress=progress)
     if session is None and not _has_store(store_location):
         return await _write_newest_log(html, redacted=redacted)
-    async with await open_store(store_location, allow_new_folder=False) as kept:
+    async with await open_store(store_location, allow_new_folder=False) as store:
         if session is None:
-            newest = await list_newest_sessions(kept, 1)
+            newest = await list_newest_sessions(store, 1)
             if not newest:
                 return await _write_newest_log(html, redacted=redacted)
             session = newest[0].session
-        await require_session_position(kept, session)
-        timeline = await read_stored_timeline(kept, session, redacted=redacted)
+        await require_session_position(store, session)
+        timeline = await read_stored_timeline(store, session, redacted=redacted)
         return _write_page(timeline, html)
 
 
@@ -129,8 +129,8 @@ async def _is_stored(location: str, session: str) -> bool:
     """Whether the store has a session of this name, which may also be the name of a file."""
     if not _has_store(location):
         return False
-    async with await open_store(location, allow_new_folder=False) as kept:
-        return bool(await kept.position(session))
+    async with await open_store(location, allow_new_folder=False) as store:
+        return bool(await store.position(session))
 
 
 def _has_store(location: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from trimtab.inspect.text_pool import TextPool, count_utf16_units
+from trimtab.inspect.text_pool import TextPool, measure_browser_length
 
 MIN_REFERENCE_CHARS = 40
 """Shorter strings are written out. A reference would not be smaller."""
@@ -80,8 +80,8 @@ class BodyEncoder:
             if len(part) == len(source):
                 pieces.append(one.number)
             else:
-                start = count_utf16_units(source[: one.start])
-                pieces.append([one.number, start, start + count_utf16_units(part)])
+                start = measure_browser_length(source[: one.start])
+                pieces.append([one.number, start, start + measure_browser_length(part)])
             position = place + len(part)
         if not position:
             return text

@@ -42,7 +42,7 @@ class NameIndex:
             other_texts: What the model sees besides messages.
         """
         arguments = "\n".join(join_string_values(call.arguments) for call in _own_calls(reply))
-        hidden: list[tuple[str, int]] = []
+        pairs: list[tuple[str, int]] = []
         for name in sorted(count_identifiers(arguments)) if arguments else ():
             seqs = self._seqs_by_name.get(name, ())
             if (
@@ -50,8 +50,8 @@ class NameIndex:
                 and not any(shows(seq, name) for seq in reversed(seqs))
                 and not any(name in text for text in other_texts)
             ):
-                hidden.append((name, seqs[-1]))
-        return hidden
+                pairs.append((name, seqs[-1]))
+        return pairs
 
 
 def find_recalled_handles(reply: Message) -> list[tuple[str, int]]:

@@ -85,7 +85,7 @@ def render_index(origin: str, sessions: Sequence[IndexedSession]) -> str:
 def _find_first_words(timeline: Timeline) -> str:
     for message in timeline.messages:
         texts = [timeline.pool[part.text] for part in message.parts if part.kind == "text"]
-        typed = [text for text in texts if not is_wholly_client_generated(text)]
-        if message.role == "user" and typed:
-            return " ".join(typed[0][: 2 * MAX_FIRST_WORDS_CHARS].split())[:MAX_FIRST_WORDS_CHARS]
+        words = [text for text in texts if not is_wholly_client_generated(text)]
+        if message.role == "user" and words:
+            return " ".join(words[0][: 2 * MAX_FIRST_WORDS_CHARS].split())[:MAX_FIRST_WORDS_CHARS]
     return ""

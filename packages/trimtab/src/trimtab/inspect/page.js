@@ -23,13 +23,13 @@ const EDIT_NAMES = {
   settings: "settings changed",
   client: "compacted by the client",
 };
-const PAGE_ROWS = 40;
+const PAGE_ROWS = 16;
 const PREVIEW_CHARS = 1600;
 const PREVIEW_LINES = 14;
 const LONG_TEXT_CHARS = 20000;
 const PIECE_CHARS = 4000;
 const MAX_HITS = 200;
-const MAX_CHUNKS_IN_MEMORY = 96;
+const MAX_CHUNKS_IN_MEMORY = 256;
 const SPLICE_STEP = 4;
 const CHECKPOINT_CALLS = 256;
 const RASTER = /^(image\/(?:png|jpeg|gif|webp))$/;
@@ -1480,7 +1480,7 @@ async function start() {
   await route();
   document.body.dataset.ready = "yes";
   performance.mark("ready");
-  if (columns.seq.length) setTimeout(drawComposition, 0);
+  if (columns.seq.length) (window.requestIdleCallback || setTimeout)(() => drawComposition());
 }
 
 // A script that is given no page, in the tests, takes the functions.

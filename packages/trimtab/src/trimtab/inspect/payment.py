@@ -26,7 +26,7 @@ def make_price(compute: Callable[[Usage], Sequence[float] | None]) -> Price:
     return price
 
 
-def add_usage(call: SentCall, usage: Usage, price: Price) -> SentCall:
+def with_usage(call: SentCall, usage: Usage, price: Price) -> SentCall:
     """Return the call with what the provider reported."""
     return replace(
         call,
@@ -38,19 +38,19 @@ def add_usage(call: SentCall, usage: Usage, price: Price) -> SentCall:
     )
 
 
-def add_loss(call: SentCall, before: Usage, usage: Usage, price: Price, reason: str) -> SentCall:
+def with_loss(call: SentCall, before: Usage, usage: Usage, price: Price, reason: str) -> SentCall:
     """Return the call with what it did not read from the cache although it had been sent before."""
     tokens = min(before.input, usage.input) - usage.cache_read
     if tokens < MIN_LOST_TOKENS or usage.cache_read >= MIN_READ_SHARE * before.input:
         return call
-    return add_lost_tokens(call, tokens, usage, price, reason)
+    return with_lost_tokens(call, tokens, usage, price, reason)
 
 
-def add_lost_tokens(
+def with_lost_tokens(
     call: SentCall, tokens: int, usage: Usage, price: Price, reason: str
 ) -> SentCall:
     """Return the call with this number of lost tokens, and what it cost to send them again."""
     again = price(Usage(input=tokens, cache_write=tokens if usage.cache_write else 0))
-    cached = price(Usage(input=tokens, cache_read=tokens))
-    dollars = max(0.0, sum(again) - sum(cached)) if again and cached else 0.0
+    read = price(Usage(input=tokens, cache_read=tokens))
+    dollars = max(0.0, sum(again) - sum(read)) if again and read else 0.0
     return replace(call, lost=tokens, lost_dollars=dollars, lost_because=reason)

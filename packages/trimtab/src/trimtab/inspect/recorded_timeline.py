@@ -15,18 +15,18 @@ from trimtab.engine.tokens.counter import make_piecewise_counter, measure_messag
 from trimtab.inspect.block_body import TextRange
 from trimtab.inspect.hidden_names import NameIndex
 from trimtab.inspect.parts import describe_part
-from trimtab.inspect.payment import add_lost_tokens, add_usage, make_price
+from trimtab.inspect.payment import make_price, with_lost_tokens, with_usage
 from trimtab.inspect.timeline import (
     SECTION_KINDS,
     HiddenName,
     RequestHead,
-    SaidMessage,
-    SaidPart,
     SectionKind,
     SentBlock,
     SentCall,
     Timeline,
     TimelineEdit,
+    TimelineMessage,
+    TimelinePart,
     find_splices,
 )
 from trimtab.models.catalog import find_model_info
@@ -46,7 +46,7 @@ CAUSES = {
     "model": "another model was called",
     "unknown": "the log shows no reason",
 }
-"""By cause of a lost cache: what the page says."""
+"""By cause of a loss cache: what the page says."""
 
 
 def read_recorded_timeline(
@@ -86,7 +86,7 @@ class _RecordReader:
         info = find_model_info(model, at=0.0) if model else None
         self._counter = make_piecewise_counter(info.tokenizer if info is not None else None)
         if conversation.part > 1 and self._seq:
-            sent = sum(timeline.blocks[number].tokens for number in self._blocks)
+            tokens = sum(timeline.blocks[number].tokens for number in self._blocks)
             timeline.edits.append(
                 TimelineEdit(
                     seq=self._seq,
@@ -94,7 +94,7 @@ class _RecordReader:
                     first=1,
                     last=self._seq,
                     why=CAUSES["compaction"],
-                    saved=sent,
+                    saved=tokens,
                 )
             )
         self._part_start = self._seq + 1
@@ -112,11 +112,11 @@ class _RecordReader:
                 usage = usages.get(index)
                 if usage is not None:
                     price = make_price(lambda one, at=index: price_usage(one, conversation, at))
-                    call = add_usage(call, usage, price)
-                    lost = breaks.get(index)
-                    if lost is not None:
-                        reason = CAUSES[lost.cause]
-                        call = add_lost_tokens(call, lost.tokens, usage, price, reason)
+                    call = with_usage(call, usage, price)
+                    loss = breaks.get(index)
+                    if loss is not None:
+                        reason = CAUSES[loss.cause]
+                        call = with_lost_tokens(call, loss.tokens, usage, price, reason)
                 timeline.calls.append(call)
                 self._add_names(message, conversation)
             self._add_message(message, at, blocks, totals, tools)
@@ -193,18 +193,18 @@ class _RecordReader:
         self._seq += 1
         self._names.add_message(self._seq, message)
         sizes = measure_message_parts(message, self._counter)
-        parts: list[SaidPart] = []
+        parts: list[TimelinePart] = []
         bodies = message_to_json(message)["parts"]
         for index, part in enumerate(message.parts):
-            described = describe_part(part)
+            description = describe_part(part)
             tokens = sizes[index].tokens
-            number = timeline.add_text(described.text)
-            ranges = [TextRange(number, 0, len(described.text))]
+            number = timeline.add_text(description.text)
+            ranges = [TextRange(number, 0, len(description.text))]
             kind: SectionKind = "other"
             label = ""
-            if described.kind == "call":
-                kind, label = "call", described.name
-            elif described.kind == "result":
+            if description.kind == "call":
+                kind, label = "call", description.name
+            elif description.kind == "result":
                 kind = "result"
             elif message.role in ("user", "assistant"):
                 kind = message.role
@@ -213,7 +213,9 @@ class _RecordReader:
             if isinstance(part, ToolResult):
                 label = tools.get(part.call_id, "")
             parts.append(
-                SaidPart(kind=described.kind, name=described.name, text=number, tokens=tokens)
+                TimelinePart(
+                    kind=description.kind, name=description.name, text=number, tokens=tokens
+                )
             )
             blocks.append(len(timeline.blocks))
             totals[kind] += tokens
@@ -230,5 +232,5 @@ class _RecordReader:
                 )
             )
         timeline.messages.append(
-            SaidMessage(seq=self._seq, role=message.role, at=at, parts=tuple(parts))
+            TimelineMessage(seq=self._seq, role=message.role, at=at, parts=tuple(parts))
         )

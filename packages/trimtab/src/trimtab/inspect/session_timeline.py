@@ -48,18 +48,18 @@ from trimtab.engine.window.window import Window
 from trimtab.inspect.block_body import TextRange
 from trimtab.inspect.hidden_names import NameIndex, find_recalled_handles, shows_name
 from trimtab.inspect.parts import describe_part
-from trimtab.inspect.payment import add_loss, add_usage, make_price
+from trimtab.inspect.payment import make_price, with_loss, with_usage
 from trimtab.inspect.timeline import (
     SECTION_KINDS,
     HiddenName,
     RequestHead,
-    SaidMessage,
-    SaidPart,
     SectionKind,
     SentBlock,
     SentCall,
     Timeline,
     TimelineEdit,
+    TimelineMessage,
+    TimelinePart,
     find_splices,
 )
 
@@ -141,32 +141,32 @@ class _SessionReader:
     def _fold(self, event: Event) -> None:
         before = self._window.tokens
         self._window.apply(event)
-        saved = before - self._window.tokens
+        reduction = before - self._window.tokens
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
                 self._add_message(event, body)
             case ModelCall():
                 # A call without usage may have been the one that broke the cache.
-                own = self._window.accounting.cache_misses.own_reason
-                self._break_reason = own or self._break_reason
+                reason = self._window.accounting.cache_misses.own_reason
+                self._break_reason = reason or self._break_reason
                 self._call_reasons[event.seq] = self._break_reason
             case CallOutcome() as body:
                 self._add_outcome(body)
             case Edit() as body:
-                self._add_edit(event, body, saved)
+                self._add_edit(event, body, reduction)
             case Settings():
                 if self.timeline.calls:
-                    self._add_change(event, "settings", SETTINGS_CHANGED, saved)
+                    self._add_change(event, "settings", SETTINGS_CHANGED, reduction)
             case Rewind(to=to):
                 self.timeline.rewinds.append((event.seq, to))
-                self._add_change(event, "rewind", f"back to event {to}", saved, first=to + 1)
+                self._add_change(event, "rewind", f"back to event {to}", reduction, first=to + 1)
             case PayloadErasure() as body:
                 why = "" if self.timeline.is_redacted else body.why
                 self._add_change(
-                    event, "erase", why or ERASED, saved, first=body.message, part=body.part
+                    event, "erase", why or ERASED, reduction, first=body.message, part=body.part
                 )
             case RetentionErasure() as body:
-                self._add_change(event, "erase", body.why or ERASED, saved, first=1)
+                self._add_change(event, "erase", body.why or ERASED, reduction, first=1)
             case _:
                 pass
 
@@ -218,20 +218,20 @@ class _SessionReader:
 
     def _add_message(self, event: Event, body: MessageAdded | ToolResultRepair) -> None:
         message = body.message
-        parts: list[SaidPart] = []
+        parts: list[TimelinePart] = []
         for index, part in enumerate(message.parts):
             size = body.sizes[index] if index < len(body.sizes) else None
-            said, ranges = self._add_part(part)
-            parts.append(replace(said, tokens=size.tokens if size else 0))
+            description, ranges = self._add_part(part)
+            parts.append(replace(description, tokens=size.tokens if size else 0))
             self._ranges[event.seq, index] = ranges
         self.timeline.messages.append(
-            SaidMessage(seq=event.seq, role=message.role, at=event.at, parts=tuple(parts))
+            TimelineMessage(seq=event.seq, role=message.role, at=event.at, parts=tuple(parts))
         )
         if message.role == "assistant" and self.timeline.calls:
             self._add_names(event.seq, message)
         self._names.add_message(event.seq, message)
 
-    def _add_part(self, part: Part) -> tuple[SaidPart, list[TextRange]]:
+    def _add_part(self, part: Part) -> tuple[TimelinePart, list[TextRange]]:
         """Add a part's texts to the pool. Return the part, and the ranges that it consists of."""
         kind, name, text = describe_part(part)
         number = self.timeline.add_text(text)
@@ -247,19 +247,19 @@ class _SessionReader:
             for media in list_media(part):
                 payload = media.data or media.url or ""
                 ranges.append(TextRange(self.timeline.add_text(payload), 0, len(payload)))
-        return SaidPart(kind=kind, name=name, text=number, tokens=0), ranges
+        return TimelinePart(kind=kind, name=name, text=number, tokens=0), ranges
 
     def _add_names(self, seq: int, reply: Message) -> None:
         call = len(self.timeline.calls) - 1
         texts = [self._rendering.text_before_first_round, self._head_text]
         texts += [message.text for message in self._rendering.written_messages]
         shows = partial(shows_name, self._window)
-        hidden = [(*name, False) for name in self._names.find_hidden(reply, shows, texts)]
-        hidden += [(*handle, True) for handle in find_recalled_handles(reply)]
-        for name, source, is_recall in hidden:
-            shown = name if is_recall or not self.timeline.is_redacted else "a name"
+        names = [(*name, False) for name in self._names.find_hidden(reply, shows, texts)]
+        names += [(*handle, True) for handle in find_recalled_handles(reply)]
+        for name, source, is_recall in names:
+            text = name if is_recall or not self.timeline.is_redacted else "a name"
             self.timeline.names.append(
-                HiddenName(call=call, seq=seq, name=shown, source=source, is_recall=is_recall)
+                HiddenName(call=call, seq=seq, name=text, source=source, is_recall=is_recall)
             )
 
     # Calls
@@ -348,9 +348,9 @@ class _SessionReader:
         self, source_round: Round | None, blocks: Sequence[PromptBlock], digests: bytes
     ) -> list[int]:
         key = id(source_round)
-        if source_round is not None and (kept := self._blocks_by_round.get(key)) is not None:
-            seqs, numbers = kept
-            if seqs == digests + str(source_round.entries[0].seq).encode():
+        if source_round is not None and (entry := self._blocks_by_round.get(key)) is not None:
+            mark, numbers = entry
+            if mark == digests + str(source_round.entries[0].seq).encode():
                 return numbers
         numbers = list(self._make_blocks(source_round, blocks, digests))
         if source_round is not None:
@@ -385,9 +385,9 @@ class _SessionReader:
                 kind=kind, role=block.role, seq=0, part=None, tokens=tokens, edit=0, body=body
             )
         entry = source.entry
-        own: list[TextRange] = []
+        part_ranges: list[TextRange] = []
         for part in source.parts:
-            own += self._list_part_ranges(entry, part)
+            part_ranges += self._list_part_ranges(entry, part)
         before = self._rendering.text_before_first_round
         is_joined = bool(before) and before[:100] in _find_text(block.body)
         part_kind, label = describe_section(entry, source.parts)
@@ -399,17 +399,19 @@ class _SessionReader:
             part=source.parts[0] if len(source.parts) == 1 else None,
             tokens=source.tokens,
             edit=edit,
-            body=self._encoder.encode(block.body, [*ranges, *own] if is_joined else own),
+            body=self._encoder.encode(
+                block.body, [*ranges, *part_ranges] if is_joined else part_ranges
+            ),
             label=label,
             has_front=is_joined,
         )
 
     def _find_front_kind(self, block: PromptBlock) -> SectionKind:
-        listed = self._window.conversation.user_words.render_blocks(
+        words = self._window.conversation.user_words.render_blocks(
             recall_hint=self._window.settings.recall_hint
         )
         text = _find_text(block.body)
-        return "words" if any(text == one for one in listed) else "summary"
+        return "words" if any(text == one for one in words) else "summary"
 
     def _list_part_ranges(self, entry: Entry, part: int) -> list[TextRange]:
         whole = self._ranges.get((entry.seq, part), [])
@@ -495,11 +497,11 @@ class _SessionReader:
         if usage is not None:
             entry = self._window.settings.entry
             price = make_price(lambda part: compute_cost_parts(part, entry, at=call.at or 0.0))
-            call = add_usage(call, usage, price)
+            call = with_usage(call, usage, price)
             self._reports_cache = self._reports_cache or usage.cache_read + usage.cache_write > 0
             if self._last_usage is not None and self._reports_cache:
                 reason = self._call_reasons.get(call.seq, "")
-                call = add_loss(call, self._last_usage, usage, price, reason or NO_REASON)
+                call = with_loss(call, self._last_usage, usage, price, reason or NO_REASON)
             self._last_usage = usage
             self._break_reason = ""
         self.timeline.calls[index] = call
@@ -526,16 +528,16 @@ def _find_sources(source_round: Round, blocks: Sequence[PromptBlock]) -> Iterato
     by_item: dict[int, list[PromptBlock]] = {}
     for block in blocks:
         by_item.setdefault(block.message_index, []).append(block)
-    for index, shown in by_item.items():
+    for index, group in by_item.items():
         entry, message = items[min(index, len(items) - 1)]
         parts = _find_parts(entry, message, source_round)
-        if len(shown) == len(parts):
+        if len(group) == len(parts):
             for part in parts:
                 yield _RoundSource(entry, (part,), entry.shown_size(part).tokens)
             continue
         tokens = sum(entry.shown_size(part).tokens for part in parts if part < len(entry.sizes))
-        for place in range(len(shown)):
-            share = tokens // len(shown) + (tokens % len(shown) if not place else 0)
+        for place in range(len(group)):
+            share = tokens // len(group) + (tokens % len(group) if not place else 0)
             yield _RoundSource(entry, parts, share)
 
 

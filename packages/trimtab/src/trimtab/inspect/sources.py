@@ -75,7 +75,7 @@ def find_agent_logs(home: Path, environment: Mapping[str, str]) -> list[Path]:
 
 
 def read_file_timelines(path: Path, on_skipped: OnSkipped, *, redacted: bool) -> Iterator[Timeline]:
-    """Yield the timeline of each session in a file. What cannot be read is told and left out."""
+    """Yield the timeline of each session in a file. Unreadable lines go to `on_skipped`."""
     if _is_own_log(path):
         try:
             name, events = read_trimtab_events(path, list(LogFile(path).iter_lines()))

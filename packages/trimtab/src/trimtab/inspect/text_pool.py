@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-MAX_CHUNK_CHARS = 256 * 1024
+MAX_CHUNK_CHARS = 96 * 1024
 """Characters of a chunk before compression. One click decodes only the chunks that it shows."""
 COMPRESSION_LEVEL = 6
 
@@ -75,7 +75,7 @@ def unpack_json(payload: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(payload)))
 
 
-def count_utf16_units(text: str) -> int:
+def measure_browser_length(text: str) -> int:
     """Return the length of a text as a browser counts it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 

@@ -124,7 +124,7 @@ class TimelineEdit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidPart:
+class TimelinePart:
     """A part of a message, in full."""
 
     kind: str
@@ -138,7 +138,7 @@ class SaidPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidMessage:
+class TimelineMessage:
     """A message, in full."""
 
     seq: int
@@ -147,7 +147,7 @@ class SaidMessage:
     """The role of the speaker."""
     at: float | None
     """Seconds since the epoch."""
-    parts: tuple[SaidPart, ...]
+    parts: tuple[TimelinePart, ...]
     """Its parts in order."""
 
 
@@ -201,7 +201,7 @@ class Timeline:
     heads: list[RequestHead] = field(default_factory=list[RequestHead])
     blocks: list[SentBlock] = field(default_factory=list[SentBlock])
     calls: list[SentCall] = field(default_factory=list[SentCall])
-    messages: list[SaidMessage] = field(default_factory=list[SaidMessage])
+    messages: list[TimelineMessage] = field(default_factory=list[TimelineMessage])
     edits: list[TimelineEdit] = field(default_factory=list[TimelineEdit])
     names: list[HiddenName] = field(default_factory=list[HiddenName])
     rewinds: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -241,19 +241,19 @@ def find_splices(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]
 def apply_splices(blocks: list[int], splices: Sequence[int]) -> None:
     """Change a list of block numbers. The page's script does the same."""
     for index in range(0, len(splices), 4):
-        start, gone, first, count = splices[index : index + 4]
-        blocks[start : start + gone] = range(first, first + count)
+        start, removal, first, count = splices[index : index + 4]
+        blocks[start : start + removal] = range(first, first + count)
 
 
-def _append_splice(splices: list[int], position: int, gone: int, fresh: Sequence[int]) -> int:
-    """Append what replaces `gone` blocks, one group for each run of numbers. Return how many
+def _append_splice(splices: list[int], position: int, removal: int, fresh: Sequence[int]) -> int:
+    """Append what replaces `removal` blocks, one group for each run of numbers. Return how many
     come."""
     start = 0
-    while gone or start < len(fresh):
+    while removal or start < len(fresh):
         end = start
         while end < len(fresh) and fresh[end] == fresh[start] + end - start:
             end += 1
         first = fresh[start] if end > start else 0
-        splices += (position + start, gone, first, end - start)
-        gone, start = 0, end
+        splices += (position + start, removal, first, end - start)
+        removal, start = 0, end
     return len(fresh)
