@@ -110,6 +110,13 @@ def test_the_blocks_of_a_page_end_and_its_headings_skip_no_level(page):
     assert [(one, other) for one, other in pairwise([0, *levels]) if other > one + 1] == []
 
 
+@pytest.mark.parametrize("page", SITE, ids=shown)
+def test_no_heading_below_the_title_of_a_page_stands_twice(page):
+    text = FENCED.sub("", page.read_text("utf-8"))
+    headings = [match["text"] for match in HEADING.finditer(text) if match["level"] != "#"]
+    assert [heading for heading in headings if headings.count(heading) > 1] == []
+
+
 @pytest.mark.process
 @pytest.mark.soak
 def test_the_site_is_built_without_a_warning(tmp_path):
