@@ -115,7 +115,7 @@ def test_help_names_every_command_on_one_line_each():
     assert [line.split()[0] for line in listed] == [
         *("demo", "init", "doctor", "models", "chat", "serve", "keys", "schedule"),
         *("session", "inspect", "user", "tenant", "move", "erasures", "replay", "hook"),
-        *("migrate", "schema"),
+        *("sidecar", "fit", "migrate", "schema"),
     ]
     assert all(line.endswith(".") and not line.endswith("...") for line in listed)
 

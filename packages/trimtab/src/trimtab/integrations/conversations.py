@@ -113,7 +113,7 @@ class _Conversation:
     refused_tokens: int = 0
     """Tokens of the request with this list that was refused last; 0 if none was."""
     is_warned: bool = False
-    """Whether it was said that the conversation began anew."""
+    """Whether the log has the line that the conversation began again."""
 
     def count_refusal(self, tokens: int) -> bool:
         """Count the refusal of a request of this size. Return whether to send another."""
@@ -282,7 +282,7 @@ class Conversations:
     def _warn_if_nothing_stayed(
         self, conversation_id: str, conversation: _Conversation, session: Session
     ) -> None:
-        """Say once that a conversation began anew, because two agents may share its id."""
+        """Log once that a conversation began again, because two agents may share its id."""
         rewind, _ = session.window.base.rewinds[-1]
         if conversation.is_warned or any(seq < rewind for seq in session.window.entries):
             return

@@ -384,8 +384,8 @@ class Accounting:
     call_count: int = 0
     """Number of calls so far."""
     withdrawn_replies: int = 0
-    """Number of replies that were undone since the last request. Whoever adds them again from a
-    list has not called the model again."""
+    """Number of replies that were undone since the last request. A program that adds them again
+    from a list has not called the model again."""
     last_usage: Usage | None = None
     """Usage of the last call that reported any."""
     total_usage: Usage = field(default_factory=lambda: Usage(input=0))
