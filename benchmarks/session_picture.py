@@ -11,8 +11,9 @@ a token are learned from the usage of its first part, pauses from the usage of e
 `everything` sends the whole conversation until it exceeds 200,000 tokens. `provider` is Anthropic's
 compaction by its documented rule, at its default of 150,000 tokens. `trimtab` is the default policy.
 Costs are those of `trimtab replay`, at the list prices of claude-sonnet-4-5. For the arrow a
-`Context` runs the session again, and recalls the first hidden result that a later call names: it
-must be the recorded text, byte for byte. No text of the session is stored or drawn.
+`Context` runs the session again, and recalls each result that is hidden or cut when a later
+call names something from it: it must be the recorded text, byte for byte. The longest way back is
+drawn. No text of the session is stored or drawn.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def _recall_one(
     with_head: RecordedConversation,
     ratio: float,
 ) -> dict[str, Any]:
-    """Run the session through a `Context`, and recall the first hidden result that is needed."""
+    """Run the session through a `Context`, and recall hidden results that later calls name."""
     context = Context(
         MODEL,
         system=with_head.system[-1].text,
@@ -175,7 +176,8 @@ def _recall_one(
     )
     positions: list[int] = []
     numbers: dict[int, int] = {}
-    recall: dict[str, Any] = {}
+    recall: dict[str, int] = {}
+    distance = 0
     words = next(one.text for one in session.messages if one.role == "user" and one.text)
     rule_calls = 0
     for index, wire in enumerate(serialize_history(session.messages)):
@@ -183,25 +185,44 @@ def _recall_one(
             numbers[index] = len(numbers) + 1
             request = context.request()
             rule_calls += json.dumps(words)[1:-1] in json.dumps(request)
-            for need in references.get(index, []) if not recall else []:
-                source = need.sources[-1]
-                entry = context.window.entries[positions[source]]
-                masked = [part for part, edit in entry.edits.items() if edit.op == "mask"]
-                if len(need.sources) == 1 and masked:
-                    text = context.recall(f"m{positions[source]}.{masked[0]}")
-                    recorded = session.messages[source].results[masked[0]].text
-                    assert text == recorded, "what is recalled is not what was recorded"
-                    recall = {"recalled_at": numbers[index], "returned_at": numbers[source - 1]}
-                    break
+            for need in references.get(index, []):
+                reply = _recall_source(context, session, positions, need)
+                if reply is not None and numbers[index] - numbers[reply] > distance:
+                    distance = numbers[index] - numbers[reply]
+                    recall = {"recalled_at": numbers[index], "returned_at": numbers[reply]}
         context.add(wire)
         positions.append(context.window.seq)
     return {**recall, "calls_with_the_users_first_message": rule_calls}
+
+
+def _recall_source(
+    context: Context,
+    session: RecordedConversation,
+    positions: Sequence[int],
+    need: EarlierReference,
+) -> int | None:
+    """Recall the newest result that contains what a call names, if it is hidden or cut.
+
+    Return the index of the reply that asked for it. None if there is no such result.
+    """
+    source = need.sources[-1]
+    entry = context.window.entries[positions[source]]
+    results = session.messages[source].results
+    edited = [part for part, edit in entry.edits.items() if edit.op in ("mask", "truncate")]
+    if not results or not edited:
+        return None
+    part = edited[0]
+    text = context.recall(f"m{positions[source]}.{part}")
+    assert text == results[part].text, "what is recalled is not what was recorded"
+    calls = [i for i in range(source) if session.messages[i].role == "assistant"]
+    return calls[-1]
 
 
 WIDTH, PLOT, LEFT, SIDE = 640, 372, 10, 402
 LANE, GAP, TOP = 104, 74, 62
 STYLE = """
 text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 14px; fill: #1f2328 }
+.paper { fill: #ffffff }
 .title { font-size: 16px; font-weight: 600 }
 .soft { fill: #59636e }
 .bad { fill: #b3261e }
@@ -213,10 +234,12 @@ text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-s
 .hatch { stroke: #4a7fd6; stroke-width: 1.6 }
 .rule { fill: #1a7f37 }
 .cross { stroke: #b3261e; stroke-width: 3 }
-.arrow { stroke: #1a7f37; stroke-width: 2; fill: none }
-.tip { fill: #1a7f37 }
+.halo { stroke: #ffffff; stroke-width: 6; fill: none }
+.arrow { stroke: #1a7f37; stroke-width: 2.5; fill: none }
+.tip { fill: #1a7f37; stroke: #ffffff; stroke-width: 1 }
 @media (prefers-color-scheme: dark) {
  text { fill: #f0f6fc }
+ .paper { fill: #0d1117 }
  .soft { fill: #9198a1 }
  .bad { fill: #ff7b72 }
  .good { fill: #3fb950 }
@@ -225,8 +248,9 @@ text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-s
  .gone { fill: #3d444d }
  .rule { fill: #3fb950 }
  .cross { stroke: #ff7b72 }
+ .halo { stroke: #0d1117 }
  .arrow { stroke: #3fb950 }
- .tip { fill: #3fb950 }
+ .tip { fill: #3fb950; stroke: #0d1117 }
 }
 """
 
@@ -241,10 +265,11 @@ def draw(figures: dict[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
         f"<title>{escape(_describe(figures))}</title>",
         f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{height}"/>',
         '<defs><pattern id="hidden" width="7" height="7" patternUnits="userSpaceOnUse" '
         'patternTransform="rotate(45)"><path class="hatch" d="M0 0V7"/></pattern></defs>',
         _text(LEFT, 20, f"One recorded session, {calls} calls, window of 200,000 tokens", "title"),
-        _text(LEFT, 42, "Height: tokens of the request. Across: calls.", "soft"),
+        *_legend(),
     ]
     everything, provider, trimtab = (
         TOP + number * (LANE + GAP) + 26 for number in range(3)
@@ -258,13 +283,14 @@ def draw(figures: dict[str, Any]) -> str:
             [
                 (f"${lanes['everything']['dollars_until_refused']:.2f} for {refused - 1} calls", ""),
                 ("all names sent, until then", ""),
-                (f"call {refused}: refused", "bad"),
+                ("then nothing is answered", "bad"),
             ],
         ),
         *_frame(figures, provider, "The provider's compaction, by its documented rule"),
         _area(figures, provider, figures["whole"], "gone"),
         _area(figures, provider, lanes["provider"]["tokens"], "sent"),
         *_side(provider, [*_list_costs(figures, "provider"), ("cannot be read back", "bad")]),
+        *_marks(figures, provider),
         *_frame(figures, trimtab, "Trimtab, default policy"),
         _area(figures, trimtab, figures["whole"], "hidden"),
         _area(figures, trimtab, lanes["trimtab"]["tokens"], "sent"),
@@ -331,12 +357,36 @@ def _area(figures: dict[str, Any], top: float, tokens: Sequence[int], kind: str)
     return f'<path {style} d="M{LEFT} {bottom:.1f}{steps}V{bottom:.1f}Z"/>'
 
 
+def _legend() -> list[str]:
+    """Name the colours. A picture has no other explanation of them."""
+    parts: list[str] = []
+    x = LEFT
+    for style, name in (
+        ('class="sent"', "tokens sent"),
+        ('class="gone"', "dropped"),
+        ('fill="url(#hidden)"', "hidden, can be recalled"),
+    ):
+        parts += [
+            f'<rect {style} x="{x}" y="31" width="14" height="14"/>',
+            _text(x + 20, 43, name, "soft"),
+        ]
+        x += 36 + 8 * len(name)
+    return parts
+
+
+def _marks(figures: dict[str, Any], top: float) -> list[str]:
+    return [
+        _text(_across(figures, number), top + LANE + 16, f"call {number}: summarised", "", "middle")
+        for number in figures["lanes"]["provider"]["summaries"][:1]
+    ]
+
+
 def _cross(figures: dict[str, Any], top: float) -> list[str]:
     x = _across(figures, figures["refused_at"])
     y = _up(figures, top, WINDOW)
     return [
         f'<path class="cross" d="M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"/>',
-        _text(x, top + LANE + 16, f"call {figures['refused_at']}", "bad", "middle"),
+        _text(x, top + LANE + 16, f"call {figures['refused_at']}: refused", "bad", "middle"),
     ]
 
 
@@ -345,7 +395,7 @@ def _rule(figures: dict[str, Any], top: float) -> list[str]:
         return []
     return [
         f'<rect class="rule" x="{LEFT}" y="{top + LANE - 4:.1f}" width="{PLOT}" height="4"/>',
-        _text(LEFT + PLOT / 2, top + LANE + 16, "the user's rule stays", "good", "middle"),
+        _text(LEFT + PLOT / 2, top + LANE + 16, "the user's first words stay", "good", "middle"),
     ]
 
 
@@ -354,11 +404,12 @@ def _arrow(figures: dict[str, Any], top: float) -> list[str]:
         return []
     start = _across(figures, figures["recalled_at"])
     end = _across(figures, figures["returned_at"])
-    y = top + LANE - 12
-    bow = f"M{start:.1f} {y:.1f}C{start:.1f} {y - 46:.1f} {end:.1f} {y - 46:.1f} {end:.1f} {y:.1f}"
+    y = top + LANE - 14
+    bow = f"M{start:.1f} {y:.1f}C{start:.1f} {y - 40:.1f} {end:.1f} {y - 40:.1f} {end:.1f} {y:.1f}"
     return [
+        f'<path class="halo" d="{bow}"/>',
         f'<path class="arrow" d="{bow}"/>',
-        f'<path class="tip" d="M{end - 5:.1f} {y - 7:.1f}h10l-5 9z"/>',
+        f'<path class="tip" d="M{end - 6:.1f} {y - 7:.1f}h12l-6 10z"/>',
     ]
 
 
