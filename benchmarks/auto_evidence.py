@@ -81,9 +81,7 @@ def _replay(
     references = find_earlier_references(conversation.messages)
     scale = learn_scale(conversation)
     rules = {OWN.name: OWN.rules}
-    return [
-        replay_in_window(conversation, setup, rules, references, scale) for setup in setups
-    ]
+    return [replay_in_window(conversation, setup, rules, references, scale) for setup in setups]
 
 
 def main() -> int:

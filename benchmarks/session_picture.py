@@ -111,9 +111,7 @@ def measure() -> dict[str, Any]:
     references = find_earlier_references(session.messages)
     bare = replace(session, recorded={})
     everything = replay_conversation(bare, BASELINE, RULES, references, scale=scale)
-    wide = replace(
-        BASELINE, options={**BASELINE.options, "context_window": 100 * WINDOW}
-    )
+    wide = replace(BASELINE, options={**BASELINE.options, "context_window": 100 * WINDOW})
     whole = replay_conversation(bare, wide, RULES, references, scale=scale)
     provider = _replay_provider(bare, references, scale)
     trimtab = replay_conversation(bare, TRIMTAB, RULES, references, scale=scale)
@@ -153,7 +151,8 @@ def _describe_lane(run: ConversationRun, shared: int) -> dict[str, Any]:
         "dollars": round(sum(costs), 2),
         "recall": round(sum(call.seen for call in run.calls) / max(1, needs), 4),
         "far": round(
-            sum(call.far_seen for call in run.calls) / max(1, sum(call.far for call in run.calls)), 4
+            sum(call.far_seen for call in run.calls) / max(1, sum(call.far for call in run.calls)),
+            4,
         ),
         "breaks": [number for number, call in enumerate(run.calls, 1) if call.broke],
         "summaries": [number for number, call in enumerate(run.calls, 1) if call.summarised],
@@ -271,9 +270,7 @@ def draw(figures: dict[str, Any]) -> str:
         _text(LEFT, 20, f"One recorded session, {calls} calls, window of 200,000 tokens", "title"),
         *_legend(),
     ]
-    everything, provider, trimtab = (
-        TOP + number * (LANE + GAP) + 26 for number in range(3)
-    )
+    everything, provider, trimtab = (TOP + number * (LANE + GAP) + 26 for number in range(3))
     parts += [
         *_frame(figures, everything, "Everything"),
         _area(figures, everything, lanes["everything"]["tokens"], "sent"),
@@ -281,7 +278,10 @@ def draw(figures: dict[str, Any]) -> str:
         *_side(
             everything,
             [
-                (f"${lanes['everything']['dollars_until_refused']:.2f} for {refused - 1} calls", ""),
+                (
+                    f"${lanes['everything']['dollars_until_refused']:.2f} for {refused - 1} calls",
+                    "",
+                ),
                 ("all names sent, until then", ""),
                 ("then nothing is answered", "bad"),
             ],
@@ -296,9 +296,7 @@ def draw(figures: dict[str, Any]) -> str:
         _area(figures, trimtab, lanes["trimtab"]["tokens"], "sent"),
         *_rule(figures, trimtab),
         *_arrow(figures, trimtab),
-        *_side(
-            trimtab, [*_list_costs(figures, "trimtab"), ("read back byte for byte", "good")]
-        ),
+        *_side(trimtab, [*_list_costs(figures, "trimtab"), ("read back byte for byte", "good")]),
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -415,8 +413,7 @@ def _arrow(figures: dict[str, Any], top: float) -> list[str]:
 
 def _side(top: float, lines: Sequence[tuple[str, str]]) -> list[str]:
     return [
-        _text(SIDE, top + 16 + 24 * number, text, kind)
-        for number, (text, kind) in enumerate(lines)
+        _text(SIDE, top + 16 + 24 * number, text, kind) for number, (text, kind) in enumerate(lines)
     ]
 
 

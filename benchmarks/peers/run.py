@@ -201,9 +201,7 @@ def _ask_peer(
             answers = worker.ask(material.build_job(options))
             seconds += sum(answer[2] for answer in answers)
             is_compaction = setup.adapter == "provider_compaction"
-            run = measure.build_run(
-                material, setup.name, answers, RULES, in_provider=is_compaction
-            )
+            run = measure.build_run(material, setup.name, answers, RULES, in_provider=is_compaction)
             runs.append(refuse_above_window(run))
     finally:
         worker.close()

@@ -274,7 +274,10 @@ class TestRecords:
         [
             ({"input": [], "previous_response_id": "resp_1"}, "previous_response_id"),
             ({"input": [], "conversation": "conv_1"}, "conversation"),
-            ({"messages": [], "thread": {"type": "continue", "previous_message_id": "m"}}, "thread"),
+            (
+                {"messages": [], "thread": {"type": "continue", "previous_message_id": "m"}},
+                "thread",
+            ),
         ],
     )
     @pytest.mark.parametrize("suffix", [".json", ".jsonl"])

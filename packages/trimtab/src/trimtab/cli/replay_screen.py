@@ -225,7 +225,11 @@ def _list_tool_lines(payments: Payments) -> list[str]:
     rows = [
         [
             shorten_to_line(name, _MAX_TOOL_NAME_CHARS),
-            *(f"{use.tokens:,}", f"{use.sessions:,}", _dollars(use.dollars) if use.dollars else "–"),
+            *(
+                f"{use.tokens:,}",
+                f"{use.sessions:,}",
+                _dollars(use.dollars) if use.dollars else "–",
+            ),
         ]
         for name, use in unused[:_MAX_TOOLS]
     ]
