@@ -3,11 +3,11 @@
 Held-out half of recorded Claude Code conversations: those whose id's SHA-256 is odd. Conversations
 of 25 calls or more, and those under 30 apart. Everything is measured as `trimtab replay` does it
 (recorded.py): against sending everything, with system prompt and tools, in fresh input tokens a
-call. Under `auto` no model writes summaries unless it is said. `model` are setups in which one does,
-with the sizes that such summaries have: trimtab/replay/runner.py.
+call. Under `auto` no model writes summaries unless it is said. `model` are setups in which one
+does, with the sizes that such summaries have: trimtab/replay/runner.py.
 
-The results are stored: `… --json > benchmarks/results/auto_evidence.json`, from where claims.py takes
-the figures of the pages.
+The results are stored: `… --json > benchmarks/results/auto_evidence.json`, from where claims.py
+takes the figures of the pages.
 
 `full_edits_per_100_calls` are calls before which something was hidden under `full`.
 `--orders` adds `over_optimum` and `order_gain…`, which optimum.py and orders.py explain.

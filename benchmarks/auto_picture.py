@@ -20,7 +20,8 @@ POLICIES = {"everything": EVERYTHING, "layered": "layered", "auto, goal cost": "
 """Policies by the names of their lines."""
 GRID_TOKENS = 50_000
 STYLE = """
-text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 14px; fill: #1f2328 }
+text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
+text { font-size: 14px; fill: #1f2328 }
 .soft { fill: #59636e }
 .paper { fill: #ffffff }
 .grid { stroke: #d1d9e0 }
@@ -71,14 +72,19 @@ def draw(runs: dict[str, ConversationRun]) -> str:
         f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>',
         f'<text x="{LEFT}" y="24">Input tokens of each call of a made-up session</text>',
         f'<text class="soft" x="{LEFT}" y="{bottom + 20}">call 1</text>',
-        f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 20}" text-anchor="end">{CALLS}</text>',
+        (
+            f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 20}" '
+            f'text-anchor="end">{CALLS}</text>'
+        ),
     ]
     for tokens in range(0, top, GRID_TOKENS):
         y = bottom - height * tokens / top
         parts += [
             f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>',
-            f'<text class="soft" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">'
-            f"{tokens // 1_000}k</text>",
+            (
+                f'<text class="soft" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">'
+                f"{tokens // 1_000}k</text>"
+            ),
         ]
     for number, ((name, run), colour) in enumerate(zip(runs.items(), COLOURS, strict=True)):
         cost = sum(
@@ -89,8 +95,10 @@ def draw(runs: dict[str, ConversationRun]) -> str:
         parts += [
             f'<polyline class="line" stroke="{colour}" points="{draw_line(run, top)}"/>',
             f'<rect x="{LEFT}" y="{y - 11}" width="12" height="12" fill="{colour}"/>',
-            f'<text x="{LEFT + 20}" y="{y}">{name}: {cost:,.0f} fresh input tokens a call, '
-            f"{breaks} cache breaks</text>",
+            (
+                f'<text x="{LEFT + 20}" y="{y}">{name}: {cost:,.0f} fresh input tokens a call, '
+                f"{breaks} cache breaks</text>"
+            ),
         ]
     return "\n".join([*parts, "</svg>", ""])
 

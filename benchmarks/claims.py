@@ -51,7 +51,8 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     short, very_long = _by_setup(auto["rows_short"]), _by_setup(auto["rows_very_long"])
     balanced, cost = long["auto balanced"], long["auto cost"]
     saved = (
-        f"In {sample['conversations']} recorded Claude Code sessions of 25 calls and more, replayed "
+        f"In {sample['conversations']} recorded Claude Code sessions "
+        f"of 25 calls and more, replayed "
         f"with their system prompts, tools and pauses in a window of 200,000 tokens, the default "
         f"policy would have saved {_interval(balanced)} of what sending everything costs, and "
         f'`goal="cost"` {_interval(cost)}.'
@@ -59,19 +60,29 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     yield "README.md", saved
     yield (
         "README.md",
-        f"In {sample['short_conversations']} sessions under 30 calls it was "
-        f"{_percent(short['auto balanced']['saved'])} and {_percent(short['auto cost']['saved'])}.",
+        (
+            f"In {sample['short_conversations']} sessions under 30 calls it was "
+            f"{_percent(short['auto balanced']['saved'])} and "
+            f"{_percent(short['auto cost']['saved'])}."
+        ),
     )
     yield (
         "README.md",
-        f"With the default, {_percent(balanced['recall'], 1)} of these names were still sent, and "
-        f'{_percent(cost["recall"], 1)} with `goal="cost"`. Of those that were last mentioned more '
-        f"than ten messages before, {_percent(balanced['far'], 1)} and {_percent(cost['far'], 1)} were.",
+        (
+            f"With the default, {_percent(balanced['recall'], 1)} of "
+            f"these names were still sent, and "
+            f'{_percent(cost["recall"], 1)} with `goal="cost"`. Of those '
+            f"that were last mentioned more "
+            f"than ten messages before, {_percent(balanced['far'], 1)} "
+            f"and {_percent(cost['far'], 1)} were."
+        ),
     )
     yield (
         "README.md",
-        f"With them it is {_percent(balanced['recall_with_lists'], 1)} and "
-        f"{_percent(cost['recall_with_lists'], 1)} of all names.",
+        (
+            f"With them it is {_percent(balanced['recall_with_lists'], 1)} and "
+            f"{_percent(cost['recall_with_lists'], 1)} of all names."
+        ),
     )
     yield (
         "docs/auto.md",
@@ -79,24 +90,34 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     )
     yield (
         "docs/auto.md",
-        f"In conversations of 100 calls and more, `balanced` saves "
-        f"{_interval(very_long['auto balanced'])} and `cost` {_interval(very_long['auto cost'])}.",
+        (
+            f"In conversations of 100 calls and more, `balanced` saves "
+            f"{_interval(very_long['auto balanced'])} and `cost` "
+            f"{_interval(very_long['auto cost'])}."
+        ),
     )
     yield (
         "docs/auto.md",
-        f"In {sample['short_conversations']} conversations under 30 calls, `balanced` saves "
-        f"{_interval(short['auto balanced'])} and `cost` {_interval(short['auto cost'])}.",
+        (
+            f"In {sample['short_conversations']} conversations under 30 calls, `balanced` saves "
+            f"{_interval(short['auto balanced'])} and `cost` {_interval(short['auto cost'])}."
+        ),
     )
     yield (
         "docs/auto.md",
-        f"A provider would have refused {long['everything']['refused']:,} of the calls if everything "
-        "is sent.",
+        (
+            f"A provider would have refused "
+            f"{long['everything']['refused']:,} of the calls if everything "
+            "is sent."
+        ),
     )
     by_model = long["auto cost, model"]
     yield (
         "docs/auto.md",
-        f"With summaries by a model, `cost` saves {_interval(by_model)} and shows "
-        f"{_share(by_model['recall'])} of the names.",
+        (
+            f"With summaries by a model, `cost` saves {_interval(by_model)} and shows "
+            f"{_share(by_model['recall'])} of the names."
+        ),
     )
     yield (
         "docs/auto.md",
@@ -172,11 +193,11 @@ def _format_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def put_table(page: str, name: str, table: str) -> str:
     """Return a page with the table between the comments that name it."""
-    start, end = f"<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
+    start, end = f"<!-- figures: {name} -->\n", "<!-- end of figures -->"
     pattern = re.compile(f"({re.escape(start)}).*?({re.escape(end)})", re.DOTALL)
     if not pattern.search(page):
         raise ValueError(f"no comment {start.strip()!r} followed by {end.strip()!r}")
-    return pattern.sub(lambda match: match[1] + table + match[2], page)
+    return pattern.sub(lambda match: f"{match[1]}{table}\n{match[2]}", page)
 
 
 def list_contradictions() -> list[str]:

@@ -9,7 +9,8 @@ where its client compacted, without the client's own summaries. System prompt, t
 a token are learned from the usage of its first part, pauses from the usage of each part.
 
 `everything` sends the whole conversation until it exceeds 200,000 tokens. `provider` is Anthropic's
-compaction by its documented rule, at its default of 150,000 tokens. `trimtab` is the default policy.
+compaction by its documented rule, at its default of 150,000 tokens. `trimtab` is the default
+policy.
 Costs are those of `trimtab replay`, at the list prices of claude-sonnet-4-5. For the arrow a
 `Context` runs the session again, and recalls each result that is hidden or cut when a later
 call names something from it: it must be the recorded text, byte for byte. The longest way back is
@@ -220,7 +221,8 @@ def _recall_source(
 WIDTH, PLOT, LEFT, SIDE = 640, 372, 10, 402
 LANE, GAP, TOP = 104, 74, 62
 STYLE = """
-text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 14px; fill: #1f2328 }
+text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
+text { font-size: 14px; fill: #1f2328 }
 .paper { fill: #ffffff }
 .title { font-size: 16px; font-weight: 600 }
 .soft { fill: #59636e }
@@ -265,8 +267,10 @@ def draw(figures: dict[str, Any]) -> str:
         f"<title>{escape(_describe(figures))}</title>",
         f"<style>{STYLE}</style>",
         f'<rect class="paper" width="{WIDTH}" height="{height}"/>',
-        '<defs><pattern id="hidden" width="7" height="7" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><path class="hatch" d="M0 0V7"/></pattern></defs>',
+        (
+            '<defs><pattern id="hidden" width="7" height="7" patternUnits="userSpaceOnUse" '
+            'patternTransform="rotate(45)"><path class="hatch" d="M0 0V7"/></pattern></defs>'
+        ),
         _text(LEFT, 20, f"One recorded session, {calls} calls, window of 200,000 tokens", "title"),
         *_legend(),
     ]
@@ -304,7 +308,8 @@ def draw(figures: dict[str, Any]) -> str:
 
 def _describe(figures: dict[str, Any]) -> str:
     return (
-        f"One recorded session of {figures['calls']} calls in three lanes. Everything is refused at "
+        f"One recorded session of {figures['calls']} calls in three "
+        f"lanes. Everything is refused at "
         f"call {figures['refused_at']}. The provider's compaction drops text that cannot be read "
         "back. Trimtab hides results, keeps the user's words, and recalls byte for byte."
     )

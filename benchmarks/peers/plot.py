@@ -23,7 +23,8 @@ LABEL_WIDTH, LABEL_HEIGHT, RADIUS = 17, 13, 4
 MAX_COST = 1.3
 """Times the cost of everything. What costs more stands at the right edge, with its cost beside."""
 STYLE = """
-text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 12px; fill: #1f2328 }
+text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
+text { font-size: 12px; fill: #1f2328 }
 .soft { fill: #59636e }
 .paper { fill: #ffffff }
 .grid { stroke: #d1d9e0 }
@@ -135,21 +136,31 @@ def _draw_axes(scale: Scale) -> list[str]:
         x = scale.x(tick)
         parts += [
             f'<path class="grid" d="M{x:.0f} {TOP}V{bottom}"/>',
-            f'<text class="soft" x="{x:.0f}" y="{bottom + 16}" text-anchor="middle">{tick:,}</text>',
+            (
+                f'<text class="soft" x="{x:.0f}" y="{bottom + 16}" '
+                f'text-anchor="middle">{tick:,}</text>'
+            ),
         ]
     for tenth in range(int(scale.least * 10) + 1, 11):
         y = scale.y(tenth / 10)
         parts += [
             f'<path class="grid" d="M{LEFT} {y:.0f}H{WIDTH - RIGHT}"/>',
-            f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.0f}" text-anchor="end">'
-            f"{tenth / 10:.1f}</text>",
+            (
+                f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.0f}" text-anchor="end">'
+                f"{tenth / 10:.1f}</text>"
+            ),
         ]
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts += [
-        f'<text x="{middle:.0f}" y="{bottom + 36}" text-anchor="middle">'
-        "cost of a call, in fresh input tokens (Anthropic), system prompt and tools included</text>",
-        f'<text transform="translate(18 {(TOP + bottom) / 2:.0f}) rotate(-90)" '
-        'text-anchor="middle">far recall</text>',
+        (
+            f'<text x="{middle:.0f}" y="{bottom + 36}" text-anchor="middle">'
+            "cost of a call, in fresh input tokens (Anthropic), system "
+            "prompt and tools included</text>"
+        ),
+        (
+            f'<text transform="translate(18 {(TOP + bottom) / 2:.0f}) rotate(-90)" '
+            'text-anchor="middle">far recall</text>'
+        ),
     ]
     return parts
 
@@ -170,8 +181,10 @@ def _draw_points(points: Sequence[Point], scale: Scale) -> list[str]:
             )
         parts += [
             f'<circle class="{point.kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>',
-            f'<text x="{middle:.1f}" y="{label.bottom - 2:.1f}" text-anchor="middle">'
-            f"{point.number}</text>",
+            (
+                f'<text x="{middle:.1f}" y="{label.bottom - 2:.1f}" text-anchor="middle">'
+                f"{point.number}</text>"
+            ),
         ]
     return parts
 

@@ -28,7 +28,7 @@ from trimtab.replay.savings import (
 _MAX_TOOLS = 10
 """Tools that are named. The rest are counted."""
 _MAX_TOOL_NAME_CHARS = 50
-"""Characters of a tool's name that are shown: the provider allows more, and a log may contain any."""
+"""Characters of a tool's name that are shown. A log may contain longer ones."""
 _REMEDIES: dict[BreakCause, str] = {
     "pause": "A cache lives for five minutes after its last use, or for an hour if the client asks "
     "for it. To lose less, pause between tasks, not within one.",
@@ -190,7 +190,7 @@ def _list_break_lines(payments: Payments) -> list[str]:
 
 def _list_advice_lines(payments: Payments) -> list[str]:
     lines: list[str] = []
-    large, tools = payments.large_results, payments.unused_tools
+    large = payments.large_results
     if large.count:
         lines.append(
             f"{format_count(large.count, 'tool result')} had more than {LARGE_RESULT_TOKENS:,} "
@@ -206,7 +206,8 @@ def _list_tool_lines(payments: Payments) -> list[str]:
     lines: list[str] = []
     if payments.head:
         lines.append(
-            f"System prompt and tools: about {payments.head:,} tokens of each call (median session)."
+            f"System prompt and tools: about {payments.head:,} tokens of each call (median of the "
+            "sessions)."
         )
     if not tools.sessions:
         lines.append(
@@ -255,14 +256,19 @@ def _list_policy_lines(screen: Screen) -> list[str]:
     is_sample = savings.sessions < len(total.sessions)
     chosen = " chosen at random; --limit replays more" if is_sample else ""
     lines = [
-        f"What Trimtab would have cost: {'' if is_sample else 'all '}"
-        f"{format_count(savings.calls, 'call')} of {sessions}{chosen}.",
+        (
+            f"What Trimtab would have cost: {'' if is_sample else 'all '}"
+            f"{format_count(savings.calls, 'call')} of {sessions}{chosen}."
+        ),
         "",
         *_format_table(heads, rows),
         "",
         *_explain_policies(savings),
-        "Still visible: of the names and paths that the agent used again, what it could still see. "
-        "A name that only Trimtab's note about hidden text lists does not count.",
+        (
+            "Still visible: of the names and paths that the agent used "
+            "again, what it could still see. "
+            "A name that only Trimtab's note about hidden text lists does not count."
+        ),
     ]
     if savings.error is not None:
         off = savings.modelled / savings.paid - 1
@@ -301,7 +307,9 @@ def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
 
 
 def _percent(share: float, digits: int = 0) -> str:
-    return f"{100 * share:.{digits}f} %"
+    text = f"{100 * share:.{digits}f}"
+    is_zero = not text.strip("-0.")
+    return f"{text.lstrip('-') if is_zero else text} %"
 
 
 def _dollars(amount: float) -> str:
