@@ -9,14 +9,31 @@ from pathlib import Path
 from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult, make_text_message
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
-from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.runner import EVERYTHING, ConversationRun, ReplaySetup, replay_conversation
 from trimtab.replay.selection import RecordedConversation
 from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
 
 MODEL = "claude-sonnet-4-5"
 CALLS = 160
-WIDTH, HEIGHT, LEFT, TOP = 760, 300, 60, 46
-COLOURS = {"full": "#8a8f98", "layered": "#d9822b", "auto": "#2f6fde"}
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 370, 60, 46, 20, 110
+POLICIES = {"everything": EVERYTHING, "layered": "layered", "auto, goal cost": "auto"}
+"""Policies by the names of their lines."""
+GRID_TOKENS = 50_000
+STYLE = """
+text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
+text { font-size: 14px; fill: #1f2328 }
+.soft { fill: #59636e }
+.paper { fill: #ffffff }
+.grid { stroke: #d1d9e0 }
+.line { fill: none; stroke-width: 2.5 }
+@media (prefers-color-scheme: dark) {
+ text { fill: #f0f6fc }
+ .soft { fill: #9198a1 }
+ .paper { fill: #0d1117 }
+ .grid { stroke: #30363d }
+}
+"""
+COLOURS = ("#8a8f98", "#d9822b", "#4a7fd6")
 OUT = Path(__file__).parents[1] / "docs" / "img" / "auto.svg"
 
 
@@ -35,54 +52,63 @@ def session() -> RecordedConversation:
     return RecordedConversation(id="session", source="made up", messages=tuple(messages))
 
 
-def line(run: ConversationRun, top: int) -> str:
+def draw_line(run: ConversationRun, top: int) -> str:
     """Tokens over calls, as the points of a polyline."""
-    wide, high = WIDTH - LEFT - 20, HEIGHT - TOP - 40
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     return " ".join(
-        f"{LEFT + wide * i / CALLS:.1f},{TOP + high - high * call.tokens / top:.1f}"
-        for i, call in enumerate(run.calls)
+        f"{LEFT + width * index / CALLS:.1f},{TOP + height - height * call.tokens / top:.1f}"
+        for index, call in enumerate(run.calls)
     )
 
 
 def draw(runs: dict[str, ConversationRun]) -> str:
     rules = build_cache_rules(resolve_model_info(MODEL))
     top = max(call.tokens for run in runs.values() for call in run.calls)
+    height, bottom = HEIGHT - TOP - BOTTOM, HEIGHT - BOTTOM
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">',
-        '<g font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="20" font-size="14" fill="#222">Input tokens, call by call</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        "<title>Context size over a long session under three policies</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>',
+        f'<text x="{LEFT}" y="24">Input tokens of each call of a made-up session</text>',
+        f'<text class="soft" x="{LEFT}" y="{bottom + 20}">call 1</text>',
+        (
+            f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 20}" '
+            f'text-anchor="end">{CALLS}</text>'
+        ),
     ]
-    high = HEIGHT - TOP - 40
-    for share in (0.0, 0.5, 1.0):
-        y = TOP + high - high * share
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 20}" y1="{y}" y2="{y}" stroke="#e4e6ea"/>')
-        label = f"{top * share / 1_000:.0f}k"
-        parts.append(
-            f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end" fill="#666">{label}</text>'
-        )
-    for index, (name, run) in enumerate(runs.items()):
-        colour = COLOURS[name]
-        parts.append(
-            f'<polyline points="{line(run, top)}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        )
-        paid = sum(
+    for tokens in range(0, top, GRID_TOKENS):
+        y = bottom - height * tokens / top
+        parts += [
+            f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>',
+            (
+                f'<text class="soft" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">'
+                f"{tokens // 1_000}k</text>"
+            ),
+        ]
+    for number, ((name, run), colour) in enumerate(zip(runs.items(), COLOURS, strict=True)):
+        cost = sum(
             compute_call_cost_in_input_tokens(call, "anthropic", rules) for call in run.calls
         ) / len(run.calls)
         breaks = sum(call.broke for call in run.calls)
-        text = f"{name}: {paid:,.0f} a call, {breaks} cache breaks"
-        x = LEFT + index * 240
-        parts.append(f'<rect x="{x}" y="{HEIGHT - 21}" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 15}" y="{HEIGHT - 12}" fill="#222">{text}</text>')
-    return "\n".join([*parts, "</g></svg>", ""])
+        y = bottom + 46 + 22 * number
+        parts += [
+            f'<polyline class="line" stroke="{colour}" points="{draw_line(run, top)}"/>',
+            f'<rect x="{LEFT}" y="{y - 11}" width="12" height="12" fill="{colour}"/>',
+            (
+                f'<text x="{LEFT + 20}" y="{y}">{name}: {cost:,.0f} fresh input tokens a call, '
+                f"{breaks} cache breaks</text>"
+            ),
+        ]
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def main() -> int:
     conversation = session()
     rules = {"anthropic": build_cache_rules(resolve_model_info(MODEL))}
     runs: dict[str, ConversationRun] = {}
-    for name in COLOURS:
-        options = {"policy": name, "context_window": 200_000, "goal": "cost"}
+    for name, policy in POLICIES.items():
+        options = {"policy": policy, "context_window": 200_000, "goal": "cost"}
         setup = ReplaySetup(name=name, model=MODEL, options=options)
         runs[name] = replay_conversation(conversation, setup, rules, {})
     OUT.write_text(draw(runs), encoding="utf-8")

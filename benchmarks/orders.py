@@ -98,8 +98,10 @@ def order_gain(conversations: Sequence[RecordedConversation]) -> dict[str, Any]:
             setup = ReplaySetup(name=name, options=options)
             run = replay_conversation(conversation, setup, {"anthropic": CacheRules()}, wanted)
             far.setdefault(name, []).extend(run.calls)
+    # Its placeholders are part of what is measured: names in them count.
     recall = {
-        n: sum(c.far_seen for c in calls) / sum(c.far for c in calls) for n, calls in far.items()
+        name: sum(c.far_seen + c.far_listed for c in calls) / sum(c.far for c in calls)
+        for name, calls in far.items()
     }
     cost = {
         name: sum(c.bill["anthropic"].cost(CacheRules()) + 5 * c.output for c in calls) / len(calls)

@@ -19,6 +19,7 @@ or 20 in a quick run), and lets `trimtab replay` read them.
 
 first_line_s    seconds until it says what it reads, the fastest of five starts
 cpu_s           CPU seconds until its last line, all processes together
+screen          what it printed, at 100 columns; docs/start-logs.md shows it
 
 The median must be at most 0.10, in each client too; the first line must come within 2 seconds, and
 500 logs must take at most 60 CPU seconds.
@@ -27,6 +28,7 @@ The median must be at most 0.10, in each client too; the first line must come wi
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -41,6 +43,7 @@ from typing import Any
 
 from benchmarks import corpus
 from benchmarks.harness import Report, no_corpus, run, skip
+from trimtab.cli.text_format import wrap_text
 from trimtab.engine.log.event import Usage
 from trimtab.models.catalog import resolve_model_info
 from trimtab.replay.billing import InputBill, build_cache_rules
@@ -57,6 +60,7 @@ MIN_CALLS = 9
 QUICK_CONVERSATIONS = 30
 """Conversations of each client in a quick run."""
 LOGS = {"full": 500, "quick": 20}
+COLUMNS = 100
 STARTS = 5
 """Starts of the command, of which the fastest counts: others may use the machine."""
 MAX_MEDIAN_ERROR = 0.10
@@ -172,11 +176,13 @@ def _time_replay(count: int) -> Report:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = _write_logs(folder, count)
-        command = [sys.executable, "-m", "trimtab", "replay", str(folder), "--json"]
+        command = [sys.executable, "-m", "trimtab", "replay", str(folder)]
         first_line_s = min(_time_first_line(command) for _ in range(STARTS))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - our own
-        figures = json.loads(done.stdout)
+        environment = {**os.environ, "COLUMNS": str(COLUMNS), "PYTHONIOENCODING": "utf-8"}
+        process = subprocess.run(  # noqa: S603 - our own
+            command, capture_output=True, check=True, env=environment, encoding="utf-8"
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
@@ -185,8 +191,7 @@ def _time_replay(count: int) -> Report:
         "first_line_s": round(first_line_s, 2),
         "cpu_s": round(cpu, 1),
         "peak_mb": round(after.ru_maxrss / 1_000),
-        "sentence": figures["sentence"],
-        "screen_error": round(figures["replayed"]["error"], 3),
+        "screen": wrap_text(process.stdout.rstrip("\n"), COLUMNS).splitlines(),
     }
 
 

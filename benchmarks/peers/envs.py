@@ -45,6 +45,7 @@ PEERS = (
     Peer(name="langchain", pins=("langchain==1.4.7", "langchain-core==1.7.2")),
     Peer(name="pydantic_ai", pins=("pydantic-ai-harness==0.62.0",)),
     Peer(name="lovia", pins=("lovia==0.9.119",)),
+    Peer(name="headroom", pins=("headroom-ai==0.42.0",)),
     Peer(name="openhands", pins=("openhands-sdk==1.58.0",), python=(3, 12)),
 )
 

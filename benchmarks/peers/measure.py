@@ -1,7 +1,7 @@
 """What a peer would send, billed and looked through by the same rules as our own replay.
 
 Prompts are chains of messages, each with its blocks; `trimtab.replay` takes rounds as its pieces,
-which is coarser by a few blocks. References, caches, prices and the table are those of
+which is coarser by a few blocks. References, caches, prices and the figures of a row are those of
 `trimtab.replay`.
 """
 
@@ -10,33 +10,34 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.recorded import MODEL
 from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
 from trimtab.engine.log.message import Message
-from trimtab.engine.tokens.counter import (
-    make_piecewise_counter,
-    measure_message_parts,
-    measure_request_head,
-)
-from trimtab.models.catalog import resolve_model_info
+from trimtab.engine.tokens.counter import measure_message_parts, measure_request_head
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.references import EarlierReference
+from trimtab.replay.prompt_scale import PromptScale
+from trimtab.replay.references import REFERENCE_COUNTS, EarlierReference, count_reference
 from trimtab.replay.runner import (
     MAX_REFETCH_TOKENS,
     ConversationRun,
     ReplayedCall,
-    estimate_message_times,
+    choose_output_tokens,
+    estimate_believed_times,
+    make_counter,
+    with_learned_lifetime,
 )
-from trimtab.replay.selection import RecordedConversation
+from trimtab.replay.selection import RecordedCall, RecordedConversation
+from trimtab.replay.setup_costs import SUMMARISER_PRICE_RATIO
 
-MODEL = "claude-sonnet-4-5"
-WINDOW = 200_000
-NAIVE = "Anthropic, naive marks"
-"""Marks at the head and the last block; elsewhere the end of the call before is marked as well."""
+COUNTER = make_counter(MODEL)
+COMPACTION_TOKENS = 300
+"""Tokens that a provider's compaction writes: as many as the stand-in's summary has."""
 
 
 class PeerFailed(Exception):
@@ -77,16 +78,6 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Told:
-    """What a table of replay has no column for, added up over conversations."""
-
-    refused: int = 0
-    """Calls above the window or with no message: the provider would have refused them."""
-    seconds: float = 0.0
-    """Processor time of the peer's decisions."""
-
-
-@dataclass(slots=True)
 class Material:
     """One conversation, prepared once for all peers."""
 
@@ -94,86 +85,106 @@ class Material:
     """As recorded."""
     needs: Mapping[int, list[EarlierReference]]
     """By assistant message."""
+    scale: PromptScale
+    """What its usage says about the tokens of its prompts."""
     wires: list[dict[str, Any]] = field(init=False)
     """Its messages as Chat Completions dicts."""
     pieces: list[PromptPiece] = field(init=False)
     """The same as pieces of a prompt."""
     head: PromptPiece = field(init=False)
     """What stands before them."""
-    times: list[float] = field(init=False)
-    """Of each message, in seconds."""
 
     def __post_init__(self) -> None:
         one = self.conversation
         self.wires = serialize_history(one.messages)
-        self.pieces = [_piece(message) for message in one.messages]
-        head = measure_request_head(one.system, one.tools, COUNTER)
-        self.head = PromptPiece(digest=b"head", tokens=head.tokens, blocks=1)
-        self.times = estimate_message_times(one)
+        self.pieces = [_build_piece(message) for message in one.messages]
+        shown = measure_request_head(one.system, one.tools, COUNTER).tokens
+        tokens = max(shown, self.scale.head)
+        self.head = PromptPiece(digest=b"head", tokens=tokens, blocks=1)
 
-    def job(self, setup: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = [piece.tokens for piece in self.pieces]
-        return {"setup": setup, "messages": self.wires, "sizes": sizes}
+    def build_job(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        ratio = self.scale.ratio
+        sizes = [round(piece.tokens * ratio) for piece in self.pieces]
+        head = round(self.head.tokens * ratio)
+        return {"setup": options, "messages": self.wires, "sizes": sizes, "head": head}
 
 
-COUNTER = make_piecewise_counter(resolve_model_info(MODEL).tokenizer)
-
-
-def run_of(
+def build_run(
     material: Material,
     name: str,
     answers: Sequence[Any],
-    rules: Mapping[str, CacheRules],
-    told: Told,
+    rules_by_provider: Mapping[str, CacheRules],
+    *,
+    in_provider: bool,
 ) -> ConversationRun:
-    """The peer's answers as a run that `trimtab.replay.setup_costs` adds up."""
-    caches = {provider: PromptCacheModel(rule) for provider, rule in rules.items()}
-    calls = [
-        index
-        for index, message in enumerate(material.conversation.messages)
-        if message.role == "assistant" and index
-    ]
+    """Return the peer's answers as a run that `trimtab.replay` adds up.
+
+    Args:
+        material: The conversation.
+        name: The setup's name.
+        answers: For each call what is sent, what a summariser read, and seconds.
+        rules_by_provider: The cache rules that bill each call.
+        in_provider: Whether the provider of the main model itself writes summaries.
+    """
+    one, scale = material.conversation, material.scale
+    rules_by_provider = with_learned_lifetime(rules_by_provider, scale)
+    first = next(iter(rules_by_provider.values()))
+    times = estimate_believed_times(one, first.ttl)
+    caches = {
+        provider: PromptCacheModel(rules, scale.shared)
+        for provider, rules in rules_by_provider.items()
+    }
+    indexes = [i for i, message in enumerate(one.messages) if message.role == "assistant" and i]
     records: list[ReplayedCall] = []
     before: list[PromptPiece] = []
-    for index, (sent, summarised, seconds) in zip(calls, answers, strict=True):
-        kept, made = _sent(sent)
-        pieces = [material.head, *_pieces(material, sent)]
-        bills = _bills(caches, pieces, before, material.times[index])
-        tokens = sum(piece.tokens for piece in pieces)
-        told.refused += tokens > WINDOW or len(pieces) == 1
-        told.seconds += seconds
+    for index, (sent, summarised, _) in zip(indexes, answers, strict=True):
+        whole = [(piece[0], piece[1]) for piece in sent if isinstance(piece, list)]
+        changed = [parse_message(piece) for piece in sent if isinstance(piece, dict)]
+        pieces = [material.head, *_list_pieces(material, sent)]
+        reported = one.recorded.get(index, RecordedCall()).usage
+        is_empty = len(pieces) == 1
+        tokens = 0 if is_empty else round(scale.ratio * sum(piece.tokens for piece in pieces))
+        summary = {"summarised": summarised}
+        if summarised and in_provider:
+            # The model that answers writes it, and reads the prompt from its cache.
+            summary = {
+                "summarised": round(summarised * first.read / SUMMARISER_PRICE_RATIO),
+                "written": round(COMPACTION_TOKENS / SUMMARISER_PRICE_RATIO),
+            }
         records.append(
             ReplayedCall(
                 index=index,
-                at=material.times[index],
+                at=times[index],
                 tokens=tokens,
-                bill=bills,
-                output=material.pieces[index].tokens,
-                edits=len(made),
+                bill=_bill(caches, pieces, before, times[index], scale),
+                output=choose_output_tokens(
+                    reported, one.messages[index], material.pieces[index].tokens, scale
+                ),
+                edits=len(changed),
                 broke=bool(before) and not _extends(pieces, before),
-                summarised=summarised,
                 sections=None,
-                **_recall(material, index, kept, made),
+                **summary,
+                **_count_references(material, index, whole, changed),
             )
         )
         before = pieces
-    return ConversationRun(
-        conversation=material.conversation.id, setup=name, calls=tuple(records), cannot_fit=0
-    )
+    return ConversationRun(conversation=one.id, setup=name, calls=tuple(records), cannot_fit=0)
 
 
-def _bills(
+def _bill(
     caches: Mapping[str, PromptCacheModel],
     pieces: list[PromptPiece],
     before: list[PromptPiece],
     now: float,
+    scale: PromptScale,
 ) -> dict[str, InputBill]:
     last = len(pieces) - 1
-    naive = [0, last]
     # As the documentation shows for conversations: the newest user turn and the one before it.
-    rolling = [0, len(before) - 1, last] if 0 < len(before) <= last else naive
+    marks = [0, len(before) - 1, last] if 0 < len(before) <= last else [0, last]
     return {
-        provider: cache.bill_call(pieces, naive if provider == NAIVE else rolling, now)
+        provider: cache.bill_call(pieces, marks, now).scaled(
+            scale.ratio, long_lived=scale.long_lived and cache.rules.style == "marks"
+        )
         for provider, cache in caches.items()
     }
 
@@ -182,63 +193,51 @@ def _extends(pieces: list[PromptPiece], before: list[PromptPiece]) -> bool:
     return [piece.digest for piece in pieces[: len(before)]] == [p.digest for p in before]
 
 
-def _sent(sent: Sequence[Any]) -> tuple[list[tuple[int, int]], list[Message]]:
-    """Ranges of recorded messages that go out as they are, and the messages that do not."""
-    kept = [(one[0], one[1]) for one in sent if isinstance(one, list)]
-    return kept, [_read(one) for one in sent if isinstance(one, dict)]
-
-
-def _pieces(material: Material, sent: Sequence[Any]) -> list[PromptPiece]:
-    out: list[PromptPiece] = []
+def _list_pieces(material: Material, sent: Sequence[Any]) -> list[PromptPiece]:
+    pieces: list[PromptPiece] = []
     for one in sent:
         if isinstance(one, list):
-            out += material.pieces[one[0] : one[1] + 1]
+            pieces += material.pieces[one[0] : one[1] + 1]
         else:
-            out.append(_made_piece(json.dumps(one, sort_keys=True)))
-    return out
+            pieces.append(_build_changed_piece(json.dumps(one, sort_keys=True)))
+    return pieces
 
 
-_made_pieces: dict[str, PromptPiece] = {}
+_changed_pieces: dict[str, PromptPiece] = {}
 
 
-def _made_piece(key: str) -> PromptPiece:
+def _build_changed_piece(key: str) -> PromptPiece:
     # A cleared result is sent again at every call: it is sized once.
-    if key not in _made_pieces:
-        _made_pieces[key] = _piece(_read(json.loads(key)))
-    return _made_pieces[key]
+    if key not in _changed_pieces:
+        _changed_pieces[key] = _build_piece(parse_message(json.loads(key)))
+    return _changed_pieces[key]
 
 
-def _read(wire: dict[str, Any]) -> Message:
-    return parse_message(wire)
-
-
-def _piece(message: Message) -> PromptPiece:
+def _build_piece(message: Message) -> PromptPiece:
     (wire,) = serialize_history([message])
     digest = hashlib.blake2b(json.dumps(wire, sort_keys=True).encode(), digest_size=16).digest()
     tokens = sum(size.tokens for size in measure_message_parts(message, COUNTER))
     return PromptPiece(digest=digest, tokens=tokens, blocks=max(1, len(message.parts)))
 
 
-def _recall(
-    material: Material, index: int, kept: list[tuple[int, int]], made: list[Message]
+def _count_references(
+    material: Material, index: int, whole: list[tuple[int, int]], changed: list[Message]
 ) -> dict[str, int]:
-    """As `trimtab.replay.runner` counts it: a source sent whole, or a text that still holds it."""
-    names = ("needs", "seen", "far", "far_seen", "tool", "tool_seen")
-    out: dict[str, int] = dict.fromkeys(names, 0)
-    shown = "\n".join(_words(message) for message in made)
+    """As `trimtab.replay.runner` does: a source sent whole, or a text that still contains it."""
+    counts: Counter[str] = Counter()
+    text = "\n".join(_text_of(message) for message in changed)
     lost: dict[int, int] = {}
     for need in material.needs.get(index, ()):
-        whole = any(first <= at <= last for at in need.sources for first, last in kept)
-        seen = whole or need.text in shown
-        if not seen:
+        is_whole = any(first <= at <= last for at in need.sources for first, last in whole)
+        is_seen = is_whole or need.text in text
+        if not is_seen:
             at = need.sources[-1]
             lost[at] = material.pieces[at].tokens
-        for counted, name in ((True, "needs"), (need.far, "far"), (need.tool_only, "tool")):
-            out[name] += counted
-            out["seen" if name == "needs" else f"{name}_seen"] += counted and seen
-    return {**out, "missing": sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())}
+        counts.update(count_reference(need, is_seen=is_seen, is_shown=is_seen))
+    missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())
+    return {**dict.fromkeys(REFERENCE_COUNTS, 0), **counts, "missing": missing}
 
 
-def _words(message: Message) -> str:
+def _text_of(message: Message) -> str:
     calls = [f"{call.name} {call.arguments}" for call in message.calls]
     return "\n".join([message.text, *(result.text for result in message.results), *calls])

@@ -1,85 +1,216 @@
-"""Cost against far recall as a small SVG: further left is cheaper, further up is less hidden."""
+"""Cost against far recall as a small SVG: further left is cheaper, further up is less hidden.
+
+python -m benchmarks.peers.plot     # draws docs/img/peers.svg from the stored results
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import json
+import sys
+from collections.abc import Sequence
 from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from trimtab.replay.setup_costs import SetupResult
+from trimtab.replay.runner import EVERYTHING
 
-WIDE, HIGH, LEFT, TOP, LINE = 720, 340, 56, 16, 15
-OWN = "Trimtab"
-Place = Callable[[float, float], tuple[float, float]]
-"""From cost and recall to a point of the picture."""
+RESULTS = Path(__file__).parents[1] / "results" / "peers.json"
+PICTURE = Path(__file__).parents[2] / "docs" / "img" / "peers.svg"
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 880, 460, 62, 26, 24, 60
+LINE = 18
+LABEL_WIDTH, LABEL_HEIGHT, RADIUS = 17, 13, 4
+MAX_COST = 1.3
+"""Times the cost of everything. What costs more stands at the right edge, with its cost beside."""
+STYLE = """
+text { font-family: -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
+text { font-size: 12px; fill: #1f2328 }
+.soft { fill: #59636e }
+.paper { fill: #ffffff }
+.grid { stroke: #d1d9e0 }
+.front { stroke: #59636e; stroke-dasharray: 4 3; fill: none }
+.own { fill: #b3261e }
+.peer { fill: #2c5f8a }
+.rule { fill: #8a6d1f }
+.leader { stroke: #9198a1; stroke-width: 0.7 }
+@media (prefers-color-scheme: dark) {
+ text { fill: #f0f6fc }
+ .soft { fill: #9198a1 }
+ .paper { fill: #0d1117 }
+ .grid { stroke: #30363d }
+ .front { stroke: #9198a1 }
+ .own { fill: #ff7b72 }
+ .peer { fill: #79c0ff }
+ .rule { fill: #e3b341 }
+}
+"""
 
 
-def svg(rows: Sequence[SetupResult], provider: str = "Anthropic") -> str:
-    """Numbered points, a line through those that nothing beats in both, and what they are."""
-    points = [(row.prices[provider].cost, row.far or 0.0, row.setup) for row in rows]
-    most = max(cost for cost, _, _ in points) * 1.05
-    least = min(far for _, far, _ in points) - 0.02
+class Point(NamedTuple):
+    number: int
+    name: str
+    cost: float
+    far: float
+    kind: str
+    """The class of its colour: `own`, `peer` or `rule`."""
 
-    def place(cost: float, far: float) -> tuple[float, float]:
-        across = LEFT + cost / most * (WIDE - LEFT - 16)
-        return across, TOP + (1.0 - far) / (1.0 - least) * (HIGH - TOP - 40)
 
-    height = HIGH + LINE * ((len(points) + 1) // 2) + 12
-    size = f'viewBox="0 0 {WIDE} {height}"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDE}" height="{height}" fill="#fff"/>',
-        *_axes(most, least, place),
-        _front([place(cost, far) for cost, far, _ in _unbeaten(points)]),
+class Box(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
+
+class Scale(NamedTuple):
+    most: float
+    """The highest cost of the axis."""
+    least: float
+    """The lowest recall of the axis."""
+
+    def x(self, cost: float) -> float:
+        return LEFT + min(cost, self.most) / self.most * (WIDTH - LEFT - RIGHT)
+
+    def y(self, far: float) -> float:
+        return TOP + (1.0 - far) / (1.0 - self.least) * (HEIGHT - TOP - BOTTOM)
+
+
+def draw(rows: Sequence[dict[str, Any]]) -> str:
+    """Draw numbered points, a line through those that nothing beats in both, and their names."""
+    points = [
+        Point(number, row["setup"], row["cost"], row["far"], _kind(row))
+        for number, row in enumerate(rows, 1)
     ]
-    for number, (cost, far, name) in enumerate(points, 1):
-        parts += _point(number, name, *place(cost, far))
-        column, line = divmod(number - 1, (len(points) + 1) // 2)
-        at = 8 + column * WIDE // 2, HIGH + 12 + line * LINE
-        parts.append(f'<text x="{at[0]}" y="{at[1]}">{number} {escape(name)}</text>')
+    everything = next(point for point in points if point.name == EVERYTHING)
+    scale = Scale(everything.cost * MAX_COST, min(point.far for point in points) - 0.03)
+    lines = (len(points) + 1) // 2
+    height = HEIGHT + LINE * lines + 8
+    front = "L".join(f"{scale.x(p.cost):.1f} {scale.y(p.far):.1f}" for p in list_unbeaten(points))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+        "<title>Cost per call against far recall</title>",
+        f"<style>{STYLE}</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{height}"/>',
+        *_draw_axes(scale),
+        f'<path class="front" d="M{front}"/>',
+        *_draw_points(points, scale),
+    ]
+    for point in points:
+        column, line = divmod(point.number - 1, lines)
+        x, y = 12 + column * WIDTH // 2, HEIGHT + 12 + line * LINE
+        beyond = f" ({point.cost:,.0f})" if point.cost > scale.most else ""
+        parts += [
+            f'<circle class="{point.kind}" cx="{x}" cy="{y - 4}" r="{RADIUS}"/>',
+            f'<text x="{x + 10}" y="{y}">{point.number} {escape(point.name)}{beyond}</text>',
+        ]
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _unbeaten(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
-    found: list[tuple[float, float, str]] = []
-    for point in sorted(points, key=lambda one: (one[0], -one[1])):
-        if not found or point[1] > found[-1][1]:
-            found.append(point)
-    return found
+def list_unbeaten(points: Sequence[Point]) -> list[Point]:
+    """Return the points for which no other is both cheaper and better, cheapest first."""
+    front: list[Point] = []
+    for point in sorted(points, key=lambda one: (one.cost, -one.far)):
+        if not front or point.far > front[-1].far:
+            front.append(point)
+    return front
 
 
-def _axes(most: float, least: float, place: Place) -> list[str]:
+def _kind(row: dict[str, Any]) -> str:
+    if row["setup"].startswith("Trimtab") or row["setup"] == EVERYTHING:
+        return "own"
+    return "rule" if row["version"].startswith("documented") else "peer"
+
+
+def _draw_axes(scale: Scale) -> list[str]:
+    bottom = HEIGHT - BOTTOM
     parts: list[str] = []
-    for tick in range(0, int(most) + 1, 5_000):
-        x, y = place(tick, least)
-        parts.append(f'<path d="M{x:.0f} {TOP}V{y:.0f}" stroke="#eee"/>')
-        parts.append(f'<text x="{x:.0f}" y="{y + 13:.0f}" text-anchor="middle">{tick:,}</text>')
-    for step in range(int(least * 20) + 1, 21):
-        x, y = place(0, step / 20)
-        parts.append(f'<path d="M{x:.0f} {y:.0f}H{WIDE - 16}" stroke="#eee"/>')
-        parts.append(
-            f'<text x="{x - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{step / 20:.2f}</text>'
-        )
-    x, y = place(most / 2, least)
-    parts.append(
-        f'<text x="{x:.0f}" y="{y + 28:.0f}" text-anchor="middle">'
-        "cost per call, fresh input tokens (Anthropic's cache)</text>"
-    )
-    middle = TOP + (HIGH - TOP - 40) / 2
-    parts.append(
-        f'<text transform="translate(12 {middle:.0f}) rotate(-90)" text-anchor="middle">'
-        "far recall</text>"
-    )
+    for tick in range(0, int(scale.most) + 1, 5_000):
+        x = scale.x(tick)
+        parts += [
+            f'<path class="grid" d="M{x:.0f} {TOP}V{bottom}"/>',
+            (
+                f'<text class="soft" x="{x:.0f}" y="{bottom + 16}" '
+                f'text-anchor="middle">{tick:,}</text>'
+            ),
+        ]
+    for tenth in range(int(scale.least * 10) + 1, 11):
+        y = scale.y(tenth / 10)
+        parts += [
+            f'<path class="grid" d="M{LEFT} {y:.0f}H{WIDTH - RIGHT}"/>',
+            (
+                f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.0f}" text-anchor="end">'
+                f"{tenth / 10:.1f}</text>"
+            ),
+        ]
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts += [
+        (
+            f'<text x="{middle:.0f}" y="{bottom + 36}" text-anchor="middle">'
+            "cost of a call, in fresh input tokens (Anthropic), system "
+            "prompt and tools included</text>"
+        ),
+        (
+            f'<text transform="translate(18 {(TOP + bottom) / 2:.0f}) rotate(-90)" '
+            'text-anchor="middle">far recall</text>'
+        ),
+    ]
     return parts
 
 
-def _front(places: Sequence[tuple[float, float]]) -> str:
-    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    return f'<path d="M{path}" fill="none" stroke="#888" stroke-dasharray="4 3"/>'
+def _draw_points(points: Sequence[Point], scale: Scale) -> list[str]:
+    """Draw the points, each with its number at the nearest free place."""
+    places = [(scale.x(point.cost), scale.y(point.far)) for point in points]
+    boxes = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places]
+    parts: list[str] = []
+    for point, (x, y) in zip(points, places, strict=True):
+        label = _find_free_box(x, y, boxes)
+        boxes.append(label)
+        middle = (label.left + label.right) / 2
+        if abs(middle - x) > LABEL_WIDTH or abs(label.bottom - LABEL_HEIGHT / 2 - y) > LABEL_HEIGHT:
+            parts.append(
+                f'<path class="leader" d="M{x:.1f} {y:.1f}L{middle:.1f} '
+                f'{(label.top + label.bottom) / 2:.1f}"/>'
+            )
+        parts += [
+            f'<circle class="{point.kind}" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}"/>',
+            (
+                f'<text x="{middle:.1f}" y="{label.bottom - 2:.1f}" text-anchor="middle">'
+                f"{point.number}</text>"
+            ),
+        ]
+    return parts
 
 
-def _point(number: int, name: str, x: float, y: float) -> list[str]:
-    colour = "#c0392b" if name.startswith(OWN) else "#2c5f8a"
-    return [
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>',
-        f'<text x="{x + 5:.1f}" y="{y - 4:.1f}" fill="{colour}">{number}</text>',
-    ]
+def _find_free_box(x: float, y: float, boxes: Sequence[Box]) -> Box:
+    """Return the place of a label that overlaps nothing, as near to its point as there is one."""
+    frame = Box(LEFT, 4, WIDTH - 4, HEIGHT - BOTTOM - 2)
+    steps = sorted(
+        itertools.product(range(-9, 10), range(-9, 10)),
+        key=lambda step: step[0] ** 2 + step[1] ** 2,
+    )
+    for across, down in steps:
+        left, top = x + across * 9 - LABEL_WIDTH / 2, y + down * 9 - LABEL_HEIGHT / 2
+        box = Box(left, top, left + LABEL_WIDTH, top + LABEL_HEIGHT)
+        inside = box.left >= frame.left and box.right <= frame.right and box.top >= frame.top
+        if inside and box.bottom <= frame.bottom and not any(map(box.overlaps, boxes)):
+            return box
+    return Box(x, y, x + LABEL_WIDTH, y + LABEL_HEIGHT)
+
+
+def main() -> int:
+    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
+    PICTURE.write_text(draw(rows), encoding="utf-8")
+    print(PICTURE.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

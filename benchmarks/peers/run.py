@@ -1,267 +1,282 @@
 """Other libraries' context management on the same recorded conversations, under the same rules.
 
-    python -m benchmarks.peers.run            # 40 conversations
+    python -m benchmarks.peers.run            # all; creates the environments that are missing
     python -m benchmarks.peers.run --quick    # a few, within a minute
 
-Claude Code conversations of 25 calls or more whose id's SHA-256 is odd, the first in the order of
-that hash. Each peer works in an environment of its own (envs.py) and says for each call what it
-would send; bills, recall and table are those of `trimtab.replay`. Costs are in fresh input tokens a
-call, replies and summary calls included. The replay is open-loop: no model reacts to what is
-hidden.
+Claude Code conversations of 25 calls or more whose id's SHA-256 is odd, in the order of that hash.
+Each peer works in an environment of its own (envs.py) and says for each call what it would send.
+Costs, recall and the baseline are those of `trimtab replay` (benchmarks/recorded.py): fresh input
+tokens a call, with replies, summaries and what must be fetched again, compared with sending
+everything. All is measured with system prompt and tools, and under `without_head` without. The
+replay is open-loop: no model reacts to what is hidden.
+
+The results are stored: `… --json > benchmarks/results/peers.json`, from where claims.py takes the
+figures of the pages.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.peers import envs, measure, plot
-from benchmarks.peers.measure import NAIVE, Material, PeerFailed, Told, Worker
+from benchmarks.peers import envs, measure
+from benchmarks.peers.measure import Material, PeerFailed, Worker
 from benchmarks.peers.setups import CHECK, OWN, PEERS, QUICK, PeerSetup
-from benchmarks.recorded import held_out
-from trimtab.replay.billing import ProviderPricing, list_billed_providers
-from trimtab.replay.references import find_earlier_references
-from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
-from trimtab.replay.selection import RecordedConversation
-from trimtab.replay.setup_costs import (
-    SetupResult,
-    compute_call_cost_in_input_tokens,
-    summarise_runs_by_setup,
+from benchmarks.recorded import (
+    BASELINE,
+    MODEL,
+    Row,
+    build_rows,
+    learn_scale,
+    refuse_above_window,
+    replay_in_window,
+    sample_long,
 )
+from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.references import find_earlier_references
+from trimtab.replay.runner import ConversationRun, ReplaySetup
 
-CALLS = 25
-SAMPLE, QUICK_SAMPLE = 40, 2
+QUICK_SAMPLE = 2
 QUICK_SECONDS = 40.0
 """After which the quick run begins no further peer."""
-TOLERANCE = 0.02
+TOLERANCE = 0.01
 """Share by which our two ways to measure the same requests may differ."""
+PROVIDERS = {
+    provider.name: provider
+    for provider in list_billed_providers(MODEL)
+    if provider.name in ("Anthropic", "OpenAI")
+}
+RULES = {name: provider.rules for name, provider in PROVIDERS.items()}
 COLUMNS = [
-    *"setup version tokens Anthropic naive OpenAI none refetch".split(),
-    *"hit% recall far tool breaks% summaries refused ms".split(),
+    *"setup version tokens cost saved OpenAI recall far tool breaks summaries refused ms".split(),
+    *("cost, no head", "far, no head"),
 ]
 
 
-def main() -> None:
-    asked = _arguments()
-    why = harness.no_corpus()
-    if why is not None:
-        sys.exit(harness.skip(why, as_json=asked.json))
-    begun = time.monotonic()
-    sample = _sample(QUICK_SAMPLE if asked.quick else asked.conversations)
-    materials = [Material(one, find_earlier_references(one.messages)) for one in sample]
-    providers = _providers()
-    runs, told = _own(materials, OWN[:1] if asked.only else OWN, providers)
-    skipped: dict[str, str] = {}
-    for setup in (CHECK, *PEERS):
-        if asked.only and not any(word in setup.name for word in asked.only):
-            continue
-        if asked.quick and time.monotonic() - begun > QUICK_SECONDS:
-            skipped[setup.name] = "no time left in a quick run"
-            continue
-        if asked.quick and setup not in (CHECK, *QUICK):
-            skipped[setup.name] = "not in a quick run"
-            continue
-        try:
-            done, told[setup.name] = _peer(materials, setup, providers)
-        except (envs.Absent, PeerFailed) as absent:
-            skipped[setup.name] = str(absent)
-            continue
-        runs += done
-    rest = {"skipped": skipped, "broken": _broken(runs, providers)}
-    _finish(asked, sample, summarise_runs_by_setup(runs, providers), told, rest)
+@dataclass(slots=True)
+class Outcome:
+    """One setup over all conversations, with and without system prompt and tools."""
+
+    runs: dict[bool, list[ConversationRun]]
+    """By whether the head is in."""
+    seconds: float
+    """Processor time of the decisions."""
+    failure: str | None = None
+    """Why there are no runs."""
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="a smaller sample, within a minute")
-    parser.add_argument("--conversations", type=int, default=SAMPLE, help="how many")
-    parser.add_argument("--only", action="append", help="setups whose name holds this text")
-    parser.add_argument("--svg", type=Path, help="also draw cost against far recall")
-    return parser.parse_args()
+MATERIALS: dict[bool, list[Material]] = {}
+"""By whether the head is in. Filled before the processes are forked."""
 
 
-def _sample(count: int) -> list[RecordedConversation]:
-    found = [one for one in held_out() if one.calls >= CALLS]
-    return sorted(found, key=lambda one: hashlib.sha256(one.id.encode()).digest())[:count]
+def main() -> int:
+    asked = _arguments().parse_args()
+    missing = harness.no_corpus()
+    if missing is not None:
+        return harness.skip(missing, as_json=asked.json)
+    start = time.monotonic()
+    _prepare(QUICK_SAMPLE if asked.quick else asked.conversations)
+    setups = _choose_setups(asked)
+    skipped = _make_environments(setups)
+    outcomes: dict[str, Outcome] = {}
+    with ProcessPoolExecutor(asked.jobs, mp_context=get_context("fork")) as pool:
+        futures = {
+            setup.name: pool.submit(_measure, setup)
+            for setup in setups
+            if setup.name not in skipped
+        }
+        for name, future in futures.items():
+            if asked.quick and time.monotonic() - start > QUICK_SECONDS and future.cancel():
+                skipped[name] = "no time left in a quick run"
+                continue
+            outcome = future.result()
+            if outcome.failure is None:
+                outcomes[name] = outcome
+            else:
+                skipped[name] = outcome.failure
+            harness.progress(f"{len(outcomes)} of {len(setups)} setups, the last: {name}")
+    report = {**harness.head(), **_build_report(outcomes, skipped)}
+    return harness.finish(report, _show, as_json=asked.json)
 
 
-def _providers() -> list[ProviderPricing]:
-    first, *others = list_billed_providers(measure.MODEL)
-    return [first, replace(first, name=NAIVE), *others]
+def _arguments() -> argparse.ArgumentParser:
+    arguments = harness.parser(__doc__)
+    arguments.add_argument("--conversations", type=int, default=None, help="how many; default all")
+    arguments.add_argument("--only", action="append", help="setups whose name holds this text")
+    arguments.add_argument("--jobs", type=int, default=None, help="processes; all cores by default")
+    return arguments
 
 
-def _own(
-    materials: Sequence[Material],
-    setups: Sequence[ReplaySetup],
-    providers: Sequence[ProviderPricing],
-) -> tuple[list[ConversationRun], dict[str, Told]]:
-    rules = {provider.name: provider.rules for provider in providers}
-    runs: list[ConversationRun] = []
-    told: dict[str, Told] = {}
+def _prepare(count: int | None) -> None:
+    sample = sample_long(count)
+    references = {one.id: find_earlier_references(one.messages) for one in sample}
+    for head in (True, False):
+        MATERIALS[head] = [
+            Material(one, references[one.id], learn_scale(one, head=head)) for one in sample
+        ]
+
+
+def _choose_setups(asked: argparse.Namespace) -> list[ReplaySetup | PeerSetup]:
+    peers = [
+        setup
+        for setup in (QUICK if asked.quick else PEERS)
+        if not asked.only or any(word in setup.name for word in asked.only)
+    ]
+    return [*OWN, CHECK, *peers]
+
+
+def _make_environments(setups: Sequence[ReplaySetup | PeerSetup]) -> dict[str, str]:
+    """Create the environments that are missing, and return the setups that have none, with why."""
+    absent: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for setup in setups:
-        naive = replace(setup, naive_marks=True)
-        told[setup.name] = Told()
-        for material in materials:
-            one, wanted = material.conversation, material.needs
-            run = replay_conversation(one, setup, rules, wanted)
-            told[setup.name].refused += run.cannot_fit
-            begun = time.process_time()
-            marked = replay_conversation(one, naive, {NAIVE: rules[NAIVE]}, {})
-            # Rendering, hashing and one cache's bill are in it: more than is timed of a peer.
-            told[setup.name].seconds += time.process_time() - begun
-            runs.append(_with_naive(run, marked))
-            harness.progress(f"{setup.name}: {one.id}")
-    return runs, told
+        name = setup.environment if isinstance(setup, PeerSetup) else None
+        if name is None:
+            continue
+        if name not in failures:
+            harness.progress(f"the environment of {name}")
+            try:
+                envs.make(_find_environment(name))
+                failures[name] = ""
+            except envs.Absent as failure:
+                failures[name] = str(failure)
+        if failures[name]:
+            absent[setup.name] = failures[name]
+    return absent
 
 
-def _with_naive(run: ConversationRun, naive: ConversationRun) -> ConversationRun:
-    """The run with the bill for naive marks taken from a run that had them."""
-    calls = tuple(
-        replace(call, bill={**call.bill, NAIVE: other.bill[NAIVE]})
-        for call, other in zip(run.calls, naive.calls, strict=True)
-    )
-    return replace(run, calls=calls)
-
-
-def _peer(
-    materials: Sequence[Material], setup: PeerSetup, providers: Sequence[ProviderPricing]
-) -> tuple[list[ConversationRun], Told]:
-    python = sys.executable
-    if setup.environment is not None:
-        python = str(envs.interpreter(_environment(setup.environment)))
-    rules = {provider.name: provider.rules for provider in providers}
-    told, runs = Told(), list[ConversationRun]()
-    worker = Worker(python, setup.adapter)
-    try:
-        for material in materials:
-            answers = worker.ask(material.job(setup.options))
-            runs.append(measure.run_of(material, setup.name, answers, rules, told))
-            harness.progress(f"{setup.name}: {material.conversation.id}")
-    finally:
-        worker.close()
-    return runs, told
-
-
-def _environment(name: str) -> envs.Peer:
+def _find_environment(name: str) -> envs.Peer:
     return next(peer for peer in envs.PEERS if peer.name == name)
 
 
-def _versions() -> dict[str, str]:
-    """By setup: the package and its version."""
-    found: dict[str, str] = {}
-    for setup in PEERS:
-        if setup.environment is None:
-            found[setup.name] = "as documented"
-            continue
-        peer = _environment(setup.environment)
-        try:
-            envs.interpreter(peer)
-        except envs.Absent:
-            continue
-        package = "langchain-core" if "trim_messages" in setup.name else peer.package
-        found[setup.name] = envs.versions(peer)[package]
-    return found
+def _measure(setup: ReplaySetup | PeerSetup) -> Outcome:
+    outcome = Outcome(runs={}, seconds=0.0)
+    try:
+        for head, materials in MATERIALS.items():
+            if isinstance(setup, ReplaySetup):
+                runs, seconds = _replay_own(materials, setup)
+            else:
+                runs, seconds = _ask_peer(materials, setup)
+            outcome.runs[head] = runs
+            outcome.seconds += seconds / len(MATERIALS)
+    except (envs.Absent, PeerFailed) as failure:
+        outcome.failure = str(failure)
+    return outcome
 
 
-def _finish(
-    asked: argparse.Namespace,
-    sample: Sequence[RecordedConversation],
-    rows: Sequence[SetupResult],
-    told: dict[str, Told],
-    rest: dict[str, Any],
-) -> None:
-    versions = _versions()
-    report: dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.peers.run", *sys.argv[1:]]),
+def _replay_own(
+    materials: Sequence[Material], setup: ReplaySetup
+) -> tuple[list[ConversationRun], float]:
+    start = time.process_time()
+    runs = [
+        replay_in_window(material.conversation, setup, RULES, material.needs, material.scale)
+        for material in materials
+    ]
+    # Rendering, hashing, bills and recall are in it: more than is timed of a peer.
+    return runs, time.process_time() - start
+
+
+def _ask_peer(
+    materials: Sequence[Material], setup: PeerSetup
+) -> tuple[list[ConversationRun], float]:
+    python = sys.executable
+    if setup.environment is not None:
+        python = str(envs.interpreter(_find_environment(setup.environment)))
+    runs: list[ConversationRun] = []
+    seconds = 0.0
+    worker = Worker(python, setup.adapter)
+    try:
+        for material in materials:
+            options = dict(setup.options)
+            if setup.environment is None:
+                # A model of a server: it counts what really arrives there.
+                options["head"] = round(material.head.tokens * material.scale.ratio)
+            answers = worker.ask(material.build_job(options))
+            seconds += sum(answer[2] for answer in answers)
+            is_compaction = setup.adapter == "provider_compaction"
+            run = measure.build_run(material, setup.name, answers, RULES, in_provider=is_compaction)
+            runs.append(refuse_above_window(run))
+    finally:
+        worker.close()
+    return runs, seconds
+
+
+def _build_report(outcomes: dict[str, Outcome], skipped: dict[str, str]) -> dict[str, Any]:
+    rows = {
+        (name, head): {
+            row.setup: row
+            for row in build_rows(
+                [run for outcome in outcomes.values() for run in outcome.runs[head]], provider
+            )
+        }
+        for name, provider in PROVIDERS.items()
+        for head in MATERIALS
+    }
+    conversations = [material.conversation for material in MATERIALS[True]]
+    return {
         "sample": {
-            "conversations": len(sample),
-            "calls": sum(one.calls for one in sample),
-            "of": "Claude Code, held-out half, 25 calls or more",
+            "conversations": len(conversations),
+            "calls": sum(one.calls for one in conversations),
         },
         "rows": [
             {
-                **row.to_json(),
-                "version": versions.get(row.setup, ""),
-                "refused": told[row.setup].refused,
-                "ms": told[row.setup].seconds / max(1, row.calls) * 1_000,
+                **rows["Anthropic", True][name].to_json(),
+                "version": _find_version(name),
+                "openai_cost": rows["OpenAI", True][name].cost,
+                "openai_saved": rows["OpenAI", True][name].saved,
+                "ms": round(1_000 * outcome.seconds / rows["Anthropic", True][name].calls, 1),
+                "without_head": rows["Anthropic", False][name].to_json(),
             }
-            for row in rows
+            for name, outcome in outcomes.items()
+            if name != CHECK.name
         ],
-        **rest,
+        "skipped": skipped,
+        "broken": [
+            line for (provider, _), own in rows.items() for line in _compare_ways(own, provider)
+        ],
     }
-    if asked.svg is not None:
-        asked.svg.write_text(
-            plot.svg([row for row in rows if row.setup != CHECK.name]), encoding="utf-8"
-        )
-    if asked.json:
-        print(json.dumps(report, indent=1))
-    else:
-        _show(report, rows)
-    sys.exit(1 if rest["broken"] else 0)
 
 
-def _broken(runs: Sequence[ConversationRun], providers: Sequence[ProviderPricing]) -> list[str]:
-    """Our own replay and the peers' way must agree on the same requests: where `full` hid nothing,
-    it sent what keeping everything sends."""
-    whole = {
-        run.conversation: run
-        for run in runs
-        if run.setup == OWN[0].name and not any(call.edits for call in run.calls)
-    }
-    both = [
-        (whole[r.conversation], r)
-        for r in runs
-        if r.setup == CHECK.name and r.conversation in whole
-    ]
-    found: list[str] = []
-    for provider in providers:
-        ours, theirs = (
-            sum(
-                compute_call_cost_in_input_tokens(call, provider.name, provider.rules)
-                for run in side
-                for call in run.calls
-            )
-            for side in ([one for one, _ in both], [other for _, other in both])
-        )
-        if theirs and abs(ours / theirs - 1) > TOLERANCE:
-            found.append(f"{provider.name}: full costs {ours:,.0f} our way, {theirs:,.0f} theirs")
-    return found
+def _compare_ways(rows: dict[str, Row], provider: str) -> list[str]:
+    """Both ways of measuring must agree on the same requests."""
+    ours, theirs = rows[BASELINE.name].cost, rows[CHECK.name].cost
+    if abs(ours / theirs - 1) <= TOLERANCE:
+        return []
+    return [f"{provider}: everything costs {ours:,} our way, {theirs:,} the peers' way"]
 
 
-def _show(report: dict[str, Any], rows: Sequence[SetupResult]) -> None:
-    print(report["command"])
-    print(", ".join(f"{key}: {value}" for key, value in report["sample"].items()))
+def _find_version(name: str) -> str:
+    setup = next((one for one in PEERS if one.name == name), None)
+    if setup is None:
+        return ""
+    if setup.environment is None:
+        return "documented rule, replayed"
+    peer = _find_environment(setup.environment)
+    package = "langchain-core" if "trim_messages" in name else peer.package
+    return envs.versions(peer)[package]
+
+
+def _show(report: dict[str, Any]) -> None:
     lines = [
-        _cells(row, one)
-        for row, one in zip(rows, report["rows"], strict=True)
-        if row.setup != CHECK.name
+        [
+            *(row["setup"], row["version"], row["tokens"], row["cost"], f"{row['saved']:.1%}"),
+            *(row["openai_cost"], row["recall"], row["far"], row["tool"], f"{row['breaks']:.1%}"),
+            *(row["summaries"], row["refused"], row["ms"]),
+            *(row["without_head"]["cost"], row["without_head"]["far"]),
+        ]
+        for row in report["rows"]
     ]
     print(harness.table(COLUMNS, lines))
     for name, why in report["skipped"].items():
         print(f"skipped: {name}: {why}")
-    for line in report["broken"]:
-        print(f"BROKEN: {line}")
-
-
-def _cells(row: SetupResult, one: dict[str, Any]) -> list[Any]:
-    costs = [round(priced.cost) for priced in row.prices.values()]
-    first = next(iter(row.prices.values()))
-    seen = [round(first.with_refetch), round(first.cache_hit * 100)]
-    shares = [f"{share:.3f}" for share in (row.recall, row.far, row.tool) if share is not None]
-    rest = [f"{row.breaks:.1%}", row.summaries, one["refused"], f"{one['ms']:.1f}"]
-    return [row.setup, one["version"], round(row.tokens), *costs, *seen, *shares, *rest]
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

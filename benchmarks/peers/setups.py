@@ -1,7 +1,7 @@
 """Which peers are measured, and how each is set up.
 
-Every peer has its own recommended or default setting, and one that was tuned: triggers so that the
-tokens sent per call come near those of `auto` with the goal `balanced`.
+Every library has its own recommended or default setting, and a second one that hides earlier.
+What runs on a provider's servers is a model of the documented rule.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.engine.policy.auto import build_auto_policy
-from trimtab.engine.policy.config import parse_policy_config
+from benchmarks.recorded import BASELINE, MODEL, WINDOW
 from trimtab.replay.runner import ReplaySetup
-
-WINDOW = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +49,9 @@ PEERS = (
         "SummarizationMiddleware at 85 %, keep 20", kind="summarize", trigger=["fraction", 0.85]
     ),
     _langchain(
-        "SummarizationMiddleware at 64k, keep 32k",
+        "SummarizationMiddleware at 100k, keep 32k",
         kind="summarize",
-        trigger=["tokens", 64_000],
+        trigger=["tokens", 100_000],
         keep=["tokens", 32_000],
         # By default a summariser sees at most 4,000 tokens that begin with a human message. A long
         # tool loop has none there, and all that is left of the history is one sentence saying so.
@@ -62,15 +59,28 @@ PEERS = (
     ),
     _langchain("ContextEditingMiddleware, default", kind="edit"),
     _langchain("ContextEditingMiddleware at 64k, keep 20", kind="edit", trigger=64_000, keep=20),
-    PeerSetup(
-        name="Anthropic clear_tool_uses (modelled), default",
-        adapter="anthropic_server",
-        options={"remembers": False},
+    *(
+        PeerSetup(
+            name=f"{name} compaction at {size // 1_000}k",
+            adapter="provider_compaction",
+            options={"rule": name.lower(), "trigger": size},
+        )
+        for name in ("Anthropic", "OpenAI")
+        for size in (150_000, 100_000, 50_000)
     ),
-    PeerSetup(
-        name="Anthropic clear_tool_uses (modelled, remembering) at 64k, clear 16k",
-        adapter="anthropic_server",
-        options={"remembers": True, "trigger": 64_000, "clear_at_least": 16_000},
+    PeerSetup(name="Anthropic clear_tool_uses, default", adapter="anthropic_server"),
+    *(
+        PeerSetup(
+            name=f"Anthropic clear_tool_uses, driven: {size}k, clear {least}k, keep {keep}",
+            adapter="anthropic_server",
+            options={
+                "driven": True,
+                "trigger": size * 1_000,
+                "clear_at_least": least * 1_000,
+                "keep": keep,
+            },
+        )
+        for size, least, keep in ((100, 50, 3), (80, 32, 10), (64, 16, 3))
     ),
     PeerSetup(
         name="Pydantic AI TieredCompaction at 120k",
@@ -79,10 +89,10 @@ PEERS = (
         options={"target_tokens": 120_000},
     ),
     PeerSetup(
-        name="Pydantic AI TieredCompaction at 64k",
+        name="Pydantic AI TieredCompaction at 90k",
         adapter="with_pydantic_ai",
         environment="pydantic_ai",
-        options={"target_tokens": 64_000},
+        options={"target_tokens": 90_000},
     ),
     PeerSetup(
         name="lovia Compaction, default",
@@ -91,10 +101,10 @@ PEERS = (
         options={"context_window": WINDOW},
     ),
     PeerSetup(
-        name="lovia Compaction 72k to 48k",
+        name="lovia Compaction 100k to 76k",
         adapter="with_lovia",
         environment="lovia",
-        options={"context_window": WINDOW, "compact_at": 72_000, "compact_to": 48_000},
+        options={"context_window": WINDOW, "compact_at": 100_000, "compact_to": 76_000},
     ),
     PeerSetup(
         name="OpenHands condenser, default (80 events)",
@@ -107,33 +117,39 @@ PEERS = (
         environment="openhands",
         options={"max_size": 240, "keep_first": 2},
     ),
+    PeerSetup(name="Headroom compress", adapter="with_headroom", environment="headroom"),
 )
 
-QUICK = (PEERS[3], PEERS[5], PEERS[7], PEERS[9], PEERS[11], PEERS[12])
-"""One of each library, for the quick run."""
+QUICK = tuple(
+    setup
+    for setup in PEERS
+    if setup.name
+    in {
+        "LangChain SummarizationMiddleware at 100k, keep 32k",
+        "LangChain ContextEditingMiddleware at 64k, keep 20",
+        "Anthropic compaction at 100k",
+        "OpenAI compaction at 100k",
+        "Anthropic clear_tool_uses, driven: 80k, clear 32k, keep 10",
+        "Pydantic AI TieredCompaction at 90k",
+        "lovia Compaction 100k to 76k",
+        "OpenHands condenser, default (80 events)",
+        "Headroom compress",
+    }
+)
+"""One of each kind, for the quick run."""
 
-CHECK = PeerSetup(name="everything", adapter="everything")
-"""No peer: measured the peers' way it must cost what `full` costs our way."""
+CHECK = PeerSetup(name="everything, the peers' way", adapter="everything")
+"""No peer: measured the peers' way it must cost what sending everything costs our way."""
 
 
 def _own(name: str, **options: Any) -> ReplaySetup:
-    return ReplaySetup(name=f"Trimtab {name}", options={"context_window": WINDOW, **options})
+    return ReplaySetup(
+        name=f"Trimtab {name}", model=MODEL, options={"context_window": WINDOW, **options}
+    )
 
 
 OWN = (
-    _own("full", policy="full"),
-    _own("layered", policy="layered"),
+    BASELINE,
     _own("auto, goal cost", policy="auto", goal="cost"),
     _own("auto, goal balanced", policy="auto"),
-    _own("auto, goal quality", policy="auto", goal="quality"),
-    # Placeholders of `auto` name words of what they hide, and recall counts them as visible. No
-    # peer's do: these two rows show what is left without.
-    _own(
-        "auto, goal cost, no names in placeholders",
-        policy=build_auto_policy(parse_policy_config({}), "cost", max_names=0),
-    ),
-    _own(
-        "auto, goal balanced, no names in placeholders",
-        policy=build_auto_policy(parse_policy_config({}), max_names=0),
-    ),
 )

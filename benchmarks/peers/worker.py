@@ -2,8 +2,9 @@
 
     python worker.py ADAPTER
 
-Lines of JSON on standard input, one conversation each: {"setup", "messages", "sizes"}: parameters
-for the adapter, Chat Completions dicts, their tokens. For each a line of JSON on standard output:
+Lines of JSON on standard input, one conversation each: {"setup", "messages", "sizes",
+"head"}: parameters for the adapter, Chat Completions dicts, their tokens, those of system prompt
+and tools. For each a line of JSON on standard output:
 {"calls": [[sent, summarised, seconds], …]}, one for every assistant message but a first one. `sent`
 holds what the peer would send: [first, last] for recorded messages that go out as they are, a dict
 for one that the peer made or changed. `summarised` is what a summariser read, in tokens; `seconds`
@@ -25,8 +26,6 @@ from typing import Any, Protocol
 
 Wire = dict[str, Any]
 Sent = int | Wire
-HEAD = 3
-"""Tokens of a request without any message."""
 AROUND = 10
 """Tokens around a message that a peer made."""
 
@@ -59,28 +58,27 @@ def main() -> None:
         stand_in = StandIn()
         try:
             session = adapter.open_session(job["setup"], stand_in)
-            answer: Wire = {"calls": run(session, job["messages"], job["sizes"], stand_in)}
+            answer: Wire = {"calls": run(session, job, stand_in)}
         except Exception as error:  # noqa: BLE001 - told to the parent, which shows it in its table
             answer = {"error": f"{type(error).__name__}: {error}"}
         out.write(json.dumps(answer) + "\n")
         out.flush()
 
 
-def run(
-    session: Session, messages: list[Wire], sizes: list[int], stand_in: Any
-) -> list[tuple[list[Any], int, float]]:
+def run(session: Session, job: Wire, stand_in: Any) -> list[tuple[list[Any], int, float]]:
+    messages, sizes = job["messages"], job["sizes"]
     calls: list[tuple[list[Any], int, float]] = []
     # Tokens a character has in this conversation, for texts that no one has counted.
     density = sum(sizes) / max(1, sum(len(_text(message)) for message in messages))
     for index, message in enumerate(messages):
         used = None
         if message["role"] == "assistant" and index:
-            begun = time.process_time()
+            start = time.process_time()
             with contextlib.redirect_stdout(io.StringIO()):
                 session.decide()
-            spent = time.process_time() - begun
+            spent = time.process_time() - start
             view = session.view()
-            used = _tokens(view, sizes, density)
+            used = job["head"] + _tokens(view, sizes, density)
             calls.append((_ranges(view), int(stand_in.taken() * density), spent))
         session.add(index, message, sizes[index], used)
     return calls
@@ -88,7 +86,7 @@ def run(
 
 def _tokens(view: list[Sent], sizes: list[int], density: float) -> int:
     """What the provider would report: told to the peers that learn from it."""
-    return HEAD + sum(
+    return sum(
         sizes[one] if isinstance(one, int) else int(len(_text(one)) * density) + AROUND
         for one in view
     )

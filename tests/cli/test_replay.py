@@ -95,6 +95,33 @@ def test_breaks_are_told_by_cause(screen):
     assert line.split()[-2] == "3"
 
 
+def test_what_to_know_about_the_most_expensive_cause_follows(screen):
+    assert "To lose less, pause between tasks" in " ".join(screen.stdout.split())
+
+
+def test_logs_without_tool_definitions_say_so_and_how_large_the_head_is(screen):
+    text = " ".join(screen.stdout.split())
+    assert "System prompt and tools: about 3" in text
+    assert "these logs do not name the tools that were not called" in text
+
+
+def test_tools_to_remove_are_named_and_cannot_move_the_cursor(tmp_path):
+    names = ["read", "unused", "ev\x1b[2Jil", *(f"extra_{n:02}" for n in range(12))]
+    tools = [
+        {"type": "function", "function": {"name": name, "description": "word " * 200}}
+        for name in names
+    ]
+    path = tmp_path / "tools.jsonl"
+    path.write_text(json.dumps({**record("c", 4), "tools": tools}) + "\n", encoding="utf-8")
+    text = replay(path, "--policies", "full").stdout
+    assert "Tools to remove: 14 of 15 were never called." in text
+    assert "  and 4 more; --json lists all" in text
+    assert "\x1b" not in text
+    removable = as_json(path, "--policies", "full")["tools"]["to_remove"]
+    assert set(removable) == set(names) - {"read"}
+    assert "extra_01" not in replay(path, "--policies", "full", "--share").stdout
+
+
 def test_each_policy_has_a_row_below_everything_and_the_error_of_the_model(screen):
     rows = [line.split()[0] for line in screen.stdout.splitlines() if line.startswith("  ")]
     start = rows.index("everything,")
@@ -113,7 +140,7 @@ def test_the_last_line_is_a_sentence_with_the_saving(screen, paid_logs):
 def test_json_has_the_figures_of_the_screen_under_plain_names(paid_logs):
     figures = as_json(paid_logs)
     assert set(figures) == {
-        *("paid", "cache_breaks", "large_results", "tools"),
+        *("paid", "cache_breaks", "large_results", "head_tokens", "tools"),
         *("replayed", "skipped", "sentence"),
     }
     assert figures["paid"]["by_kind"]["Claude Code"]["calls"] == 123
@@ -315,7 +342,7 @@ def test_one_session_with_one_call_is_said_in_the_singular(tmp_path):
     path.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
     told = " ".join(replay(path, "--policies", "full").stdout.split())
     assert "What you paid is not in these logs: 1 call without usage." in told
-    assert "Replayed: all 1 call of 1 session." in told
+    assert "all 1 call of 1 session." in told
 
 
 def test_what_session_export_writes_is_replayed(tmp_path):

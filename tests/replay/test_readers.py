@@ -269,6 +269,33 @@ class TestRecords:
         assert found.messages[2].results[0].text == "found"
         assert found.tools == ({"name": "read"},)
 
+    @pytest.mark.parametrize(
+        ("body", "name"),
+        [
+            ({"input": [], "previous_response_id": "resp_1"}, "previous_response_id"),
+            ({"input": [], "conversation": "conv_1"}, "conversation"),
+            (
+                {"messages": [], "thread": {"type": "continue", "previous_message_id": "m"}},
+                "thread",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+    def test_a_request_that_continues_a_thread_is_named_and_not_taken_for_the_whole(
+        self, tmp_path, body, name, suffix
+    ):
+        path = tmp_path / f"request{suffix}"
+        path.write_text(json.dumps({"model": "m", **body}) + "\n" * (suffix == ".jsonl"))
+        with pytest.raises(UnreadableRecording, match=rf"continues a thread \(`{name}`\)"):
+            list(read_recordings(path))
+
+    def test_the_first_request_of_a_thread_is_whole(self, tmp_path):
+        path = tmp_path / "request.json"
+        messages = [{"role": "user", "content": "Hello"}]
+        path.write_text(json.dumps({"messages": messages, "thread": {"type": "new"}}))
+        (one,) = read_recordings(path)
+        assert [message.text for message in one.messages] == ["Hello"]
+
     def test_a_missing_result_is_left_to_the_context(self, tmp_path):
         said = [wire for wire in wires(2) if wire["role"] != "tool"]
         found = only(write(tmp_path / "x.jsonl", {"id": "a", "messages": said}))

@@ -5,10 +5,10 @@ oldest tool results are replaced by a placeholder until the newest `keep` tool u
 `clear_at_least` tokens (none) must be won, or nothing is cleared; inputs of calls stay. The client
 sends its whole history each time.
 
-What the documentation leaves open is whether the server remembers. `remembers` false takes every
-request for itself: above the trigger, all but the newest three are cleared at each call anew. True
-is the kindest reading: what was cleared stays cleared, the trigger looks at what would be sent, and
-the next clearing waits until it wins `clear_at_least` again.
+With its defaults every request stands for itself: above the trigger, all but the newest three are
+cleared at each call anew. `driven` is a client that moves `keep` from call to call so that the
+border of what is cleared stands still: what was cleared stays cleared, and the next clearing waits
+until it wins `clear_at_least` again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ PLACEHOLDER_TOKENS = 18
 
 class Server:
     def __init__(
-        self, *, trigger: int = 100_000, keep: int = 3, clear_at_least: int = 0, remembers: bool
+        self,
+        *,
+        head: int,
+        trigger: int = 100_000,
+        keep: int = 3,
+        clear_at_least: int = 0,
+        driven: bool = False,
     ) -> None:
+        self._head = head
         self._trigger, self._keep, self._least = trigger, keep, clear_at_least
-        self._remembers = remembers
+        self._driven = driven
         self._messages: list[dict[str, Any]] = []
         self._sizes: list[int] = []
         self._results: list[int] = []
@@ -37,14 +44,14 @@ class Server:
             self._results.append(index)
 
     def decide(self) -> None:
-        if not self._remembers:
+        if not self._driven:
             self._cleared = set()
-        won = {i: max(0, self._sizes[i] - PLACEHOLDER_TOKENS) for i in self._results}
-        size = sum(self._sizes) - sum(won[i] for i in self._cleared)
+        gains = {i: max(0, self._sizes[i] - PLACEHOLDER_TOKENS) for i in self._results}
+        size = self._head + sum(self._sizes) - sum(gains[i] for i in self._cleared)
         if size <= self._trigger:
             return
         older = [i for i in self._results[: -self._keep or None] if i not in self._cleared]
-        if sum(won[i] for i in older) >= max(1, self._least):
+        if sum(gains[i] for i in older) >= max(1, self._least):
             self._cleared |= set(older)
 
     def view(self) -> list[int | dict[str, Any]]:

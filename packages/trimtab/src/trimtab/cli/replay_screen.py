@@ -1,6 +1,7 @@
 """The output of `trimtab replay`: what was paid, cache breaks, and what policies would have saved.
 
-Nothing here comes from the content of a log: only figures, and the names of clients and policies.
+Nothing here comes from the content of a log: only figures, and the names of clients, policies and
+tools.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from trimtab.cli.text_format import format_count, join_names
+from trimtab.cli.text_format import format_count, join_names, shorten_to_line
 from trimtab.replay.cache_breaks import BreakCause
 from trimtab.replay.payments import (
     CAPPED_RESULT_TOKENS,
@@ -24,6 +25,20 @@ from trimtab.replay.savings import (
     Savings,
 )
 
+_MAX_TOOLS = 10
+"""Tools that are named. The rest are counted."""
+_MAX_TOOL_NAME_CHARS = 50
+"""Characters of a tool's name that are shown. A log may contain longer ones."""
+_REMEDIES: dict[BreakCause, str] = {
+    "pause": "A cache lives for five minutes after its last use, or for an hour if the client asks "
+    "for it. To lose less, pause between tasks, not within one.",
+    "compaction": "A compaction pays once for its summary, and less for each call after it.",
+    "edit": "A client or a provider that clears old results pays for all that follows them.",
+    "head": "Tools that appear later, and a date or a status in the system prompt, break it.",
+    "model": "Each model has its own cache: switch between tasks, not within one.",
+    "unknown": "Without times in the log, or without cache marks, the reason cannot be known.",
+}
+"""What to know about the cause that cost most."""
 _CAUSES: dict[BreakCause, str] = {
     "pause": "a pause longer than the cache lives",
     "compaction": "the client compacted",
@@ -89,13 +104,15 @@ def make_sentence(screen: Screen) -> str:
         return "No policy was replayed."
     best = max(savings.policies, key=lambda one: one.saved)
     of = f" of the {_dollars(total.total)} that these sessions cost" if total.total else ""
+    money = f", about {_dollars(first.saved * total.total)}" if total.total else ""
     if best.saved < MIN_SAVING:
         amount = f"{_percent(best.saved)}" if best.saved > 0 else "nothing"
         return f"Trimtab would have saved {amount}{of}. Not worth installing."
     amount = f"{_percent(first.saved)}" if first.saved > 0 else "nothing"
     sentence = f"Trimtab ({first.policy}) would have saved {amount}{of}"
+    sentence += money if first.saved > 0 else ""
     if best is not first:
-        sentence += f", and {_percent(best.saved)} with {best.policy}"
+        sentence += f"; with {best.policy} it would have been {_percent(best.saved)}"
         if best.visible is not None:
             sentence += f", which hides {_percent(1 - best.visible, 1)} of what is used again"
     unsure = " The sessions differ too much to be sure." if best.low <= 0 else ""
@@ -160,29 +177,66 @@ def _list_break_lines(payments: Payments) -> list[str]:
     rows = [[_CAUSES[cause], f"{loss.count:,}", _dollars(loss.dollars)] for cause, loss in breaks]
     summary = (
         f"The cache broke {count:,} times. To send again what it had held cost "
-        f"{_dollars(dollars)}{share}:"
+        f"{_dollars(dollars)}{share}. Why it broke:"
     )
     return [
         summary,
         "",
         *_format_table(["", "calls", "cost"], rows),
+        "",
+        _REMEDIES[breaks[0][0]],
     ]
 
 
 def _list_advice_lines(payments: Payments) -> list[str]:
     lines: list[str] = []
-    large, tools = payments.large_results, payments.unused_tools
+    large = payments.large_results
     if large.count:
         lines.append(
             f"{format_count(large.count, 'tool result')} had more than {LARGE_RESULT_TOKENS:,} "
             f"tokens. Cut to {CAPPED_RESULT_TOKENS:,}, they would have cost "
             f"{_dollars(large.dollars)} less."
         )
-    if tools.unused:
+    return [*lines, *([""] if lines else []), *_list_tool_lines(payments)]
+
+
+def _list_tool_lines(payments: Payments) -> list[str]:
+    """Say which tools to remove, or why that cannot be said."""
+    tools = payments.unused_tools
+    lines: list[str] = []
+    if payments.head:
         lines.append(
-            f"{tools.unused:,} of {tools.defined:,} tools were never called: "
-            f"{tools.tokens_per_call:,.0f} tokens in each call, {_dollars(tools.dollars)}."
+            f"System prompt and tools: about {payments.head:,} tokens of each call (median of the "
+            "sessions)."
         )
+    if not tools.sessions:
+        lines.append(
+            "Tools to remove: these logs do not name the tools that were not called. Your client "
+            "lists all of them; in Claude Code, type /context."
+        )
+        return lines
+    unused = tools.list_never_called()
+    if not unused:
+        return [*lines, "Tools to remove: none. Every tool was called in some session."]
+    lines.append(
+        f"Tools to remove: {len(unused):,} of {len(tools.by_name):,} were never called. Unused "
+        f"tools took {tools.tokens_per_call:,.0f} tokens of each call"
+        f"{f', {_dollars(tools.dollars)} in all' if tools.dollars else ''}."
+    )
+    rows = [
+        [
+            shorten_to_line(name, _MAX_TOOL_NAME_CHARS),
+            *(
+                f"{use.tokens:,}",
+                f"{use.sessions:,}",
+                _dollars(use.dollars) if use.dollars else "–",
+            ),
+        ]
+        for name, use in unused[:_MAX_TOOLS]
+    ]
+    lines += ["", *_format_table(["", "tokens", "sessions", "cost"], rows)]
+    if len(unused) > _MAX_TOOLS:
+        lines.append(f"  and {len(unused) - _MAX_TOOLS:,} more; --json lists all")
     return lines
 
 
@@ -199,14 +253,22 @@ def _list_policy_lines(screen: Screen) -> list[str]:
         rows = [[*row, f"{count:,}"] for row, count in zip(rows, refused, strict=True)]
     total = screen.payments.total
     sessions = format_count(savings.sessions, "session")
-    share = "" if savings.sessions < len(total.sessions) else "all "
-    chosen = "" if share else ", chosen at random; --limit replays more"
+    is_sample = savings.sessions < len(total.sessions)
+    chosen = " chosen at random; --limit replays more" if is_sample else ""
     lines = [
-        f"Replayed: {share}{format_count(savings.calls, 'call')} of {sessions}{chosen}.",
+        (
+            f"What Trimtab would have cost: {'' if is_sample else 'all '}"
+            f"{format_count(savings.calls, 'call')} of {sessions}{chosen}."
+        ),
         "",
         *_format_table(heads, rows),
         "",
-        "Still visible: of the names and paths that the agent used again, what it could still see.",
+        *_explain_policies(savings),
+        (
+            "Still visible: of the names and paths that the agent used "
+            "again, what it could still see. "
+            "A name that only Trimtab's note about hidden text lists does not count."
+        ),
     ]
     if savings.error is not None:
         off = savings.modelled / savings.paid - 1
@@ -226,6 +288,17 @@ def _list_policy_lines(screen: Screen) -> list[str]:
     return lines
 
 
+def _explain_policies(savings: Savings) -> list[str]:
+    """Say what the default policies are. Others are known to whoever typed them."""
+    names = {policy.policy for policy in savings.policies}
+    meanings = {
+        "auto": "auto: Trimtab as it is installed.",
+        "auto:cost": 'auto:cost: the same with goal="cost", which hides more and earlier.',
+    }
+    line = " ".join(text for name, text in meanings.items() if name in names)
+    return [line] if line else []
+
+
 def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
     dollars = one.dollars if paid is None else paid * (1 - one.saved)
     interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
@@ -234,7 +307,9 @@ def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
 
 
 def _percent(share: float, digits: int = 0) -> str:
-    return f"{100 * share:.{digits}f} %"
+    text = f"{100 * share:.{digits}f}"
+    is_zero = not text.strip("-0.")
+    return f"{text.lstrip('-') if is_zero else text} %"
 
 
 def _dollars(amount: float) -> str:

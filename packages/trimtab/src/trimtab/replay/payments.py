@@ -5,6 +5,8 @@ It reads one conversation after the other and keeps no message, so any number of
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -94,6 +96,20 @@ class Loss:
 
 
 @dataclass(slots=True)
+class ToolUse:
+    """One tool, over all sessions whose log shows its definition."""
+
+    sessions: int = 0
+    """Sessions that defined it."""
+    calls: int = 0
+    """Calls of the tool."""
+    tokens: int = 0
+    """Tokens of its definition."""
+    dollars: float = 0.0
+    """What the definition cost at the price of cache reads."""
+
+
+@dataclass(slots=True)
 class UnusedTools:
     """Tools that sessions defined and never called, as far as the logs show definitions."""
 
@@ -109,6 +125,13 @@ class UnusedTools:
     """What these tokens cost at the price of cache reads."""
     calls: int = 0
     """Calls of these sessions."""
+    by_name: dict[str, ToolUse] = field(default_factory=dict[str, ToolUse])
+    """Every tool that was defined."""
+
+    def list_never_called(self) -> list[tuple[str, ToolUse]]:
+        """Return the tools that no session called, the one that cost most first."""
+        unused = [(name, use) for name, use in self.by_name.items() if not use.calls]
+        return sorted(unused, key=lambda pair: (-pair[1].dollars, -pair[1].tokens, pair[0]))
 
 
 @dataclass(slots=True)
@@ -123,6 +146,8 @@ class Payments:
     """What the results above the cap have cost beyond it."""
     unused_tools: UnusedTools = field(default_factory=UnusedTools)
     """Tools that were defined and never called."""
+    heads: list[int] = field(default_factory=list[int])
+    """Tokens of system prompt and tools of each session, by the usage of its first call."""
     seen_replies: set[str] = field(default_factory=set[str])
     """Ids of replies already counted. A resumed session repeats its past."""
 
@@ -142,6 +167,7 @@ class Payments:
             for one in find_cache_breaks(conversation).values():
                 self._add_break(conversation, one)
             self._add_large_results(conversation)
+            self._add_head(conversation)
         self._add_unused_tools(conversation)
         return payment
 
@@ -195,22 +221,42 @@ class Payments:
                 ) * _price_input(read, conversation, last)
                 self.large_results.add(saved, dollars)
 
+    @property
+    def head(self) -> int | None:
+        """Tokens of system prompt and tools, in the middle one of the sessions."""
+        return round(statistics.median(self.heads)) if self.heads else None
+
+    def _add_head(self, conversation: RecordedConversation) -> None:
+        first = min(conversation.usage)
+        if conversation.part == 1:
+            before = sum(map(estimate_message_tokens, conversation.messages[:first]))
+            self.heads.append(max(0, conversation.usage[first].input - before))
+
     def _add_unused_tools(self, conversation: RecordedConversation) -> None:
         tools = {name: tool for tool in conversation.tools if (name := _tool_name(tool))}
         if not tools or not conversation.calls:
             return
-        called = {call.name for message in conversation.messages for call in message.calls}
-        unused = [tool for name, tool in tools.items() if name not in called]
-        tokens = sum(estimate_tokens_by_bytes(str(tool)) for tool in unused)
+        called = Counter(call.name for message in conversation.messages for call in message.calls)
+        last = max(conversation.usage, default=0)
+        tokens, unused = 0, 0
+        for name, tool in tools.items():
+            size = estimate_tokens_by_bytes(str(tool))
+            read = Usage(input=size, cache_read=size)
+            use = self.unused_tools.by_name.setdefault(name, ToolUse())
+            use.sessions += 1
+            use.calls += called[name]
+            use.tokens = max(use.tokens, size)
+            use.dollars += conversation.calls * _price_input(read, conversation, last)
+            if not called[name]:
+                tokens, unused = tokens + size, unused + 1
         sums = self.unused_tools
         sums.sessions += 1
         sums.defined += len(tools)
-        sums.unused += len(unused)
+        sums.unused += unused
         calls = sums.calls + conversation.calls
         paid = sums.tokens_per_call * sums.calls + tokens * conversation.calls
         sums.tokens_per_call, sums.calls = paid / calls, calls
         read = Usage(input=tokens, cache_read=tokens)
-        last = max(conversation.usage, default=0)
         sums.dollars += conversation.calls * _price_input(read, conversation, last)
 
     def to_json(self) -> dict[str, Any]:
@@ -230,10 +276,15 @@ class Payments:
                 "tokens": self.large_results.tokens,
                 "dollars": self.large_results.dollars,
             },
+            "head_tokens": self.head,
             "tools": {
                 "sessions": tools.sessions,
                 "defined": tools.defined,
                 "never_called": tools.unused,
+                "to_remove": {
+                    name: {"tokens": use.tokens, "sessions": use.sessions, "dollars": use.dollars}
+                    for name, use in tools.list_never_called()
+                },
                 "tokens_per_call": round(tools.tokens_per_call),
                 "dollars": tools.dollars,
             },

@@ -15,11 +15,18 @@ import re
 from dataclasses import dataclass
 
 from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.engine.summaries.extract import NAMES_LINE_PREFIX
 from trimtab.engine.text.identifiers import count_identifiers, join_string_values
 
 FAR_REFERENCE_MESSAGES = 10
 """A reference is far if it was last mentioned more than this many messages before."""
 
+REFERENCE_COUNTS = (
+    *("needs", "seen", "listed"),
+    *("far", "far_seen", "far_listed"),
+    *("tool", "tool_seen", "tool_listed"),
+)
+"""The names under which a replayed call counts its references."""
 _QUOTED = re.compile(r"\"([^\"\n]{4,80})\"|'([^'\n]{4,80})'|`([^`\n]{4,80})`")
 
 
@@ -35,6 +42,36 @@ class EarlierReference:
     """Whether it was last mentioned more than ten messages before."""
     tool_only: bool
     """Whether only tool results contained it."""
+
+
+_LISTED_NAMES = re.compile(
+    rf'words from its text: "[^"\n]*"|^{re.escape(NAMES_LINE_PREFIX)}.*$', re.MULTILINE
+)
+"""The lists of names that Trimtab itself writes: in placeholders, and at the end of a summary."""
+
+
+def remove_listed_names(text: str) -> str:
+    """Return a text as sent without the lists of names from what is hidden."""
+    return _LISTED_NAMES.sub("", text)
+
+
+def count_reference(
+    reference: EarlierReference, *, is_seen: bool, is_shown: bool
+) -> dict[str, int]:
+    """Count one reference of a call.
+
+    Args:
+        reference: The reference.
+        is_seen: Whether the request shows it outside lists of names.
+        is_shown: Whether the request shows it anywhere.
+    """
+    kinds = {"": True, "far_": reference.far, "tool_": reference.tool_only}
+    counts: dict[str, int] = {}
+    for kind, is_counted in kinds.items():
+        counts[kind.rstrip("_") or "needs"] = int(is_counted)
+        counts[f"{kind}seen"] = int(is_counted and is_seen)
+        counts[f"{kind}listed"] = int(is_counted and is_shown and not is_seen)
+    return counts
 
 
 def find_quoted_strings(text: str) -> set[str]:

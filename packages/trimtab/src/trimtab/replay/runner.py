@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -51,7 +52,13 @@ from trimtab.replay.prompt_scale import (
     learn_prompt_scale,
     measure_messages,
 )
-from trimtab.replay.references import EarlierReference, find_earlier_references
+from trimtab.replay.references import (
+    REFERENCE_COUNTS,
+    EarlierReference,
+    count_reference,
+    find_earlier_references,
+    remove_listed_names,
+)
 from trimtab.replay.selection import RecordedCall, RecordedConversation
 from trimtab.session.stepwise import StepwiseContext
 
@@ -161,7 +168,8 @@ class ReplayedCall:
     needs: int
     """Number of references of the reply's tool calls."""
     seen: int
-    """Number of visible references."""
+    """Number of visible references. Names that only a list of names shows, in a placeholder or at
+    the end of a summary, do not count."""
     far: int
     """Number of references last mentioned more than ten messages before."""
     far_seen: int
@@ -172,6 +180,12 @@ class ReplayedCall:
     """Number of visible tool-only references."""
     missing: int
     """Tokens of the results that would have to be fetched again, each counted once."""
+    listed: int = 0
+    """Number of references that only a list of names shows."""
+    far_listed: int = 0
+    """Number of far references that only a list of names shows."""
+    tool_listed: int = 0
+    """Number of tool-only references that only a list of names shows."""
     sections: Mapping[str, int] | None = None
     """Tokens by section, if they were requested."""
 
@@ -211,11 +225,7 @@ def replay_conversation(
         with_sections: Whether to count the tokens of each call by section.
     """
     used = scale or PromptScale()
-    if used.long_lived:
-        rules_by_provider = {
-            name: replace(rules, ttl=float(LONG_CACHE_SECONDS)) if rules.style == "marks" else rules
-            for name, rules in rules_by_provider.items()
-        }
+    rules_by_provider = with_learned_lifetime(rules_by_provider, used)
     if scale is not None:
         first = next(iter(rules_by_provider.values()))
         times = tuple(estimate_believed_times(conversation, first.ttl))
@@ -251,6 +261,18 @@ def replay_conversation(
         calls=tuple(walk.records),
         cannot_fit=refused,
     )
+
+
+def with_learned_lifetime(
+    rules_by_provider: Mapping[str, CacheRules], scale: PromptScale
+) -> dict[str, CacheRules]:
+    """Return the rules with the longer lifetime, if the client asked for it."""
+    if not scale.long_lived:
+        return dict(rules_by_provider)
+    return {
+        name: replace(rules, ttl=float(LONG_CACHE_SECONDS)) if rules.style == "marks" else rules
+        for name, rules in rules_by_provider.items()
+    }
 
 
 @lru_cache(maxsize=16)
@@ -314,7 +336,7 @@ def _replay_everything(
                         at=times[index],
                         tokens=tokens,
                         bill=bills,
-                        output=_choose_output(reported, message, sizes[index], scale),
+                        output=choose_output_tokens(reported, message, sizes[index], scale),
                         edits=0,
                         broke=False,
                         summarised=0,
@@ -336,7 +358,7 @@ def _replay_everything(
     )
 
 
-def _choose_output(
+def choose_output_tokens(
     reported: Usage | None, reply: Message, estimated: int, scale: PromptScale
 ) -> int:
     """Return the tokens of a reply: as reported, if the report can be believed."""
@@ -414,7 +436,7 @@ class _ReplayWalk:
                     )
                     for name, bill in bills.items()
                 },
-                output=_choose_output(reported, reply, output, scale),
+                output=choose_output_tokens(reported, reply, output, scale),
                 edits=len(made),
                 broke=context.window.accounting.prefix_version != version and bool(self.records),
                 **self._summarised(made),
@@ -469,34 +491,36 @@ class _ReplayWalk:
         """Count the references that the request still shows, and the tokens lost with the rest."""
         window = self._context.window
         front = window.summary.text if window.summary else ""
-        names = ("needs", "seen", "far", "far_seen", "tool", "tool_seen")
-        out: dict[str, int] = dict.fromkeys(names, 0)
+        counts: Counter[str] = Counter()
         lost: dict[int, int] = {}
         for need in needs:
             entries = [window.entries[self._positions[source]] for source in need.sources]
-            holders = [entry for entry in entries if _is_text_visible(entry, need.text)]
-            seen = bool(holders) or need.text in front
-            if not seen:
+            texts = [front, *(text for entry in entries for text in _list_edited_texts(entry))]
+            whole = any(_is_sent_whole(entry) for entry in entries)
+            is_shown = whole or any(need.text in text for text in texts)
+            is_seen = whole or any(need.text in remove_listed_names(text) for text in texts)
+            if not is_seen:
                 entry = entries[-1]
                 lost[entry.seq] = sum(size.tokens for size in entry.sizes)
-            for counted, name in ((True, "needs"), (need.far, "far"), (need.tool_only, "tool")):
-                out[name] += counted
-                out["seen" if name == "needs" else f"{name}_seen"] += counted and seen
-        return {**out, "missing": sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())}
+            counts.update(count_reference(need, is_seen=is_seen, is_shown=is_shown))
+        missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())
+        return {**dict.fromkeys(REFERENCE_COUNTS, 0), **counts, "missing": missing}
 
 
-def _is_text_visible(entry: Entry, text: str) -> bool:
-    """Return whether a message, as sent, still contains a text."""
-    if entry.round.group.hidden is not None:
-        return False
-    if not entry.edits:
-        return True
-    for index, part in enumerate(entry.message.parts):
-        edit = entry.edits.get(index)
-        seen = part if edit is None else apply_edit_to_part(part, edit)
-        if text in part_to_text(seen):
-            return True
-    return False
+def _is_sent_whole(entry: Entry) -> bool:
+    """Return whether a message is sent as it was written."""
+    return entry.round.group.hidden is None and not entry.edits
+
+
+def _list_edited_texts(entry: Entry) -> list[str]:
+    """Return the texts of a message as sent, if some part of it was edited."""
+    if entry.round.group.hidden is not None or not entry.edits:
+        return []
+    edited = entry.edits
+    return [
+        part_to_text(apply_edit_to_part(part, edited[index]) if index in edited else part)
+        for index, part in enumerate(entry.message.parts)
+    ]
 
 
 def _estimate_summary_input(edit: Edit, window: Window) -> int:

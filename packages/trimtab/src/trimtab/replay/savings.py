@@ -153,11 +153,11 @@ def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicyS
     rows = [row for study in studies for row in study.rows if row.setup == name]
     calls = [c for study in studies for run in study.runs if run.setup == name for c in run.calls]
     needs = sum(call.needs for call in calls)
-    low, high = _resample(pairs)
+    low, high = resample_saved_share(pairs)
     return PolicySaving(
         policy=name,
         dollars=sum(cost for study in studies for cost in _conversation_costs(study, name)),
-        saved=_saved_share(pairs),
+        saved=compute_saved_share(pairs),
         low=low,
         high=high,
         visible=sum(call.seen for call in calls) / needs if needs else None,
@@ -184,15 +184,17 @@ def _call_cost(study: ReplayStudy, call: ReplayedCall) -> float:
     return spent + compute_refetch_cost(call, own.rules)
 
 
-def _saved_share(pairs: Sequence[tuple[float, float]]) -> float:
+def compute_saved_share(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the share that is saved, from two costs of each conversation: before and after."""
     base = sum(before for before, _ in pairs)
     return 1 - sum(after for _, after in pairs) / base if base else 0.0
 
 
-def _resample(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def resample_saved_share(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the 95 % interval of the saved share, from resampled conversations."""
     rng = random.Random(BOOTSTRAP_SEED)  # noqa: S311 - no secret, and it must repeat
     shares = sorted(
-        _saved_share(rng.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAP_RESAMPLES)
+        compute_saved_share(rng.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAP_RESAMPLES)
     )
     edge = int(len(shares) * (1 - CONFIDENCE_LEVEL) / 2)
     return shares[edge], shares[-1 - edge]

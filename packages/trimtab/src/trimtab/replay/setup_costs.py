@@ -99,11 +99,17 @@ class SetupResult:
     summaries: int
     """Number of calls before which something was summarised."""
     recall: float | None
-    """Share of references that are visible. None if there were none."""
+    """Share of references that are visible outside lists of names. None if there were none."""
     far: float | None
     """The same for references last mentioned more than ten messages before."""
     tool: float | None
     """The same for references that only tool results ever contained."""
+    recall_with_lists: float | None
+    """Like `recall`, but names that only a list of names shows count as visible."""
+    far_with_lists: float | None
+    """The same for far references."""
+    tool_with_lists: float | None
+    """The same for tool-only references."""
     prices: dict[str, SetupCostAtProvider]
     """Costs by provider."""
     cheaper: dict[str, TimesCheaper]
@@ -179,6 +185,15 @@ def _build_setup_result(
         recall=_share_of(sum(c.seen for c in calls), sum(c.needs for c in calls)),
         far=_share_of(sum(c.far_seen for c in calls), sum(c.far for c in calls)),
         tool=_share_of(sum(c.tool_seen for c in calls), sum(c.tool for c in calls)),
+        recall_with_lists=_share_of(
+            sum(c.seen + c.listed for c in calls), sum(c.needs for c in calls)
+        ),
+        far_with_lists=_share_of(
+            sum(c.far_seen + c.far_listed for c in calls), sum(c.far for c in calls)
+        ),
+        tool_with_lists=_share_of(
+            sum(c.tool_seen + c.tool_listed for c in calls), sum(c.tool for c in calls)
+        ),
         prices={provider.name: _compute_provider_cost(calls, provider) for provider in providers},
         cheaper=dict(zip(names, ratios[:width], strict=False)),
         cheaper_with_refetch=dict(zip(names, ratios[width:], strict=False)),

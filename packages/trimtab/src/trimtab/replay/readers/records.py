@@ -29,7 +29,9 @@ from trimtab.replay.selection import RecordedCall, RecordedConversation, name_pa
 
 
 def is_whole_conversation_line(line: JsonLine) -> bool:
-    return isinstance(line.data.get("messages"), list)
+    is_request = isinstance(line.data.get("input"), list)
+    continues = is_request and _find_thread_field(line.data) is not None
+    return isinstance(line.data.get("messages"), list) or continues
 
 
 def read_conversation_records(
@@ -69,6 +71,8 @@ def read_json_document(file: LogFile, document: Any) -> Iterator[RecordedConvers
                 yield from _parse_record(file.path, 1, item)
             return
         record = {"messages": listed}
+    if record is not None:
+        _require_no_thread(file.path, 1, record)
     if record is None or not isinstance(record.get("messages"), list):
         raise UnreadableRecording(
             file.path, 1, "expected a list of messages, or an object with `messages`"
@@ -80,6 +84,7 @@ def _parse_record(
     path: Path, number: int, record: Mapping[str, Any]
 ) -> Iterator[RecordedConversation]:
     """Yield the parts of a conversation: a compaction begins the next one."""
+    _require_no_thread(path, number, record)
     wires = list_or_none(record.get("messages"))
     if wires is None:
         raise UnreadableRecording(path, number, "expected an object with a list of `messages`")
@@ -108,6 +113,31 @@ def _parse_record(
             recorded=_parse_calls(meta, end - len(messages), len(messages)),
             model=_parse_model(record, meta),
         )
+
+
+def _require_no_thread(path: Path, number: int, record: Mapping[str, Any]) -> None:
+    """Refuse the body of a request that continues a thread: the provider holds the messages before.
+
+    Logs of clients are whole: threads change what a client sends, not what it writes down.
+    """
+    name = _find_thread_field(record)
+    if name is not None:
+        expected = (
+            f"expected a whole conversation; this request continues a thread (`{name}`), and the "
+            "provider holds its earlier messages: replay the client's own log instead"
+        )
+        raise UnreadableRecording(path, number, expected)
+
+
+def _find_thread_field(request: Mapping[str, Any]) -> str | None:
+    """Return the field by which a request continues a thread. None if it has none."""
+    if request.get("previous_response_id") is not None:
+        return "previous_response_id"
+    if "input" in request and request.get("conversation") is not None:
+        return "conversation"
+    thread = dict_or_none(request.get("thread")) or {}
+    continues = thread.get("type") == "continue" or thread.get("previous_message_id")
+    return "thread" if continues else None
 
 
 def _parse_system(system: Any) -> tuple[Message, ...]:
