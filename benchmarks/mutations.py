@@ -201,7 +201,7 @@ FAULTS = (
     Fault(
         law=3,
         what="a text is cut without a sign",
-        file="engine/log/edits.py",
+        file="engine/log/text_cuts.py",
         old='return f"[truncated: kept {where}',
         new='return f"[kept {where}',
     ),

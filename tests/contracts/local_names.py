@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = Path(__file__).parents[2] / "packages"
-MAX_SHARE = 0.014
+MAX_SHARE = 0.01
 """Share of the local variables that may be bare participles."""
 
 _IRREGULAR = """

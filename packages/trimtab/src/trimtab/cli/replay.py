@@ -63,13 +63,13 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
 ) -> None:
     """Say what recorded sessions cost, and what they would have cost under each policy."""
     try:
-        named = [path.expanduser() for path in paths or ()] or _find_logs()
-        _require_existing(named)
-        files = [file for path in named for file in list_recording_files(path)]
+        places = [path.expanduser() for path in paths or ()] or _find_logs()
+        _require_existing(places)
+        files = [file for path in places for file in list_recording_files(path)]
     except ValueError as error:
         typer.echo(f"trimtab replay: {error}", err=True)
         raise typer.Exit(2) from error
-    typer.echo(_describe_files(named, files), err=True)
+    typer.echo(_describe_files(places, files), err=True)
     from trimtab.cli.replay_study import ReplayOptions, run_replay
 
     options = ReplayOptions(
@@ -84,7 +84,7 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         report=report,
         png=png,
     )
-    run_replay(named, files, options)
+    run_replay(places, files, options)
 
 
 def _find_logs() -> list[Path]:

@@ -148,8 +148,8 @@ def _list_paid_lines(payments: Payments) -> list[str]:
 
 
 def _format_paid_table(payments: Payments, total: Payment) -> list[str]:
-    paid = sorted(payments.by_kind.items(), key=lambda pair: -pair[1].total)
-    rows = [(kind, payment) for kind, payment in paid if payment.calls]
+    payments_by_kind = sorted(payments.by_kind.items(), key=lambda pair: -pair[1].total)
+    rows = [(kind, payment) for kind, payment in payments_by_kind if payment.calls]
     if len(rows) > 1:
         rows.append(("all", total))
     has_long = total.dollars.cache_write_long > 0
@@ -201,7 +201,7 @@ def _list_advice_lines(payments: Payments) -> list[str]:
 
 
 def _list_tool_lines(payments: Payments) -> list[str]:
-    """Say which tools to remove, or why that cannot be said."""
+    """Say which tools to remove, or why the logs do not show it."""
     tools = payments.unused_tools
     lines: list[str] = []
     if payments.head:
@@ -247,18 +247,18 @@ def _list_policy_lines(screen: Screen) -> list[str]:
     heads = ["", "cost", "saved", "still visible"]
     rows = [["everything, as sent", _dollars(savings.everything), "", ""]]
     rows += [_policy_cells(one) for one in savings.policies]
-    refused = [savings.refused, *(one.refused for one in savings.policies)]
-    if any(refused):
+    refusals = [savings.refused, *(one.refused for one in savings.policies)]
+    if any(refusals):
         heads.append("calls that did not fit")
-        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refused, strict=True)]
+        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refusals, strict=True)]
     total = screen.payments.total
     sessions = format_count(savings.sessions, "session")
     is_sample = savings.sessions < len(total.sessions)
-    chosen = " chosen at random; --limit replays more" if is_sample else ""
+    choice_note = " chosen at random; --limit replays more" if is_sample else ""
     lines = [
         (
             f"What Trimtab would have cost: {'' if is_sample else 'all '}"
-            f"{format_count(savings.calls, 'call')} of {sessions}{chosen}."
+            f"{format_count(savings.calls, 'call')} of {sessions}{choice_note}."
         ),
         "",
         *_format_table(heads, rows),

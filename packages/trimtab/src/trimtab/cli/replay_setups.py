@@ -27,9 +27,9 @@ def parse_setups(policies: str, *, window: int | None, model: str) -> list[Repla
 
 def parse_token_count(text: str) -> int:
     """Parse `200k`, `1m`, `200_000` or `200000` as a number."""
-    lowered = text.strip().lower().replace(",", "").replace("_", "")
-    factor = {"k": 1_000, "m": 1_000_000}.get(lowered[-1:], 1)
-    digits = lowered.rstrip("km") if factor > 1 else lowered
+    lower_text = text.strip().lower().replace(",", "").replace("_", "")
+    factor = {"k": 1_000, "m": 1_000_000}.get(lower_text[-1:], 1)
+    digits = lower_text.rstrip("km") if factor > 1 else lower_text
     try:
         tokens = int(float(digits) * factor)
     except (OverflowError, ValueError) as error:

@@ -61,22 +61,22 @@ def run_replay(named: list[Path], files: list[Path], options: ReplayOptions) -> 
     except ValueError as error:
         _print_note(notes, f"trimtab replay: {error}", "red")
         raise typer.Exit(2) from error
-    payments, skipped = Payments(), list[UnreadableRecording]()
-    chosen = select_conversations(
-        _read_and_price(files, payments, skipped, notes),
+    payments, unreadable = Payments(), list[UnreadableRecording]()
+    conversations = select_conversations(
+        _read_and_price(files, payments, unreadable, notes),
         min_calls=options.min_calls,
         limit=options.limit,
         max_calls=MAX_REPLAYED_CALLS if options.limit is None else None,
     )
-    _describe_skipped(skipped, notes)
-    if not chosen:
+    _describe_skipped(unreadable, notes)
+    if not conversations:
         why = _explain_nothing_to_replay(named, len(payments.total.sessions), options.min_calls)
         _print_note(notes, f"trimtab replay: {why}")
         raise typer.Exit(1)
-    groups = _group_by_model(chosen, options.model, notes)
+    groups = _group_by_model(conversations, options.model, notes)
     studies = _run_studies(groups, options.policies, window, options.jobs, notes)
     _write_reports(studies[0], options.report, options.png, notes)
-    screen = Screen(payments, compute_savings(studies), len(skipped))
+    screen = Screen(payments, compute_savings(studies), len(unreadable))
     if options.as_json:
         typer.echo(json.dumps(screen.to_json(), indent=2))
         return
@@ -137,9 +137,9 @@ def _group_by_model(
     groups: dict[str, list[RecordedConversation]] = {}
     calls: Counter[str] = Counter()
     for conversation in chosen:
-        named = model or conversation.model or DEFAULT_REPLAY_MODEL
-        info = find_model_info(named)
-        name = info.name if info is not None else named
+        model_name = model or conversation.model or DEFAULT_REPLAY_MODEL
+        info = find_model_info(model_name)
+        name = info.name if info is not None else model_name
         groups.setdefault(name, []).append(conversation)
         calls[name] += conversation.calls
     if model is None and any(conversation.model is None for conversation in chosen):
@@ -162,7 +162,7 @@ def _run_studies(
     studies: list[ReplayStudy] = []
     with _show_progress(notes) as bar:
         task = bar.add_task("replaying", total=sum(one.calls for g in groups.values() for one in g))
-        finished = 0
+        calls_before = 0
         for model, group in groups.items():
             info = find_model_info(model)
             # A window that logs name is that of the model which they name.
@@ -175,11 +175,11 @@ def _run_studies(
                 setups,
                 {provider.name: provider.rules for provider in providers},
                 jobs=jobs,
-                on_progress=lambda done, _, finished=finished, setups=setups: bar.update(
-                    task, completed=finished + done / len(setups)
+                on_progress=lambda done, _, calls_before=calls_before, setups=setups: bar.update(
+                    task, completed=calls_before + done / len(setups)
                 ),
             )
-            finished += sum(one.calls for one in group)
+            calls_before += sum(one.calls for one in group)
             studies.append(build_study(group, setups, runs, providers))
     return studies
 
@@ -187,11 +187,11 @@ def _run_studies(
 def _describe_unknown_model(model: str) -> str:
     close = suggest_model_names(model)
     hint = f": did you mean {' or '.join(close)}?" if close else "."
-    assumed = resolve_model_info(model).context_window
+    window_tokens = resolve_model_info(model).context_window
     return (
-        f"{model} is not in the catalog{hint} Its window is assumed to have {assumed:,} tokens, "
-        "and the cache rules may be wrong. Name another model with --model, or set the size of the "
-        "window with --window"
+        f"{model} is not in the catalog{hint} Its window is assumed to have {window_tokens:,} "
+        "tokens, and the cache rules may be wrong. Name another model with --model, or set the "
+        "size of the window with --window"
     )
 
 

@@ -66,8 +66,8 @@ class InputBill:
     def cost(self, rules: CacheRules) -> float:
         """Return the cost in fresh input tokens."""
         short = self.write - self.write_long
-        written = short * rules.write + self.write_long * HOUR_CACHE_WRITE_PRICE
-        return self.read * rules.read + written + self.fresh
+        write_cost = short * rules.write + self.write_long * HOUR_CACHE_WRITE_PRICE
+        return self.read * rules.read + write_cost + self.fresh
 
     def scaled(self, ratio: float, *, long_lived: bool) -> InputBill:
         """Return the bill in a provider's tokens, of which an estimated one is `ratio`."""
@@ -149,17 +149,17 @@ class PromptCacheModel:
         total: int,
         now: float,
     ) -> InputBill:
-        read, found = 0, b""
+        read, hit = 0, b""
         for mark in marks:
             blocks, index = 0, mark
             while index >= 0 and blocks < MARK_LOOKBACK_BLOCKS:
                 key, size = chain[index]
                 if self._stored.get(key, -1.0) >= now and size > read:
-                    read, found = size, key
+                    read, hit = size, key
                 blocks += pieces[index].blocks
                 index -= 1
-        if found:
-            self._stored[found] = now + self.rules.ttl
+        if hit:
+            self._stored[hit] = now + self.rules.ttl
         read = max(read, min(self.shared, total))
         last = read
         for mark in marks:
@@ -216,16 +216,16 @@ def list_billed_providers(model: str) -> tuple[ProviderPricing, ...]:
         model: The name of the replayed model.
     """
     entry = resolve_model_info(model)
-    own = _build_provider(_provider_name(entry), entry)
+    own_provider = _build_provider(_provider_name(entry), entry)
     others = [
         _build_provider("Anthropic", resolve_model_info(ANTHROPIC_MODEL)),
         _build_provider("OpenAI", resolve_model_info(OPENAI_MODEL)),
     ]
-    others.append(_without_cache(own))
-    known = {own.name}
-    if own.rules.style == "none":
-        known.add("no cache")
-    return (own, *(other for other in others if other.name not in known))
+    others.append(_without_cache(own_provider))
+    names = {own_provider.name}
+    if own_provider.rules.style == "none":
+        names.add("no cache")
+    return (own_provider, *(other for other in others if other.name not in names))
 
 
 def _provider_name(model_info: ModelInfo) -> str:

@@ -49,20 +49,22 @@ def find_cache_breaks(conversation: RecordedConversation) -> dict[int, CacheBrea
     indexes = sorted(usage)
     if conversation.part > 1 and indexes:
         first = usage[indexes[0]]
-        lost = first.input - first.cache_read
-        if lost >= MIN_LOST_TOKENS:
-            breaks[indexes[0]] = CacheBreak(index=indexes[0], cause="compaction", tokens=lost)
+        lost_tokens = first.input - first.cache_read
+        if lost_tokens >= MIN_LOST_TOKENS:
+            breaks[indexes[0]] = CacheBreak(
+                index=indexes[0], cause="compaction", tokens=lost_tokens
+            )
     lives_long = False
     for before, index in pairwise(indexes):
         if usage[before].cache_write:
             lives_long = is_long_lived(usage[before])
-        lost = min(usage[before].input, usage[index].input) - usage[index].cache_read
+        lost_tokens = min(usage[before].input, usage[index].input) - usage[index].cache_read
         if (
             usage[index].cache_read < MIN_READ_SHARE * usage[before].input
-            and lost >= MIN_LOST_TOKENS
+            and lost_tokens >= MIN_LOST_TOKENS
         ):
             cause = _find_cause(conversation, before, index, lives_long=lives_long)
-            breaks[index] = CacheBreak(index=index, cause=cause, tokens=lost)
+            breaks[index] = CacheBreak(index=index, cause=cause, tokens=lost_tokens)
     return breaks
 
 

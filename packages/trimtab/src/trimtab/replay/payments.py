@@ -213,13 +213,13 @@ class Payments:
                 tokens = len(result.text) // _CHARS_PER_TOKEN
                 if tokens <= LARGE_RESULT_TOKENS or not calls_left:
                     continue
-                saved = tokens - CAPPED_RESULT_TOKENS
-                written = Usage(input=saved, cache_write=saved)
-                read = Usage(input=saved, cache_read=saved)
-                dollars = _price_input(written, conversation, last) + (
+                saved_tokens = tokens - CAPPED_RESULT_TOKENS
+                write_usage = Usage(input=saved_tokens, cache_write=saved_tokens)
+                read = Usage(input=saved_tokens, cache_read=saved_tokens)
+                dollars = _price_input(write_usage, conversation, last) + (
                     calls_left - 1
                 ) * _price_input(read, conversation, last)
-                self.large_results.add(saved, dollars)
+                self.large_results.add(saved_tokens, dollars)
 
     @property
     def head(self) -> int | None:
@@ -236,26 +236,28 @@ class Payments:
         tools = {name: tool for tool in conversation.tools if (name := _tool_name(tool))}
         if not tools or not conversation.calls:
             return
-        called = Counter(call.name for message in conversation.messages for call in message.calls)
+        names_called = Counter(
+            call.name for message in conversation.messages for call in message.calls
+        )
         last = max(conversation.usage, default=0)
-        tokens, unused = 0, 0
+        tokens, unused_definitions = 0, 0
         for name, tool in tools.items():
             size = estimate_tokens_by_bytes(str(tool))
             read = Usage(input=size, cache_read=size)
             use = self.unused_tools.by_name.setdefault(name, ToolUse())
             use.sessions += 1
-            use.calls += called[name]
+            use.calls += names_called[name]
             use.tokens = max(use.tokens, size)
             use.dollars += conversation.calls * _price_input(read, conversation, last)
-            if not called[name]:
-                tokens, unused = tokens + size, unused + 1
+            if not names_called[name]:
+                tokens, unused_definitions = tokens + size, unused_definitions + 1
         sums = self.unused_tools
         sums.sessions += 1
         sums.defined += len(tools)
-        sums.unused += unused
+        sums.unused += unused_definitions
         calls = sums.calls + conversation.calls
-        paid = sums.tokens_per_call * sums.calls + tokens * conversation.calls
-        sums.tokens_per_call, sums.calls = paid / calls, calls
+        paid_tokens = sums.tokens_per_call * sums.calls + tokens * conversation.calls
+        sums.tokens_per_call, sums.calls = paid_tokens / calls, calls
         read = Usage(input=tokens, cache_read=tokens)
         sums.dollars += conversation.calls * _price_input(read, conversation, last)
 
@@ -265,7 +267,7 @@ class Payments:
         return {
             "paid": {
                 **self.total.to_json(),
-                "by_kind": {kind: paid.to_json() for kind, paid in self.by_kind.items()},
+                "by_kind": {kind: payment.to_json() for kind, payment in self.by_kind.items()},
             },
             "cache_breaks": {
                 cause: {"calls": loss.count, "tokens": loss.tokens, "dollars": loss.dollars}
@@ -296,10 +298,10 @@ def with_believed_output(usage: Usage, reply: Message) -> Usage:
 
     Some versions of Claude Code record the count at the start of a reply, which is 1 to 9.
     """
-    estimated = estimate_message_tokens(reply)
-    if usage.output * 2 >= estimated:
+    estimate = estimate_message_tokens(reply)
+    if usage.output * 2 >= estimate:
         return usage
-    return add_usage(usage, Usage(input=0, output=estimated - usage.output))
+    return add_usage(usage, Usage(input=0, output=estimate - usage.output))
 
 
 def price_usage(usage: Usage, conversation: RecordedConversation, index: int) -> CostParts | None:
@@ -329,5 +331,5 @@ def _add_costs(first: CostParts, second: CostParts) -> CostParts:
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
-    named = dict_or_none(tool.get("function")) or tool
-    return str(named.get("name") or "")
+    function = dict_or_none(tool.get("function")) or tool
+    return str(function.get("name") or "")

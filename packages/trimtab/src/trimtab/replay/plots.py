@@ -86,22 +86,22 @@ DrawFigure = Callable[[], Figure]
 def build_figure_drawers(study: ReplayStudy) -> dict[str, DrawFigure]:
     """Return the functions that draw the figures, by file name."""
     one = find_longest_conversation(study)
-    found: dict[str, DrawFigure] = {"cost_recall": partial(draw_cost_vs_recall, study)}
+    drawers: dict[str, DrawFigure] = {"cost_recall": partial(draw_cost_vs_recall, study)}
     for setup in list_distinct_setups(study):
-        found[make_figure_name("context", setup)] = partial(
+        drawers[make_figure_name("context", setup)] = partial(
             draw_context_over_time, study, one, setup
         )
-    found["cumulative"] = partial(draw_cumulative_cost, study, one)
-    return found
+    drawers["cumulative"] = partial(draw_cumulative_cost, study, one)
+    return drawers
 
 
 def list_distinct_setups(study: ReplayStudy) -> list[ReplaySetup]:
     """Return the setups whose requests differ. Naive marks change the price, not the request."""
-    known: list[ReplaySetup] = []
+    setups: list[ReplaySetup] = []
     for setup in study.setups:
-        if all(setup.options != other.options for other in known):
-            known.append(setup)
-    return known
+        if all(setup.options != other.options for other in setups):
+            setups.append(setup)
+    return setups
 
 
 def make_figure_name(kind: str, setup: ReplaySetup) -> str:
@@ -144,21 +144,21 @@ def write_png_files(study: ReplayStudy, folder: Path) -> Iterator[Path]:
 def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
     """Draw each setup by its cost and recall. A line joins those that no other setup beats."""
     figure, axes = _create_axes(8.0, 4.2)
-    own = study.providers[0]
+    own_provider = study.providers[0]
     points = [
-        (row.prices[own.name].cost, row.recall, row.setup)
+        (row.prices[own_provider.name].cost, row.recall, row.setup)
         for row in study.rows
         if row.recall is not None
     ]
-    front = find_pareto_front([(spent, seen) for spent, seen, _ in points])
+    front = find_pareto_front([(cost, recall) for cost, recall, _ in points])
     axes.plot(*zip(*front, strict=True), color=COLOURS_BY_CSS_NAME["soft"], linestyle=":", zorder=1)
-    for index, (spent, seen, name) in enumerate(points):
+    for index, (cost, recall, name) in enumerate(points):
         colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
-        best = (spent, seen) in front
+        best = (cost, recall) in front
         face = colour if best else COLOURS_BY_CSS_NAME["paper"]
         axes.plot(
-            [spent],
-            [seen],
+            [cost],
+            [recall],
             marker="o",
             markersize=9,
             linestyle="",
@@ -168,7 +168,7 @@ def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
             label=name,
             zorder=2,
         )
-    axes.set_xlabel(f"cost per call, in fresh input tokens ({own.name})")
+    axes.set_xlabel(f"cost per call, in fresh input tokens ({own_provider.name})")
     axes.set_ylabel("recall")
     axes.set_xlim(left=0)
     axes.margins(x=0.15, y=0.12)
@@ -182,9 +182,9 @@ def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
 def find_pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the points for which no other is both cheaper and better, cheapest first."""
     front: list[tuple[float, float]] = []
-    for spent, seen in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not front or seen > front[-1][1]:
-            front.append((spent, seen))
+    for cost, recall in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not front or recall > front[-1][1]:
+            front.append((cost, recall))
     return front
 
 
@@ -194,10 +194,10 @@ def draw_context_over_time(
     """Draw the sections of each request, call by call, and mark calls that broke the prefix."""
     figure, axes = _create_axes(6.0, 3.2)
     providers = {provider.name: provider.rules for provider in study.providers}
-    wanted = find_earlier_references(conversation.messages)
+    references = find_earlier_references(conversation.messages)
     scale = learn_recorded_scale(conversation, setup.model)
     calls = replay_conversation(
-        conversation, setup, providers, wanted, scale=scale, with_sections=True
+        conversation, setup, providers, references, scale=scale, with_sections=True
     ).calls
     steps = range(1, len(calls) + 1)
     stacks = [[(call.sections or {}).get(name, 0) for call in calls] for name in PROMPT_SECTIONS]
@@ -226,24 +226,25 @@ def draw_context_over_time(
 def draw_cumulative_cost(study: ReplayStudy, conversation: RecordedConversation) -> Figure:
     """Draw the cumulative cost of one conversation, call by call, under each setup."""
     figure, axes = _create_axes(8.0, 4.0)
-    own = study.providers[0]
+    own_provider = study.providers[0]
     for index, setup in enumerate(study.setups):
         calls = _find_calls(study, conversation, setup)
-        spent = list(
+        costs = list(
             accumulate(
-                compute_call_cost_in_input_tokens(call, own.name, own.rules) for call in calls
+                compute_call_cost_in_input_tokens(call, own_provider.name, own_provider.rules)
+                for call in calls
             )
         )
-        steps = range(1, len(spent) + 1)
+        steps = range(1, len(costs) + 1)
         axes.plot(
             steps,
-            spent,
+            costs,
             color=_LINE_COLOURS[index % len(_LINE_COLOURS)],
             label=setup.name,
             linewidth=1.8,
         )
     axes.set_xlabel("call")
-    axes.set_ylabel(f"fresh input tokens so far ({own.name})")
+    axes.set_ylabel(f"fresh input tokens so far ({own_provider.name})")
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(_format_short_number))

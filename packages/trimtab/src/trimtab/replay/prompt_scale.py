@@ -60,20 +60,20 @@ def learn_prompt_scale(usage: Mapping[int, Usage], sizes: Sequence[int]) -> Prom
         return PromptScale()
     before = [0, *accumulate(sizes)]
     pairs = list(pairwise(indexes))
-    grown = [(a, b) for a, b in pairs if usage[b].input > usage[a].input]
-    reported = sum(usage[b].input - usage[a].input for a, b in grown)
-    estimated = sum(before[b] - before[a] for a, b in grown)
-    ratio = (reported + PRIOR_TOKENS) / (estimated + PRIOR_TOKENS)
+    growing_pairs = [(a, b) for a, b in pairs if usage[b].input > usage[a].input]
+    reported_tokens = sum(usage[b].input - usage[a].input for a, b in growing_pairs)
+    estimate = sum(before[b] - before[a] for a, b in growing_pairs)
+    ratio = (reported_tokens + PRIOR_TOKENS) / (estimate + PRIOR_TOKENS)
     ratio = min(max(ratio, RATIO_LIMITS[0]), RATIO_LIMITS[1])
     head = statistics.median(usage[index].input / ratio - before[index] for index in indexes)
     cold = [usage[b].cache_read for a, b in pairs if _is_cold(usage[a], usage[b])]
-    shared = statistics.median(cold) if cold else usage[indexes[0]].cache_read
-    written = [usage[index] for index in indexes if usage[index].cache_write]
+    shared_tokens = statistics.median(cold) if cold else usage[indexes[0]].cache_read
+    writes = [usage[index] for index in indexes if usage[index].cache_write]
     return PromptScale(
         ratio=ratio,
         head=max(0, round(head)),
-        shared=round(min(shared / ratio, max(0, head))),
-        long_lived=sum(map(is_long_lived, written)) * 2 > len(written),
+        shared=round(min(shared_tokens / ratio, max(0, head))),
+        long_lived=sum(map(is_long_lived, writes)) * 2 > len(writes),
     )
 
 
@@ -84,8 +84,8 @@ def add_head_stand_in(
 
     A policy then decides with the room that is really left.
     """
-    shown = measure_request_head(conversation.system, conversation.tools, counter).tokens
-    missing = scale.head - shown
+    head_tokens = measure_request_head(conversation.system, conversation.tools, counter).tokens
+    missing = scale.head - head_tokens
     if missing <= 0:
         return conversation
     text = _make_text(missing, counter)

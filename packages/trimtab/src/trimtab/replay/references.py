@@ -83,23 +83,23 @@ def find_earlier_references(messages: tuple[Message, ...]) -> dict[int, list[Ear
     """Return the references of each assistant message's tool calls, by message index."""
     texts = [_message_text(message) for message in messages]
     holders: dict[str, list[int]] = {}
-    found: dict[int, list[EarlierReference]] = {}
+    references: dict[int, list[EarlierReference]] = {}
     for index, message in enumerate(messages):
-        asked = "\n".join(join_string_values(call.arguments) for call in message.calls)
-        if asked:
-            named = [
-                (w, tuple(holders[w])) for w in sorted(count_identifiers(asked)) if w in holders
+        arguments = "\n".join(join_string_values(call.arguments) for call in message.calls)
+        if arguments:
+            quotes = [
+                (w, tuple(holders[w])) for w in sorted(count_identifiers(arguments)) if w in holders
             ]
-            for quote in sorted(find_quoted_strings(asked) - {w for w, _ in named}):
+            for quote in sorted(find_quoted_strings(arguments) - {w for w, _ in quotes}):
                 sources = tuple(i for i in range(index) if quote in texts[i])
                 if sources:
-                    named.append((quote, sources))
-            found[index] = [
-                _build_reference(text, sources, index, messages) for text, sources in named
+                    quotes.append((quote, sources))
+            references[index] = [
+                _build_reference(text, sources, index, messages) for text, sources in quotes
             ]
         for word in count_identifiers(texts[index]):
             holders.setdefault(word, []).append(index)
-    return found
+    return references
 
 
 def _build_reference(

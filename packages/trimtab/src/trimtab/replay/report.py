@@ -34,10 +34,10 @@ def render_html_report(study: ReplayStudy) -> str:
         files("trimtab.replay").joinpath(name).read_text(encoding="utf-8")
         for name in ("look.css", "report.css")
     )
-    drawn = {name: render_svg(name, draw) for name, draw in build_figure_drawers(study).items()}
+    figures = {name: render_svg(name, draw) for name, draw in build_figure_drawers(study).items()}
     one = find_longest_conversation(study)
     stacks = "".join(
-        _figure(_names_of_equal_setups(study, setup), drawn[make_figure_name("context", setup)])
+        _figure(_names_of_equal_setups(study, setup), figures[make_figure_name("context", setup)])
         for setup in list_distinct_setups(study)
     )
     return f"""<!doctype html>
@@ -56,13 +56,13 @@ def render_html_report(study: ReplayStudy) -> str:
 <h2>Cost against recall</h2>
 <p>Points further left are cheaper; points further up show more of what the agent refers back to.
 Filled points are those that no other point beats in both; the dotted line joins them.</p>
-{_figure("", drawn["cost_recall"])}
+{_figure("", figures["cost_recall"])}
 <h2>What the requests of one conversation contain</h2>
 <p>The longest one, {escape(one.id)}, {format_noun_count(one.calls, "call")}. Red ticks are calls
 whose prompt did not extend the previous one: the provider’s cache ended at the first change.</p>
 <div class="pair">{stacks}</div>
 <h2>Cumulative cost of that conversation, call by call</h2>
-{_figure("", drawn["cumulative"])}
+{_figure("", figures["cumulative"])}
 <h2>How it was measured</h2>
 <dl>{_render_definitions(study)}</dl>
 </main>
@@ -82,9 +82,9 @@ def _names_of_equal_setups(study: ReplayStudy, setup: ReplaySetup) -> str:
 
 
 def _describe_sources(study: ReplayStudy) -> str:
-    found = study.count_sources().most_common()
-    named = [f"{name} ({count:,})" for name, count in found[:6]]
-    return ", ".join([*named, *([f"{len(found) - 6} more"] if len(found) > 6 else [])])
+    sources = study.count_sources().most_common()
+    names = [f"{name} ({count:,})" for name, count in sources[:6]]
+    return ", ".join([*names, *([f"{len(sources) - 6} more"] if len(sources) > 6 else [])])
 
 
 def _render_table(study: ReplayStudy) -> str:
@@ -105,9 +105,9 @@ def _render_table(study: ReplayStudy) -> str:
 
 
 def _render_definitions(study: ReplayStudy) -> str:
-    own, first = study.providers[0].name, study.setups[0].name
+    own_name, first = study.providers[0].name, study.setups[0].name
     models = ", ".join(f"{p.name} by {p.model}" for p in study.providers if p.name != "no cache")
-    said = {
+    definitions = {
         "Conversations": f"{study.title}; from {_describe_sources(study)}. After the recorded "
         "agent compacted its context, a new conversation begins. The replay is open-loop: the "
         "recorded replies stay as they are, whatever a policy hides. It measures cost and "
@@ -116,8 +116,8 @@ def _render_definitions(study: ReplayStudy) -> str:
         "the recorded output at output prices, and the summary calls. A summariser reads the "
         f"summarised messages and writes {SUMMARY_OUTPUT_TOKENS} tokens, at a third of the main "
         f"model’s prices. Prices and cache rules come from the catalog: {models}.",
-        "Providers": f"Policies decide by the prices of {own}. The other columns show what the "
-        "same prompts cost at other providers.",
+        "Providers": f"Policies decide by the prices of {own_name}. The other columns show what "
+        "the same prompts cost at other providers.",
         "× cheaper": f"The cost of {first} divided by the cost of the row, with a 95 % interval. "
         f"The interval comes from {BOOTSTRAP_RESAMPLES:,} resamples of the conversations.",
         "Re-fetch": "If a call refers to hidden content, its cost includes fetching that content "
@@ -140,12 +140,14 @@ def _render_definitions(study: ReplayStudy) -> str:
         "Pauses": study.describe_pauses().partition(": ")[2].capitalize() + ".",
     }
     if few := study.warn_too_little_data():
-        said["Too little"] = few.partition(": ")[2].capitalize() + "."
+        definitions["Too little"] = few.partition(": ")[2].capitalize() + "."
     if bare := study.warn_missing_system_prompts():
-        said["Not recorded"] = f"{bare}."
-    refused = sum(row.cannot_fit for row in study.rows)
-    if refused:
-        said["Left out"] = (
-            f"{format_noun_count(refused, 'call')} that could not be made to fit the window."
+        definitions["Not recorded"] = f"{bare}."
+    refusals = sum(row.cannot_fit for row in study.rows)
+    if refusals:
+        definitions["Left out"] = (
+            f"{format_noun_count(refusals, 'call')} that could not be made to fit the window."
         )
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in said.items())
+    return "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in definitions.items()
+    )

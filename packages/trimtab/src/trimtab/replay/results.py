@@ -69,17 +69,17 @@ class ReplayStudy:
 
     def describe_pauses(self) -> str:
         """Say whether the pauses between calls are recorded or modelled."""
-        recorded, many = self.recorded_times, len(self.conversations)
+        recorded_count, many = self.recorded_times, len(self.conversations)
         model = (
             "modelled: 5 s after a tool result (10 min in 0.6 % of cases) and 60 s before a user's "
             "message (10 min in 23 % of cases); a hash chooses, so every run has the same pauses"
         )
-        if recorded == many:
+        if recorded_count == many:
             return "pauses between calls: as recorded"
-        if not recorded:
+        if not recorded_count:
             return f"pauses between calls: {model}"
         return (
-            f"pauses between calls: recorded in {recorded} of {many} conversations, "
+            f"pauses between calls: recorded in {recorded_count} of {many} conversations, "
             f"otherwise {model}"
         )
 
@@ -163,34 +163,36 @@ class TableColumn:
 
 def build_cost_columns(study: ReplayStudy) -> list[TableColumn]:
     """Return the columns for what a setup costs."""
-    own = study.providers[0].name
+    provider_name = study.providers[0].name
     return [
         *(_cost_column(provider.name) for provider in study.providers),
         TableColumn(
             name="× cheaper",
-            unit=own,
-            text=lambda row: _format_cost_ratio(row, own),
-            value=lambda row: row.cheaper[own].value if own in row.cheaper else 1.0,
+            unit=provider_name,
+            text=lambda row: _format_cost_ratio(row, provider_name),
+            value=lambda row: (
+                row.cheaper[provider_name].value if provider_name in row.cheaper else 1.0
+            ),
         ),
         TableColumn(
             name="re-fetch",
             unit="/call",
-            text=lambda row: f"{row.prices[own].with_refetch:,.0f}",
-            value=lambda row: row.prices[own].with_refetch,
+            text=lambda row: f"{row.prices[provider_name].with_refetch:,.0f}",
+            value=lambda row: row.prices[provider_name].with_refetch,
             best="low",
         ),
         TableColumn(
             name="$/1k",
             unit="calls",
-            text=lambda row: _format_dollars(row.prices[own].dollars),
-            value=lambda row: row.prices[own].dollars,
+            text=lambda row: _format_dollars(row.prices[provider_name].dollars),
+            value=lambda row: row.prices[provider_name].dollars,
         ),
     ]
 
 
 def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
     """Return the columns for what a setup shows, and for its use of the cache."""
-    own = study.providers[0].name
+    provider_name = study.providers[0].name
     return [
         TableColumn(
             name="recall",
@@ -206,14 +208,14 @@ def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
         ),
         TableColumn(
             name="cache hit",
-            text=lambda row: f"{row.prices[own].cache_hit:.1%}",
-            value=lambda row: row.prices[own].cache_hit,
+            text=lambda row: f"{row.prices[provider_name].cache_hit:.1%}",
+            value=lambda row: row.prices[provider_name].cache_hit,
         ),
         TableColumn(
             name="uncached",
             unit="/call",
-            text=lambda row: f"{row.prices[own].uncached:,.0f}",
-            value=lambda row: row.prices[own].uncached,
+            text=lambda row: f"{row.prices[provider_name].uncached:,.0f}",
+            value=lambda row: row.prices[provider_name].uncached,
             best="low",
         ),
         TableColumn(

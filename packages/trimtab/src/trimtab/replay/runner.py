@@ -89,28 +89,30 @@ def count_section_tokens(window: Window) -> dict[str, int]:
 
 def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
     """Add the summary that the policy wants, and return the tokens read and written for it."""
-    wanted = context.pending_summary(forced=forced)
-    if wanted is None:
+    request = context.pending_summary(forced=forced)
+    if request is None:
         return 0, 0
     counter = context.window.counter
-    before, listed = split_summary(wanted.prior_summary)
-    asked = min(REQUESTED_SUMMARY_TOKENS, wanted.max_tokens)
-    body = extract_summary(before, wanted.messages, counter, max_tokens=asked)
-    room = compute_list_room(body, listed, counter, wanted.replaced_tokens, wanted.list_tokens)
+    before, prior_list = split_summary(request.prior_summary)
+    max_tokens = min(REQUESTED_SUMMARY_TOKENS, request.max_tokens)
+    body = extract_summary(before, request.messages, counter, max_tokens=max_tokens)
+    room = compute_list_room(
+        body, prior_list, counter, request.replaced_tokens, request.list_tokens
+    )
     text = add_verbatim_list(
-        wanted.prior_summary,
-        wanted.messages,
+        request.prior_summary,
+        request.messages,
         body,
         counter,
         list_tokens=room,
-        visible_text=wanted.visible_text,
+        visible_text=request.visible_text,
     )
-    shown = [wanted.prior_summary, *transcribe_messages(wanted.messages)]
+    source_texts = [request.prior_summary, *transcribe_messages(request.messages)]
     try:
-        context.add_summary(text, span=wanted.span)
+        context.add_summary(text, span=request.span)
     except UnusableSummary:
         return 0, 0
-    return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, shown)), counter.count(body)
+    return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, source_texts)), counter.count(body)
 
 
 EVERYTHING = "everything"
@@ -224,42 +226,43 @@ def replay_conversation(
             and no head that the log does not show.
         with_sections: Whether to count the tokens of each call by section.
     """
-    used = scale or PromptScale()
-    rules_by_provider = with_learned_lifetime(rules_by_provider, used)
+    prompt_scale = scale or PromptScale()
+    rules_by_provider = with_learned_lifetime(rules_by_provider, prompt_scale)
     if scale is not None:
         first = next(iter(rules_by_provider.values()))
         times = tuple(estimate_believed_times(conversation, first.ttl))
         conversation = replace(conversation, times=times)
     caches = {
-        name: PromptCacheModel(rules, used.shared) for name, rules in rules_by_provider.items()
+        name: PromptCacheModel(rules, prompt_scale.shared)
+        for name, rules in rules_by_provider.items()
     }
     if setup.sends_everything:
-        return _replay_everything(conversation, setup, caches, references, used)
-    conversation = add_head_stand_in(conversation, used, make_counter(setup.model))
+        return _replay_everything(conversation, setup, caches, references, prompt_scale)
+    conversation = add_head_stand_in(conversation, prompt_scale, make_counter(setup.model))
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
-    options = _scale_options(setup, used)
+    options = _scale_options(setup, prompt_scale)
     context = StepwiseContext(setup.model, clock=lambda: clock[0], **options)
     if conversation.system or conversation.tools:
         context.configure(system=conversation.system, tools=conversation.tools)
-    walk = _ReplayWalk(context, setup, caches, used, with_sections)
-    refused = 0
+    walk = _ReplayWalk(context, setup, caches, prompt_scale, with_sections)
+    refusals = 0
     for index, message in enumerate(conversation.messages):
         if message.role == "user" and not message.results:
             walk.end_turn()
         clock[0] = times[index]
         if message.role == "assistant":
             try:
-                reported = conversation.recorded.get(index, RecordedCall()).usage
-                walk.call(index, message, references.get(index, []), reported)
+                usage = conversation.recorded.get(index, RecordedCall()).usage
+                walk.call(index, message, references.get(index, []), usage)
             except CannotFit:
-                refused += 1
+                refusals += 1
         walk.add(message)
     return ConversationRun(
         conversation=conversation.id,
         setup=setup.name,
         calls=tuple(walk.records),
-        cannot_fit=refused,
+        cannot_fit=refusals,
     )
 
 
@@ -307,27 +310,27 @@ def _replay_everything(
     limit = int(setup.options.get("context_window") or entry.input_limit)
     times = estimate_message_times(conversation)
     sizes = measure_messages(conversation.messages, counter)
-    shown = measure_request_head(conversation.system, conversation.tools, counter).tokens
-    head = max(shown, scale.head)
+    head_tokens = measure_request_head(conversation.system, conversation.tools, counter).tokens
+    head = max(head_tokens, scale.head)
     sections: dict[str, int] = dict.fromkeys(PROMPT_SECTIONS, 0) | {"system": head}
     pieces = [PromptPiece(digest=b"head", tokens=head, blocks=1)]
     calls: list[ReplayedCall] = []
-    marked, refused = 0, 0
+    last_mark, refusals = 0, 0
     for index, message in enumerate(conversation.messages):
         if message.role == "assistant":
-            reported = conversation.recorded.get(index, RecordedCall()).usage
+            usage = conversation.recorded.get(index, RecordedCall()).usage
             tokens = round(scale.ratio * sum(sections.values()))
-            if tokens > limit and reported is None:
-                refused += 1
+            if tokens > limit and usage is None:
+                refusals += 1
             else:
-                marks = sorted({0, marked, len(pieces) - 1})
+                marks = sorted({0, last_mark, len(pieces) - 1})
                 bills = {
                     name: cache.bill_call(pieces, marks, times[index]).scaled(
                         scale.ratio, long_lived=scale.long_lived and cache.rules.style == "marks"
                     )
                     for name, cache in caches.items()
                 }
-                marked = len(pieces) - 1
+                last_mark = len(pieces) - 1
                 needs = references.get(index, [])
                 far, tool = sum(n.far for n in needs), sum(n.tool_only for n in needs)
                 calls.append(
@@ -336,7 +339,7 @@ def _replay_everything(
                         at=times[index],
                         tokens=tokens,
                         bill=bills,
-                        output=choose_output_tokens(reported, message, sizes[index], scale),
+                        output=choose_output_tokens(usage, message, sizes[index], scale),
                         edits=0,
                         broke=False,
                         summarised=0,
@@ -354,7 +357,7 @@ def _replay_everything(
         role = "tool results" if message.results else message.role
         sections[role if role in sections else "user"] += sizes[index]
     return ConversationRun(
-        conversation=conversation.id, setup=setup.name, calls=tuple(calls), cannot_fit=refused
+        conversation=conversation.id, setup=setup.name, calls=tuple(calls), cannot_fit=refusals
     )
 
 
@@ -399,8 +402,8 @@ class _ReplayWalk:
 
     def _write(self, *, forced: bool) -> None:
         if self._setup.model_writes_summaries and self._context.window.visible_groups:
-            read, written = add_simulated_summary(self._context, forced=forced)
-            self._paid = (self._paid[0] + read, self._paid[1] + written)
+            read, written_tokens = add_simulated_summary(self._context, forced=forced)
+            self._paid = (self._paid[0] + read, self._paid[1] + written_tokens)
 
     def call(
         self,
@@ -414,7 +417,7 @@ class _ReplayWalk:
         self._write(forced=True)
         context.apply(context.build_repair_events())
         context.apply(context.decide_edits())
-        made = [e.body for e in context.events[before:] if isinstance(e.body, Edit)]
+        edits = [e.body for e in context.events[before:] if isinstance(e.body, Edit)]
         event = context.build_call_event()
         context.apply([event])
         body = cast("ModelCall", event.body)
@@ -437,9 +440,9 @@ class _ReplayWalk:
                     for name, bill in bills.items()
                 },
                 output=choose_output_tokens(reported, reply, output, scale),
-                edits=len(made),
+                edits=len(edits),
                 broke=context.window.accounting.prefix_version != version and bool(self.records),
-                **self._summarised(made),
+                **self._summarised(edits),
                 sections=self._count_sections(),
                 **self._recall(needs),
             )
@@ -458,8 +461,8 @@ class _ReplayWalk:
             return {
                 "summarised": sum(_estimate_summary_input(e, self._context.window) for e in made)
             }
-        (read, written), self._paid = self._paid, (0, 0)
-        return {"summarised": read, "written": written}
+        (read, written_tokens), self._paid = self._paid, (0, 0)
+        return {"summarised": read, "written": written_tokens}
 
     def _prompt(self, call: ModelCall) -> tuple[list[PromptPiece], list[int]]:
         """Return the prompt as pieces, and the indexes of the pieces after which it is marked."""
@@ -484,15 +487,15 @@ class _ReplayWalk:
         for index, piece in enumerate(self._pieces[1:], 1):
             total += piece.blocks
             ends[total - 1] = index
-        wanted = (-1, call.blocks - 1) if self._setup.naive_marks else call.marks
-        return self._pieces, [ends[mark] for mark in wanted if mark in ends]
+        marks = (-1, call.blocks - 1) if self._setup.naive_marks else call.marks
+        return self._pieces, [ends[mark] for mark in marks if mark in ends]
 
     def _recall(self, needs: list[EarlierReference]) -> dict[str, int]:
         """Count the references that the request still shows, and the tokens lost with the rest."""
         window = self._context.window
         front = window.summary.text if window.summary else ""
         counts: Counter[str] = Counter()
-        lost: dict[int, int] = {}
+        lost_sizes: dict[int, int] = {}
         for need in needs:
             entries = [window.entries[self._positions[source]] for source in need.sources]
             texts = [front, *(text for entry in entries for text in _list_edited_texts(entry))]
@@ -501,9 +504,9 @@ class _ReplayWalk:
             is_seen = whole or any(need.text in remove_listed_names(text) for text in texts)
             if not is_seen:
                 entry = entries[-1]
-                lost[entry.seq] = sum(size.tokens for size in entry.sizes)
+                lost_sizes[entry.seq] = sum(size.tokens for size in entry.sizes)
             counts.update(count_reference(need, is_seen=is_seen, is_shown=is_shown))
-        missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())
+        missing = sum(min(size, MAX_REFETCH_TOKENS) for size in lost_sizes.values())
         return {**dict.fromkeys(REFERENCE_COUNTS, 0), **counts, "missing": missing}
 
 

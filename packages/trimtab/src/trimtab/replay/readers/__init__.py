@@ -81,8 +81,8 @@ def _read_recording_file(file: LogFile) -> Iterator[RecordedConversation]:
     except UnreadableRecording:
         raise
     except READ_ERRORS as error:
-        expected = f"expected {RECORDING_FORMATS_TEXT}"
-        raise UnreadableRecording(file.path, 1, expected) from error
+        expectation = f"expected {RECORDING_FORMATS_TEXT}"
+        raise UnreadableRecording(file.path, 1, expectation) from error
 
 
 def _read_json_file(file: LogFile) -> Iterator[RecordedConversation]:
@@ -91,13 +91,13 @@ def _read_json_file(file: LogFile) -> Iterator[RecordedConversation]:
         yield from conversation_records.read_json_document(file, document)
         return
     lines = file.iter_lines()
-    seen: list[JsonLine] = []
+    first_lines: list[JsonLine] = []
     for line in lines:
-        seen.append(line)
+        first_lines.append(line)
         for fits, reader in _FORMATS:
             if fits(line):
-                yield from reader(file, chain(seen, lines))
+                yield from reader(file, chain(first_lines, lines))
                 return
     raise UnreadableRecording(
-        file.path, seen[0].number if seen else 1, f"expected {RECORDING_FORMATS_TEXT}"
+        file.path, first_lines[0].number if first_lines else 1, f"expected {RECORDING_FORMATS_TEXT}"
     )

@@ -78,11 +78,11 @@ class _Transcript:
             return
         self.seen.add(uuid)
         usage, key = parse_recorded_usage(message.get("usage")), str(message.get("id") or uuid)
-        known = self.by_id.get(key)
-        if known is not None and line.data["type"] == "assistant":
-            known.content += content
-            known.usage = usage or known.usage
-            known.edited = known.edited or _has_applied_edits(message)
+        earlier = self.by_id.get(key)
+        if earlier is not None and line.data["type"] == "assistant":
+            earlier.content += content
+            earlier.usage = usage or earlier.usage
+            earlier.edited = earlier.edited or _has_applied_edits(message)
             return
         spoken = _TranscriptMessage(
             line.data["type"], content, parse_iso_timestamp(line.data.get("timestamp")), usage=usage
@@ -134,14 +134,14 @@ def _conversations(
     file: LogFile, agent: str, transcript: _Transcript
 ) -> Iterator[RecordedConversation]:
     """Yield the messages since the last compaction as a conversation, if there are any."""
-    kept: list[tuple[_TranscriptMessage, Message]] = []
+    pairs: list[tuple[_TranscriptMessage, Message]] = []
     for one in transcript.messages:
         try:
             wire = {"role": one.role, "content": one.content}
-            kept.append((one, get_dialect("anthropic").parse_message(wire)))
+            pairs.append((one, get_dialect("anthropic").parse_message(wire)))
         except READ_ERRORS:
             file.skip(1, "expected Anthropic blocks in a message")
-    if not kept:
+    if not pairs:
         return
     session = derive_conversation_id(file.path)
     # A subagent's own file has nothing but lines of the side, and the file's name is its id.
@@ -152,16 +152,16 @@ def _conversations(
         part=transcript.part,
         kind=CLAUDE_CODE_SUBAGENTS if agent else CLAUDE_CODE,
         source=str(file.path),
-        messages=tuple(message for _, message in kept),
-        times=make_times_monotonic([one.at for one, _ in kept]),
+        messages=tuple(message for _, message in pairs),
+        times=make_times_monotonic([one.at for one, _ in pairs]),
         recorded={
             index: RecordedCall(
                 usage=one.usage, model=one.model, reply_id=one.reply_id, edited=one.edited
             )
-            for index, (one, _) in enumerate(kept)
+            for index, (one, _) in enumerate(pairs)
             if one.role == "assistant"
         },
-        model=next((one.model for one, _ in reversed(kept) if one.model), None),
+        model=next((one.model for one, _ in reversed(pairs) if one.model), None),
     )
 
 

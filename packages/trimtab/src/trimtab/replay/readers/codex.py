@@ -66,11 +66,11 @@ class _Rollout:
         """Go on with what the compaction left: the history that it names, or its summary."""
         self.part += bool(self.groups)
         self.groups, self.usage, self.models = [], {}, {}
-        kept = dicts_in_list(compacted.get("replacement_history"))
+        history = dicts_in_list(compacted.get("replacement_history"))
         summary = compacted.get("message")
-        if not kept and isinstance(summary, str) and summary:
-            kept = [{"type": "message", "role": "user", "content": summary}]
-        for item in kept:
+        if not history and isinstance(summary, str) and summary:
+            history = [{"type": "message", "role": "user", "content": summary}]
+        for item in history:
             if item.get("type") not in _SKIPPED_ITEM_TYPES:
                 self.add_item(item, at)
 
@@ -146,12 +146,12 @@ def _assign_usage_to_replies(
     usage: dict[int, Usage], messages: list[Message], start: int
 ) -> dict[int, Usage]:
     """Assign usage to replies. It may be reported after the results of a reply's tool calls."""
-    assigned: dict[int, Usage] = {}
-    for index, reported in usage.items():
+    usage_by_reply: dict[int, Usage] = {}
+    for index, reply_usage in usage.items():
         while index > start and messages[index].role != "assistant":
             index -= 1  # noqa: PLW2901 - walks back to the reply
-        assigned[index - start] = reported
-    return assigned
+        usage_by_reply[index - start] = reply_usage
+    return usage_by_reply
 
 
 def _instructions(meta: dict[str, Any]) -> tuple[Message, ...]:

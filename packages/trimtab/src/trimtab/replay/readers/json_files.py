@@ -151,8 +151,8 @@ def parse_recorded_usage(usage: Any) -> Usage | None:
         return None
     fresh, output = (count_or_zero(data.get(key)) for key in ("input_tokens", "output_tokens"))
     if "cached_input_tokens" in data:
-        cached = min(fresh, count_or_zero(data["cached_input_tokens"]))
-        return Usage(input=fresh, output=output, cache_read=cached)
+        cache_read = min(fresh, count_or_zero(data["cached_input_tokens"]))
+        return Usage(input=fresh, output=output, cache_read=cache_read)
     read = count_or_zero(data.get("cache_read_input_tokens"))
     write = count_or_zero(data.get("cache_creation_input_tokens"))
     by_lifetime = dict_or_none(data.get("cache_creation")) or {}
@@ -178,8 +178,8 @@ def format_value_error(error: Exception) -> str:
 
 def _open(path: Path) -> IO[str]:
     with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    if packed:
+        is_gzip = file.read(2) == _GZIP
+    if is_gzip:
         return cast("IO[str]", gzip.open(path, "rt", encoding="utf-8", errors="replace"))
     return path.open(encoding="utf-8", errors="replace")
 

@@ -58,11 +58,11 @@ class _PiSession:
         start = next(
             (i for i, one in enumerate(self.entries) if one.id == first_kept), len(self.entries)
         )
-        kept = [_Entry(one.id, one.at, one.message, None) for one in self.entries[start:]]
+        tail = [_Entry(one.id, one.at, one.message, None) for one in self.entries[start:]]
         self.part += bool(self.entries)
         summary = {"role": "user", "content": str(entry.get("summary") or "")}
         self.entries = [_Entry("", at, get_dialect("anthropic").parse_message(summary), None)]
-        self.entries += kept
+        self.entries += tail
 
     def to_conversation(self, file: LogFile) -> RecordedConversation:
         calls = {i: entry.call for i, entry in enumerate(self.entries) if entry.call is not None}

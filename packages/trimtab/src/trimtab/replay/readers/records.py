@@ -63,14 +63,14 @@ def read_message_lines(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Rec
 
 def read_json_document(file: LogFile, document: Any) -> Iterator[RecordedConversation]:
     """Read a JSON file: a list of messages, a list of records, or one record."""
-    listed = list_or_none(document)
+    json_list = list_or_none(document)
     record = dict_or_none(document)
-    if listed is not None and len(dicts_in_list(listed)) == len(listed) > 0:
-        if all("messages" in item for item in dicts_in_list(listed)):
-            for item in dicts_in_list(listed):
+    if json_list is not None and len(dicts_in_list(json_list)) == len(json_list) > 0:
+        if all("messages" in item for item in dicts_in_list(json_list)):
+            for item in dicts_in_list(json_list):
                 yield from _parse_record(file.path, 1, item)
             return
-        record = {"messages": listed}
+        record = {"messages": json_list}
     if record is not None:
         _require_no_thread(file.path, 1, record)
     if record is None or not isinstance(record.get("messages"), list):
@@ -101,8 +101,8 @@ def _parse_record(
             inline, messages = parse_any_system_and_history(wires[start:end], "openai_chat")
             system = (*system, *inline)
         except READ_ERRORS as error:
-            expected = f"expected OpenAI or Anthropic messages{format_value_error(error)}"
-            raise UnreadableRecording(path, number, expected) from error
+            expectation = f"expected OpenAI or Anthropic messages{format_value_error(error)}"
+            raise UnreadableRecording(path, number, expectation) from error
         yield RecordedConversation(
             id=name_part(str(record.get("id") or derive_conversation_id(path)), part),
             part=part,

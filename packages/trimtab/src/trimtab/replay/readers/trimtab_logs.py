@@ -49,9 +49,9 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
         raise UnreadableRecording(path, 1, "the log contains no settings event")
     messages: list[Message] = []
     times: list[float] = []
-    recorded: dict[int, RecordedCall] = {}
+    recorded_calls: dict[int, RecordedCall] = {}
     last = options_from_settings(settings[-1])
-    reported = {
+    usage_by_call = {
         event.body.call: event.body.usage
         for event in events
         if isinstance(event.body, CallOutcome) and event.body.usage is not None
@@ -59,9 +59,9 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
     for event in select_events_in_force(events, events[-1].seq):
         if not isinstance(event.body, MessageAdded):
             continue
-        if event.body.call in reported:
-            usage = reported.pop(event.body.call)
-            recorded[len(messages)] = RecordedCall(usage=usage, model=last.model)
+        if event.body.call in usage_by_call:
+            usage = usage_by_call.pop(event.body.call)
+            recorded_calls[len(messages)] = RecordedCall(usage=usage, model=last.model)
         messages.append(event.body.message)
         times.append(event.at)
     yield RecordedConversation(
@@ -72,7 +72,7 @@ def read_trimtab_log(file: LogFile, lines: Iterator[JsonLine]) -> Iterator[Recor
         system=settings[-1].system,
         tools=(*last.tools, *last.turn_tools),
         times=tuple(times),
-        recorded=recorded,
+        recorded=recorded_calls,
         model=last.model,
         window=last.context_window or settings[-1].entry.get("context_window"),
     )
