@@ -53,8 +53,8 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     saved = (
         f"We replayed {sample['conversations']} recorded Claude Code sessions of 25 calls and "
         "more, with their system prompts, tools and pauses, in a window of 200,000 tokens. "
-        f"The default policy would have saved {_interval(balanced)} of what sending everything costs, and "
-        f'`goal="cost"` {_interval(cost)}.'
+        f"The default policy would have saved {_interval(balanced)} of what sending "
+        f'everything costs, and `goal="cost"` {_interval(cost)}.'
     )
     yield "README.md", saved
     yield (
