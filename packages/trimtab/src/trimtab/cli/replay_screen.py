@@ -201,7 +201,7 @@ def _list_advice_lines(payments: Payments) -> list[str]:
 
 
 def _list_tool_lines(payments: Payments) -> list[str]:
-    """Say which tools to remove, or why that cannot be said."""
+    """Name the tools to remove, or the reason why the logs do not show them."""
     tools = payments.unused_tools
     lines: list[str] = []
     if payments.head:
