@@ -51,8 +51,9 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     short, very_long = _by_setup(auto["rows_short"]), _by_setup(auto["rows_very_long"])
     balanced, cost = long["auto balanced"], long["auto cost"]
     saved = (
-        f"In {sample['conversations']} recorded Claude Code sessions of 25 calls and more, with their "
-        "system prompts and tools in a window of 200,000 tokens, the default policy would have saved "
+        f"In {sample['conversations']} recorded Claude Code sessions of 25 calls and more, with "
+        "their system prompts and tools in a window of 200,000 tokens, the default policy would "
+        "have saved "
         f"{_interval(balanced)} of what sending everything costs. "
         f'`goal="cost"` would have saved {_interval(cost)}.'
     )
