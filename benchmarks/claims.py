@@ -52,8 +52,7 @@ def list_sentences() -> Iterator[tuple[str, str]]:
     balanced, cost = long["auto balanced"], long["auto cost"]
     saved = (
         f"In {sample['conversations']} recorded Claude Code sessions of 25 calls and more, with "
-        "their system prompts and tools in a window of 200,000 tokens, the default policy would "
-        "have saved "
+        "system prompts and tools in a 200k window, the default would have saved "
         f"{_interval(balanced)} of what sending everything costs. "
         f'`goal="cost"` would have saved {_interval(cost)}.'
     )
