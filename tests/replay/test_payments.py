@@ -160,9 +160,15 @@ def test_a_large_result_is_worth_what_its_rest_costs_in_all_later_calls():
     assert payments.large_results.dollars == pytest.approx(8_000 * (1.25 + 2 * 0.1) * 3 / 1e6)
 
 
-def test_tools_that_are_never_called_are_counted_with_their_size():
+def test_a_tool_that_any_part_of_a_session_called_is_no_tool_to_remove():
     tools = tuple({"name": name, "description": "d" * 400} for name in ("read", "a", "b"))
+    first = replace(conversation("c", 4), tools=tools)
+    second = replace(first, id="c 2", part=2, messages=first.messages[:1])
     payments = Payments()
-    payments.add(replace(conversation("c", 4), tools=tools))
-    assert (payments.unused_tools.defined, payments.unused_tools.unused) == (3, 2)
-    assert payments.unused_tools.tokens_per_call > 200
+    payments.add(first)
+    payments.add(second)
+    unused = dict(payments.tools.list_never_called())
+    assert sorted(unused) == ["a", "b"]
+    assert unused["a"].sessions == {first.session}
+    assert 100 < unused["a"].size < 200
+    assert unused["a"].tokens == unused["a"].size * payments.tools.model_calls

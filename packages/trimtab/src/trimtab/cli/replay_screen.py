@@ -31,7 +31,7 @@ _MAX_TOOL_NAME_CHARS = 50
 """Characters of a tool's name that are shown. A log may contain longer ones."""
 _REMEDIES: dict[BreakCause, str] = {
     "pause": "A cache lives for five minutes after its last use, or for an hour if the client asks "
-    "for it. To lose less, pause between tasks, not within one.",
+    "for it. To lose less, finish a task before a pause, and begin the next in a new session.",
     "compaction": "A compaction pays once for its summary, and less for each call after it.",
     "edit": "A client or a provider that clears old results pays for all that follows them.",
     "head": "Tools that appear later, and a date or a status in the system prompt, break it.",
@@ -41,7 +41,7 @@ _REMEDIES: dict[BreakCause, str] = {
 """What to know about the cause that cost most."""
 _CAUSES: dict[BreakCause, str] = {
     "pause": "a pause longer than the cache lives",
-    "compaction": "the client compacted",
+    "compaction": "the client replaced old messages by a summary",
     "edit": "earlier text was removed or changed",
     "head": "system prompt or tools changed",
     "model": "another model",
@@ -84,13 +84,10 @@ def list_screen_lines(screen: Screen) -> list[str]:
 
 def list_share_lines(screen: Screen) -> list[str]:
     """Return the sentence and a small table, to be sent to others."""
-    total = screen.payments.total
-    rows = [["as sent", _dollars(total.total) if total.calls else "", "", ""]]
-    rows += [_policy_cells(one, total.total) for one in screen.savings.policies]
     return [
         make_sentence(screen),
         "",
-        *_format_table(["", "cost", "saved", "still visible"], rows),
+        *_format_policy_table(screen),
         "",
         "Measured with `trimtab replay`: no model was called, and nothing was sent anywhere.",
     ]
@@ -104,19 +101,27 @@ def make_sentence(screen: Screen) -> str:
         return "No policy was replayed."
     best = max(savings.policies, key=lambda one: one.saved)
     of = f" of the {_dollars(total.total)} that these sessions cost" if total.total else ""
-    money = f", about {_dollars(first.saved * total.total)}" if total.total else ""
     if best.saved < MIN_SAVING:
         amount = f"{_percent(best.saved)}" if best.saved > 0 else "nothing"
         return f"Trimtab would have saved {amount}{of}. Not worth installing."
     amount = f"{_percent(first.saved)}" if first.saved > 0 else "nothing"
     sentence = f"Trimtab ({first.policy}) would have saved {amount}{of}"
-    sentence += money if first.saved > 0 else ""
+    sentence += _describe_price(first, total.total)
+    if first.visible is not None:
+        sentence += " of what the agent used again out of its sight"
     if best is not first:
-        sentence += f"; with {best.policy} it would have been {_percent(best.saved)}"
-        if best.visible is not None:
-            sentence += f", which hides {_percent(1 - best.visible, 1)} of what is used again"
+        sentence += f"; {best.policy}, {_percent(best.saved)}"
+        sentence += _describe_price(best, total.total)
     unsure = " The sessions differ too much to be sure." if best.low <= 0 else ""
     return f"{sentence}.{unsure}"
+
+
+def _describe_price(one: PolicySaving, paid: float) -> str:
+    """Say what a saving is in money, and what it costs in sight."""
+    money = f", about {_dollars(one.saved * paid)}" if paid and one.saved > 0 else ""
+    if one.visible is None:
+        return money
+    return f"{money}, with {_percent(1 - one.visible, 1)}"
 
 
 def _list_paid_lines(payments: Payments) -> list[str]:
@@ -127,7 +132,7 @@ def _list_paid_lines(payments: Payments) -> list[str]:
     sessions = format_count(len(total.sessions), "session")
     summary = (
         f"You paid {_dollars(total.total)} at list prices for {format_count(total.calls, 'call')} "
-        f"in {sessions} (on a flat plan: usage, not money)."
+        f"in {sessions}. On a flat plan this is usage, not money."
     )
     lines = [
         summary,
@@ -176,13 +181,13 @@ def _list_break_lines(payments: Payments) -> list[str]:
     share = f" ({_percent(dollars / total.total)})" if total.total else ""
     rows = [[_CAUSES[cause], f"{loss.count:,}", _dollars(loss.dollars)] for cause, loss in breaks]
     summary = (
-        f"The cache broke {count:,} times. To send again what it had held cost "
-        f"{_dollars(dollars)}{share}. Why it broke:"
+        f"The cache broke {count:,} times. Sending its text again cost {_dollars(dollars)}{share}. "
+        "Why it broke:"
     )
     return [
         summary,
         "",
-        *_format_table(["", "calls", "cost"], rows),
+        *_format_table(["", "times", "cost"], rows),
         "",
         _REMEDIES[breaks[0][0]],
     ]
@@ -194,41 +199,41 @@ def _list_advice_lines(payments: Payments) -> list[str]:
     if large.count:
         lines.append(
             f"{format_count(large.count, 'tool result')} had more than {LARGE_RESULT_TOKENS:,} "
-            f"tokens. Cut to {CAPPED_RESULT_TOKENS:,}, they would have cost "
-            f"{_dollars(large.dollars)} less."
+            f"tokens. Cut to {CAPPED_RESULT_TOKENS:,} each, they would have cost "
+            f"{_dollars(large.dollars)} less. This does not need Trimtab."
         )
     return [*lines, *([""] if lines else []), *_list_tool_lines(payments)]
 
 
 def _list_tool_lines(payments: Payments) -> list[str]:
     """Say which tools to remove, or why the logs do not show it."""
-    tools = payments.unused_tools
+    tools = payments.tools
     lines: list[str] = []
     if payments.head:
         lines.append(
-            f"System prompt and tools: about {payments.head:,} tokens of each call (median of the "
-            "sessions)."
+            f"System prompt and tools: about {round(payments.head, -2):,} tokens of each call."
         )
-    if not tools.sessions:
+    if not tools.by_name:
         lines.append(
-            "Tools to remove: these logs do not name the tools that were not called. Your client "
-            "lists all of them; in Claude Code, type /context."
+            "Tools to remove: unknown, because these logs do not name tools that were never "
+            "called. Your client lists all of them; in Claude Code, type /context."
         )
         return lines
     unused = tools.list_never_called()
     if not unused:
         return [*lines, "Tools to remove: none. Every tool was called in some session."]
+    tokens = sum(use.tokens for _, use in unused) / tools.model_calls
+    dollars = sum(use.dollars for _, use in unused)
     lines.append(
-        f"Tools to remove: {len(unused):,} of {len(tools.by_name):,} were never called. Unused "
-        f"tools took {tools.tokens_per_call:,.0f} tokens of each call"
-        f"{f', {_dollars(tools.dollars)} in all' if tools.dollars else ''}."
+        f"Tools to remove: {len(unused):,} of {len(tools.by_name):,} were never called. They took "
+        f"{tokens:,.0f} tokens of each call{f', {_dollars(dollars)} in all' if dollars else ''}."
     )
     rows = [
         [
             shorten_to_line(name, _MAX_TOOL_NAME_CHARS),
             *(
-                f"{use.tokens:,}",
-                f"{use.sessions:,}",
+                f"{use.size:,}",
+                f"{len(use.sessions):,}",
                 _dollars(use.dollars) if use.dollars else "–",
             ),
         ]
@@ -244,48 +249,60 @@ def _list_policy_lines(screen: Screen) -> list[str]:
     savings = screen.savings
     if not savings.policies:
         return []
-    heads = ["", "cost", "saved", "still visible"]
-    rows = [["everything, as sent", _dollars(savings.everything), "", ""]]
-    rows += [_policy_cells(one) for one in savings.policies]
-    refusals = [savings.refused, *(one.refused for one in savings.policies)]
-    if any(refusals):
-        heads.append("calls that did not fit")
-        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refusals, strict=True)]
     total = screen.payments.total
     sessions = format_count(savings.sessions, "session")
     is_sample = savings.sessions < len(total.sessions)
-    choice_note = " chosen at random; --limit replays more" if is_sample else ""
+    choice_note = " chosen at random (--limit replays more)" if is_sample else ""
     lines = [
         (
-            f"What Trimtab would have cost: {'' if is_sample else 'all '}"
-            f"{format_count(savings.calls, 'call')} of {sessions}{choice_note}."
+            "What the same calls would have cost if Trimtab had chosen what to send: "
+            f"{'' if is_sample else 'all '}{format_count(savings.calls, 'call')} of "
+            f"{sessions}{choice_note}."
         ),
         "",
-        *_format_table(heads, rows),
-        "",
         *_explain_policies(savings),
+        "",
+        *_format_policy_table(screen),
+        "",
         (
-            "Still visible: of the names and paths that the agent used "
-            "again, what it could still see. "
-            "A name that only Trimtab's note about hidden text lists does not count."
+            "Still visible: of the names and paths that the agent used again, those that it would "
+            "still have seen. The rest it can read back, and the cost includes that."
         ),
     ]
     if savings.error is not None:
         off = savings.modelled / savings.paid - 1
         error = (
-            f"How far to trust it: for everything, as sent, the model says "
-            f"{_percent(abs(off), 1)} {'more' if off > 0 else 'less'} than you paid for input "
-            f"(median of a session: {_percent(savings.error, 1)})."
+            "How far to trust it: estimated in the same way, the calls as they were sent are "
+            f"{_percent(abs(off), 1)} {'above' if off > 0 else 'below'} what you paid for input"
         )
-        lines.append(error)
+        half = f" ({_percent(savings.error, 1)} or less in half of the sessions)"
+        lines.append(f"{error}{half if savings.sessions > 1 else ''}.")
     else:
         lines.append("These logs have no usage, so system prompts and tools are not counted.")
     if savings.is_too_little:
         lines.append(
-            f"This is too little for a judgement: replay at least {MIN_SESSIONS} sessions and "
-            f"{MIN_CALLS} calls."
+            f"{sessions} with {format_count(savings.calls, 'call')} prove little: replay at least "
+            f"{MIN_SESSIONS} sessions and {MIN_CALLS} calls."
         )
     return lines
+
+
+def _format_policy_table(screen: Screen) -> list[str]:
+    """Return what each policy would have cost, beside what was paid or is estimated."""
+    savings, total = screen.savings, screen.payments.total
+    is_paid = bool(total.total) and savings.sessions >= len(total.sessions)
+    base = total.total if is_paid else savings.everything
+    heads = ["", "cost", "saved (95 % interval)", "still visible"]
+    rows = [["everything, as sent", _dollars(base), "", ""]]
+    for one in savings.policies:
+        interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
+        visible = "" if one.visible is None else _percent(one.visible, 1)
+        rows.append([one.policy, _dollars(base * (1 - one.saved)), interval, visible])
+    refusals = [savings.refused, *(one.refused for one in savings.policies)]
+    if any(refusals):
+        heads.append("calls that did not fit")
+        rows = [[*row, f"{count:,}"] for row, count in zip(rows, refusals, strict=True)]
+    return _format_table(heads, rows)
 
 
 def _explain_policies(savings: Savings) -> list[str]:
@@ -297,13 +314,6 @@ def _explain_policies(savings: Savings) -> list[str]:
     }
     line = " ".join(text for name, text in meanings.items() if name in names)
     return [line] if line else []
-
-
-def _policy_cells(one: PolicySaving, paid: float | None = None) -> list[str]:
-    dollars = one.dollars if paid is None else paid * (1 - one.saved)
-    interval = f"{_percent(one.saved)} ({_percent(one.low)} to {_percent(one.high)})"
-    visible = "" if one.visible is None else _percent(one.visible, 1)
-    return [one.policy, _dollars(dollars), interval, visible]
 
 
 def _percent(share: float, digits: int = 0) -> str:

@@ -99,39 +99,30 @@ class Loss:
 class ToolUse:
     """One tool, over all sessions whose log shows its definition."""
 
-    sessions: int = 0
+    sessions: set[str] = field(default_factory=set[str])
     """Sessions that defined it."""
     calls: int = 0
     """Calls of the tool."""
+    size: int = 0
+    """Tokens of its definition, the largest if sessions differ."""
     tokens: int = 0
-    """Tokens of its definition."""
+    """Tokens of its definition in all model calls."""
     dollars: float = 0.0
-    """What the definition cost at the price of cache reads."""
+    """What they cost at the price of cache reads."""
 
 
 @dataclass(slots=True)
-class UnusedTools:
-    """Tools that sessions defined and never called, as far as the logs show definitions."""
+class DefinedTools:
+    """The tools of the sessions whose logs show definitions."""
 
-    sessions: int = 0
-    """Sessions whose log shows tool definitions."""
-    defined: int = 0
-    """Definitions, added up over these sessions."""
-    unused: int = 0
-    """Those of them that the session never called."""
-    tokens_per_call: float = 0.0
-    """Tokens of the unused definitions in each call of these sessions, on average."""
-    dollars: float = 0.0
-    """What these tokens cost at the price of cache reads."""
-    calls: int = 0
-    """Calls of these sessions."""
+    model_calls: int = 0
+    """Model calls of these sessions."""
     by_name: dict[str, ToolUse] = field(default_factory=dict[str, ToolUse])
-    """Every tool that was defined."""
 
     def list_never_called(self) -> list[tuple[str, ToolUse]]:
         """Return the tools that no session called, the one that cost most first."""
         unused = [(name, use) for name, use in self.by_name.items() if not use.calls]
-        return sorted(unused, key=lambda pair: (-pair[1].dollars, -pair[1].tokens, pair[0]))
+        return sorted(unused, key=lambda pair: (-pair[1].dollars, -pair[1].size, pair[0]))
 
 
 @dataclass(slots=True)
@@ -144,8 +135,7 @@ class Payments:
     """What cache breaks have cost, by cause."""
     large_results: Loss = field(default_factory=Loss)
     """What the results above the cap have cost beyond it."""
-    unused_tools: UnusedTools = field(default_factory=UnusedTools)
-    """Tools that were defined and never called."""
+    tools: DefinedTools = field(default_factory=DefinedTools)
     heads: list[int] = field(default_factory=list[int])
     """Tokens of system prompt and tools of each session, by the usage of its first call."""
     seen_replies: set[str] = field(default_factory=set[str])
@@ -168,7 +158,7 @@ class Payments:
                 self._add_break(conversation, one)
             self._add_large_results(conversation)
             self._add_head(conversation)
-        self._add_unused_tools(conversation)
+        self._add_tools(conversation)
         return payment
 
     def _price_calls(self, conversation: RecordedConversation) -> Payment:
@@ -232,7 +222,7 @@ class Payments:
             before = sum(map(estimate_message_tokens, conversation.messages[:first]))
             self.heads.append(max(0, conversation.usage[first].input - before))
 
-    def _add_unused_tools(self, conversation: RecordedConversation) -> None:
+    def _add_tools(self, conversation: RecordedConversation) -> None:
         tools = {name: tool for tool in conversation.tools if (name := _tool_name(tool))}
         if not tools or not conversation.calls:
             return
@@ -240,30 +230,19 @@ class Payments:
             call.name for message in conversation.messages for call in message.calls
         )
         last = max(conversation.usage, default=0)
-        tokens, unused_definitions = 0, 0
+        self.tools.model_calls += conversation.calls
         for name, tool in tools.items():
             size = estimate_tokens_by_bytes(str(tool))
             read = Usage(input=size, cache_read=size)
-            use = self.unused_tools.by_name.setdefault(name, ToolUse())
-            use.sessions += 1
+            use = self.tools.by_name.setdefault(name, ToolUse())
+            use.sessions.add(conversation.session)
             use.calls += names_called[name]
-            use.tokens = max(use.tokens, size)
+            use.size = max(use.size, size)
+            use.tokens += conversation.calls * size
             use.dollars += conversation.calls * _price_input(read, conversation, last)
-            if not names_called[name]:
-                tokens, unused_definitions = tokens + size, unused_definitions + 1
-        sums = self.unused_tools
-        sums.sessions += 1
-        sums.defined += len(tools)
-        sums.unused += unused_definitions
-        calls = sums.calls + conversation.calls
-        paid_tokens = sums.tokens_per_call * sums.calls + tokens * conversation.calls
-        sums.tokens_per_call, sums.calls = paid_tokens / calls, calls
-        read = Usage(input=tokens, cache_read=tokens)
-        sums.dollars += conversation.calls * _price_input(read, conversation, last)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain figures under plain names."""
-        tools = self.unused_tools
         return {
             "paid": {
                 **self.total.to_json(),
@@ -280,15 +259,15 @@ class Payments:
             },
             "head_tokens": self.head,
             "tools": {
-                "sessions": tools.sessions,
-                "defined": tools.defined,
-                "never_called": tools.unused,
+                "defined": len(self.tools.by_name),
                 "to_remove": {
-                    name: {"tokens": use.tokens, "sessions": use.sessions, "dollars": use.dollars}
-                    for name, use in tools.list_never_called()
+                    name: {
+                        "tokens": use.size,
+                        "sessions": len(use.sessions),
+                        "dollars": use.dollars,
+                    }
+                    for name, use in self.tools.list_never_called()
                 },
-                "tokens_per_call": round(tools.tokens_per_call),
-                "dollars": tools.dollars,
             },
         }
 
