@@ -281,8 +281,8 @@ def _list_policy_lines(screen: Screen) -> list[str]:
         lines.append("These logs have no usage, so system prompts and tools are not counted.")
     if savings.is_too_little:
         lines.append(
-            f"{sessions} with {format_count(savings.calls, 'call')} prove little: replay at least "
-            f"{MIN_SESSIONS} sessions and {MIN_CALLS} calls."
+            f"To judge, replay at least {MIN_SESSIONS} sessions and {MIN_CALLS} calls. This is "
+            f"{sessions} with {format_count(savings.calls, 'call')}."
         )
     return lines
 
