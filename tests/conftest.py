@@ -7,6 +7,7 @@ lines that pytest prints, and TRIMTAB_SEED runs the same lives again.
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -72,6 +73,12 @@ def remember_estimates() -> None:
         return tokens
 
     piecewise.count_slice_tokens = count_once
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over the collected tests: a seventh of the CPU of all tests."""
+    gc.collect()
+    gc.freeze()
 
 
 if CHOSEN == "quick":
