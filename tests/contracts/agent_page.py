@@ -48,7 +48,6 @@ def reference() -> str:
     tool = _at(TOOLS)
     some = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)["shell"]}, None)
     shell_names = set(some["properties"]) - common
-    some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, shell_names))
     shell = some["properties"]
     for kind in ("shell", "command", "python", "mcp"):
@@ -58,7 +57,8 @@ def reference() -> str:
             for name, setting in shape["properties"].items()
             if kind != "shell" and name not in common and setting == shell.get(name)
         ]
-        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same}))
+        section = _section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same})
+        parts.append(section.replace("\n\n", f"\n\n{_line(shape['description'])}\n\n", 1))
         if same:
             parts.append(f"As for a shell: {', '.join(f'`{name}`' for name in same)}.\n")
     parts += [_section(f"`{path}`", _at(path), set()) for path in CHANNELS]
@@ -81,9 +81,7 @@ def _at(path: str) -> SchemaNode:
 
 
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
-    about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
-    rows = "".join(_rows(shape, without))
-    return f"### {title}\n\n{about}{rows}"
+    return f"### {title}\n\n{''.join(_rows(shape, without))}"
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
@@ -92,12 +90,10 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
         if name in without:
             continue
         inner = resolve_schema(setting, None)
-        default = "must be given" if name in required_names else _default(setting)
-        value = (
-            ", ".join(f"`{one}`" for one in inner["enum"])
-            if "enum" in inner
-            else describe_expected_value(inner)
-        )
+        default = "required" if name in required_names else _default(setting)
+        value = ", ".join(f"`{one}`" for one in inner.get("enum", ()))
+        if not value and not default:
+            value = describe_expected_value(inner).removeprefix("a ")
         kind = "; ".join(part for part in (value, default) if part)
         yield f"- `{name}` ({kind}): {_line(setting['description'])}\n"
 

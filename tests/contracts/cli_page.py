@@ -28,7 +28,7 @@ PAGES = {
     "hook claude": "claude-code.md",
 }
 """Commands that a page explains."""
-MANY = {"argument": 3, "option": 8}
+MANY = {"argument": 3, "option": 3}
 """An argument or option that at least this many commands share is explained once."""
 
 
@@ -54,14 +54,15 @@ def page() -> str:
 def reference() -> str:
     """What several commands share, then every command."""
     sections = [section(name, command) for name, command in COMMANDS.items()]
-    return "\n".join(["Several commands take these:", "", *shared().values(), "", *sections])
+    return "\n".join(["Several commands take these:", "", *shared(), "", *sections])
 
 
-def shared() -> dict[str, str]:
-    """Return the rows of what several commands share, by name."""
+def shared() -> list[str]:
+    """Return the rows of what several commands share."""
     params = [p for command in COMMANDS.values() for p in command.params]
     counts = Counter(_row(param) for param in params)
-    return {p.name: _row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]}
+    rows = [_row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]]
+    return list(dict.fromkeys(rows))
 
 
 def section(name: str, command: Any) -> str:
@@ -70,7 +71,7 @@ def section(name: str, command: Any) -> str:
     lines = [f"### `{usage}`", "", *_paragraphs(command.help)]
     if file := PAGES.get(name.removeprefix("trimtab ")):
         lines += [f"More in [{file}]({file}).", ""]
-    common = shared().values()
+    common = shared()
     rows = [row for param in command.params if (row := _row(param)) not in common]
     return "\n".join([*lines, *([*rows, ""] if rows else [])])
 

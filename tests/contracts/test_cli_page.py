@@ -18,6 +18,6 @@ def test_a_command_and_all_that_it_takes_are_explained(name):
     command = COMMANDS[name]
     assert command.help
     assert [param.name for param in command.params if not (param.help or "").strip()] == []
-    told = "\n".join([section(name, command), *shared().values()])
+    told = "\n".join([section(name, command), *shared()])
     options = [option for param in command.params for option in param.opts]
     assert [o for o in options if o.startswith("-") and f"`{o}`" not in told] == []

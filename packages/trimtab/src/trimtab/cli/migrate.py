@@ -42,13 +42,10 @@ def migrate_command(
         bool, typer.Option("--plan", help="List pending migrations, and change nothing.")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
+        bool, typer.Option("--json", help="Print JSON, for programs.")
     ] = False,
 ) -> None:
-    """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel.
-
-    If Procrastinate is installed, its tables are also upgraded, in the schema trimtab_queue.
-    """
+    """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel."""
     try:
         names = asyncio.run(_run_migrations(database or _default_database(), plan=plan))
     except ModuleNotFoundError as error:

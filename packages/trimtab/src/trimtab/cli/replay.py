@@ -54,7 +54,7 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     jobs: Annotated[
         int | None, typer.Option(help="Number of processes. Default: one per core.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     share: Annotated[
         bool, typer.Option("--share", help="Print only the result, to be sent to others.")
     ] = False,

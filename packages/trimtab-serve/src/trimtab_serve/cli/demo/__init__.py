@@ -28,9 +28,7 @@ def demo_command(
 ) -> None:
     """Watch a long conversation stay within a small window. No key is needed.
 
-    The model is simulated in a separate process, and its replies are scripted. Everything else is
-    real: the tools, the session and its files, the official SDK, and the server. The server counts
-    tokens, keeps a prompt cache and refuses what a provider would refuse.
+    The model's replies are scripted. Everything else is real.
     """
     from trimtab.cli.installed_packages import require_packages
 
