@@ -29,8 +29,8 @@ def exposed(metric: Any) -> str:
 def listing() -> str:
     rows: list[str] = []
     for metric in own():
-        labels = "".join(f", `{label}`" for label in metric._labelnames)
-        rows.append(f"- `{exposed(metric)}` ({metric._type}{labels}): {metric._documentation}")
+        labels = f"{{{','.join(metric._labelnames)}}}" if metric._labelnames else ""
+        rows.append(f"- `{exposed(metric)}{labels}`: {metric._documentation}")
     return "\n".join(rows)
 
 
