@@ -48,6 +48,7 @@ def reference() -> str:
     tool = _at(TOOLS)
     some = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)["shell"]}, None)
     shell_names = set(some["properties"]) - common
+    some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, shell_names))
     shell = some["properties"]
     for kind in ("shell", "command", "python", "mcp"):
@@ -57,8 +58,7 @@ def reference() -> str:
             for name, setting in shape["properties"].items()
             if kind != "shell" and name not in common and setting == shell.get(name)
         ]
-        section = _section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same})
-        parts.append(section.replace("\n\n", f"\n\n{_line(shape['description'])}\n\n", 1))
+        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, {*common, "kind", *same}))
         if same:
             parts.append(f"As for a shell: {', '.join(f'`{name}`' for name in same)}.\n")
     parts += [_section(f"`{path}`", _at(path), set()) for path in CHANNELS]
@@ -81,7 +81,8 @@ def _at(path: str) -> SchemaNode:
 
 
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
-    return f"### {title}\n\n{''.join(_rows(shape, without))}"
+    about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
+    return f"### {title}\n\n{about}{''.join(_rows(shape, without))}"
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
@@ -90,10 +91,13 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
         if name in without:
             continue
         inner = resolve_schema(setting, None)
+        expected = describe_expected_value(inner)
+        if "block of settings" in expected:  # it has a section of its own
+            continue
         default = "required" if name in required_names else _default(setting)
         value = ", ".join(f"`{one}`" for one in inner.get("enum", ()))
         if not value and not default:
-            value = describe_expected_value(inner).removeprefix("a ")
+            value = expected.removeprefix("a ").partition(",")[0]
         kind = "; ".join(part for part in (value, default) if part)
         yield f"- `{name}` ({kind}): {_line(setting['description'])}\n"
 

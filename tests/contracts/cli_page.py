@@ -68,11 +68,13 @@ def shared() -> list[str]:
 def section(name: str, command: Any) -> str:
     arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *arguments])
-    lines = [f"### `{usage}`", "", *_paragraphs(command.help)]
+    text = _line(command.help)
     if file := PAGES.get(name.removeprefix("trimtab ")):
-        lines += [f"More in [{file}]({file}).", ""]
+        text += f" More in [{file}]({file})."
+    lines = [f"### `{usage}`", "", text, ""]
     common = shared()
-    rows = [row for param in command.params if (row := _row(param)) not in common]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    rows = [row for option in options if (row := _row(option)) not in common]
     return "\n".join([*lines, *([*rows, ""] if rows else [])])
 
 
@@ -95,11 +97,6 @@ def _default(param: Any) -> str:
 
 def _argument(param: Any) -> str:
     return param.metavar or param.name.upper() + ("..." if param.nargs == -1 else "")
-
-
-def _paragraphs(text: str) -> list[str]:
-    paragraphs = [_line(part) for part in text.strip().split("\n\n")]
-    return [line for paragraph in paragraphs for line in (paragraph, "")]
 
 
 def _line(text: str | None) -> str:

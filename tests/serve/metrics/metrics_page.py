@@ -30,8 +30,8 @@ def listing() -> str:
     rows: list[str] = []
     for metric in own():
         labels = f"{{{','.join(metric._labelnames)}}}" if metric._labelnames else ""
-        rows.append(f"- `{exposed(metric)}{labels}`: {metric._documentation}")
-    return "\n".join(rows)
+        rows.append(f"{exposed(metric)}{labels}")
+    return "\n".join(["```text", *rows, "```"])
 
 
 def written(text: str) -> str:

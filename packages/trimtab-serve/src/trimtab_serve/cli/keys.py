@@ -58,7 +58,7 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
     ] = "default",
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="An agent that the key may use. Can be repeated. Default: all agents."),
+        typer.Option(help="An agent that the key may use; repeatable. Default: all."),
     ] = None,
     role: Annotated[
         RoleChoice,

@@ -33,7 +33,7 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(help="The address to listen on. Default: `serve.host` of the file."),
+        typer.Option(help="The address. Default: `serve.host` of the file."),
     ] = None,
     port: Annotated[
         int | None,

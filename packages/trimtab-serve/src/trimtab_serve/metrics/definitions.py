@@ -38,13 +38,13 @@ def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -
     return Histogram(f"trimtab_{name}", text, labels, registry=REGISTRY, buckets=buckets)
 
 
-turns = _counter("turns", "Turns that have ended.", "agent", "outcome")
+turns = _counter("turns", "Turns that have ended, by outcome.", "agent", "outcome")
 turn_duration = _histogram(
     "turn_duration_seconds", "Duration of turns.", _DURATION_BUCKETS_S, "agent"
 )
 turns_running = _gauge("turns_running", "Turns that are running.", "agent")
 
-model_calls = _counter("model_calls", "Model calls of turns.", "model", "outcome")
+model_calls = _counter("model_calls", "Model calls of turns, by outcome.", "model", "outcome")
 model_call_duration = _histogram(
     "model_call_duration_seconds", "Duration of model calls.", _DURATION_BUCKETS_S, "model"
 )
@@ -62,13 +62,13 @@ tokens = _counter(
 )
 cost = _counter(
     "cost_dollars",
-    "US dollars at list prices.",
+    "US dollars at list prices, of calls whose usage and price are known.",
     "model",
     "purpose",
 )
 agent_cost = _counter(
     "agent_cost_dollars",
-    "US dollars at list prices, of an agent with its sub-agents.",
+    "US dollars at list prices, by agent (including its sub-agents) and tenant.",
     *("agent", "tenant"),
 )
 
@@ -90,7 +90,7 @@ prompt_budget_ratio = _histogram(
 )
 prompt_section_tokens = _counter(
     "prompt_section_tokens",
-    "Tokens sent, estimated: system_and_tools, summary, messages.",
+    "Tokens sent, estimated, by section: system_and_tools, summary (with the notice), messages.",
     *("model", "section"),
 )
 near_limit = _counter("near_limit", "Prompts that have reached 80 % of their budget.", "model")
@@ -98,10 +98,10 @@ window_messages = _histogram(
     "window_messages", "Messages sent with a call.", _MESSAGE_COUNT_BUCKETS
 )
 
-edits = _counter("edits", "Parts or messages hidden.", "op", "cause")
+edits = _counter("edits", "Parts or messages hidden, by kind of edit and cause.", "op", "cause")
 hidden_tokens = _counter("hidden_tokens", "Tokens hidden, estimated.", "op", "cause")
 summaries = _counter(
-    "summaries", "Summaries requested from a model.", "outcome", "target"
+    "summaries", "Summaries requested from a model, by outcome.", "outcome", "target"
 )
 summary_tokens = _histogram(
     "summary_tokens", "Size of the summaries that are in use.", _SUMMARY_TOKEN_BUCKETS
@@ -111,33 +111,33 @@ summary_duration = _histogram(
 )
 summary_model_calls = _counter("summary_model_calls", "Model calls made for summaries.", "model")
 summary_patched_items = _counter(
-    "summary_patched_items", "Missing items that were added to summaries."
+    "summary_patched_items", "Items that were missing in a summary and were added to it."
 )
 
-tool_calls = _counter("tool_calls", "Tool calls.", "tool", "outcome")
+tool_calls = _counter("tool_calls", "Tool calls, by outcome.", "tool", "outcome")
 tool_call_duration = _histogram(
     "tool_call_duration_seconds", "Duration of tool calls.", _DURATION_BUCKETS_S, "tool"
 )
 
 model_call_retries = _counter(
-    "model_call_retries", "Model calls repeated after a failure.", "reason"
+    "model_call_retries", "Model calls repeated after a failure, by its kind.", "reason"
 )
 learned_limits = _counter(
     "learned_limits", "Times that a provider reported a smaller window than assumed.", "model"
 )
-store_errors = _counter("store_errors", "Errors of the store.", "error")
+store_errors = _counter("store_errors", "Errors of the store, by class name.", "error")
 store_reachable = _gauge(
-    "store_reachable", "1 if the store answers, otherwise 0."
+    "store_reachable", "1 if the store answered when these metrics were read, otherwise 0."
 )
 store_reachable.set(1)
 pool_connections_in_use = _gauge(
-    "pool_connections_in_use", "Database connections that are in use.", "pool"
+    "pool_connections_in_use", "Database connections that are in use, by pool.", "pool"
 )
 pool_connections_max = _gauge(
     "pool_connections_max", "Database connections that a pool may open.", "pool"
 )
 pool_requests_waiting = _gauge(
-    "pool_requests_waiting", "Tasks that wait for a database connection.", "pool"
+    "pool_requests_waiting", "Tasks that wait for a database connection, by pool.", "pool"
 )
 
 inbound_messages = _counter(
@@ -166,7 +166,7 @@ turns_waiting_to_retry = _gauge(
 )
 provider_circuit_open = _gauge(
     "provider_circuit_open",
-    "1 while only probes are sent to a provider, otherwise 0.",
+    "1 while a provider has failed so often that only probes are sent to it, otherwise 0.",
     "provider",
 )
 dead_letters = _counter("dead_letters", "Messages that became dead letters.")
@@ -180,7 +180,7 @@ delivery_duration = _histogram(
 )
 retention_deleted = _counter(
     "retention_deleted",
-    "Sessions older than `retain_for` that were deleted.",
+    "Sessions that were deleted because they were older than `retain_for`.",
     "agent",
 )
 erasures = _counter(
@@ -189,7 +189,7 @@ erasures = _counter(
 erasures_running = _gauge(
     "erasures_running", "Erasures of a user or a tenant that this process runs."
 )
-schedule_runs = _counter("schedule_runs", "Schedules that were due.", "outcome")
+schedule_runs = _counter("schedule_runs", "Schedules that were due, by outcome.", "outcome")
 api_key_rejections = _counter(
     "api_key_rejections",
     "Requests without a valid key: missing, wrong, expired, or paced (too many from one address, "
@@ -198,26 +198,26 @@ api_key_rejections = _counter(
 )
 api_key_last_used = _gauge(
     "api_key_last_used_timestamp_seconds",
-    "Last use of an API key.",
+    "Time of the last use of an API key, by the key's name.",
     "key",
 )
 api_key_expiry = _gauge(
     "api_key_expiry_timestamp_seconds",
-    "Expiry of the next 100 API keys to expire.",
+    "Expiry time of an API key, by the key's name: the next 100 keys to expire.",
     "key",
 )
 http_connections_open = _gauge("http_connections_open", "HTTP connections that are open.")
 http_connections_closed = _counter(
     "http_connections_closed",
-    "HTTP connections that the server closed to protect itself.",
+    "HTTP connections that the server closed to protect itself: header_timeout, evicted, refused.",
     "reason",
 )
 log_lines_suppressed = _counter(
     "log_lines_suppressed",
-    "Repeated log lines that were left out.",
+    "Log lines suppressed because the same line repeats too often.",
     "logger",
 )
-http_requests = _counter("http_requests", "HTTP requests.", "method", "route", "status")
+http_requests = _counter("http_requests", "HTTP requests, by route.", "method", "route", "status")
 http_request_duration = _histogram(
     "http_request_duration_seconds",
     "Duration of HTTP requests.",

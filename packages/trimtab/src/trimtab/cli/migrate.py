@@ -33,8 +33,8 @@ def migrate_command(
         typer.Option(
             envvar="TRIMTAB_DATABASE",
             callback=_check_database_option,
-            help="The database in libpq's form: postgresql://user@host/name or host=… dbname=… "
-            "Default: `session.store` of ./agent.yaml, then DATABASE_URL.",
+            help="postgresql://user@host/name or host=… dbname=… Default: `session.store` of "
+            "./agent.yaml, then DATABASE_URL.",
             show_default=False,
         ),
     ] = "",

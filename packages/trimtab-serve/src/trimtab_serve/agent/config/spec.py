@@ -362,8 +362,8 @@ class SessionSpec(ConfigBlock):
     on_disconnect: Literal["pause", "continue"] = "pause"
     """Whether a turn pauses after the current step when the client disconnects."""
     on_message: Literal["steer", "queue"] = "steer"
-    """Whether a message that arrives meanwhile is shown to the model before its next step
-    (`steer`), or answered afterwards (`queue`)."""
+    """Whether a message that arrives while the agent works is shown to the model before its next
+    step (`steer`), or answered afterwards (`queue`)."""
     debounce: Annotated[
         float, Field(ge=0, le=60, strict=True), BeforeValidator(parse_env_text_as_scalar)
     ] = 0.0
@@ -383,11 +383,11 @@ class SessionSpec(ConfigBlock):
 
 class CostSpec(ConfigBlock):
     max_per_session: PositiveDollars | None = None
-    """Dollars for one session."""
+    """For one session."""
     max_per_tenant_per_day: PositiveDollars | None = None
-    """Dollars for one tenant per UTC day."""
+    """For one tenant per UTC day."""
     max_per_day: PositiveDollars | None = None
-    """Dollars for all tenants together per UTC day."""
+    """For all tenants together per UTC day."""
 
     @property
     def ceilings(self) -> dict[str, float]:
@@ -500,9 +500,9 @@ class AgentSpec(ConfigBlock):
     """The system prompt, or a Markdown file next to this one, such as `system.md`. A text with a
     space in it is a prompt unless it ends in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
-    """How sessions are stored and which policy manages their context."""
+    """How sessions are stored, and what manages their context."""
     cost: CostSpec = CostSpec()
-    """Cost ceilings. A call that might cost more than what is left is not made."""
+    """Cost ceilings in US dollars. A call that might cost more than what is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
     """The tools that the agent may use, by the name that the model uses."""
     serve: ServeSpec = ServeSpec()

@@ -21,7 +21,7 @@ def chat_command(
         typer.Option(
             "--continue",
             "-c",
-            help="Continue the newest session that does not belong to `trimtab serve`.",
+            help="Continue the newest session of a chat.",
         ),
     ] = False,
     session: Annotated[

@@ -16,10 +16,10 @@ REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
 
 def demo_command(
     policy: Annotated[
-        str, typer.Option(help="The policy that decides what to hide: auto, layered, compact, …")
+        str, typer.Option(help="The policy: auto, layered, compact, …")
     ] = "auto",
     window: Annotated[
-        str, typer.Option(help="Window of the simulated model in tokens, such as 16k.")
+        str, typer.Option(help="The model's window in tokens.")
     ] = DEFAULT_WINDOW,
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause between steps.")] = False,
     svg: Annotated[
