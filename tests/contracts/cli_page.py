@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,6 @@ PAGES = {
     "hook claude": "claude-code.md",
 }
 """Commands that a page explains."""
-MANY = {"argument": 3, "option": 3}
-"""An argument or option that at least this many commands share is explained once."""
-
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name."""
@@ -52,38 +48,27 @@ def page() -> str:
 
 
 def reference() -> str:
-    """What several commands share, then every command."""
-    sections = [section(name, command) for name, command in COMMANDS.items()]
-    return "\n".join(["Several commands take these:", "", *shared(), "", *sections])
-
-
-def shared() -> list[str]:
-    """Return the rows of what several commands share."""
-    params = [p for command in COMMANDS.values() for p in command.params]
-    counts = Counter(_row(param) for param in params)
-    rows = [_row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]]
-    return list(dict.fromkeys(rows))
+    """Every command."""
+    return "\n".join(section(name, command) for name, command in COMMANDS.items())
 
 
 def section(name: str, command: Any) -> str:
+    """A command, what it does, and the names of its options."""
     arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *arguments])
-    text = _line(command.help)
+    lines = [f"### `{usage}`", "", _line(command.help)]
     if file := PAGES.get(name.removeprefix("trimtab ")):
-        text += f" More in [{file}]({file})."
-    lines = [f"### `{usage}`", "", text, ""]
-    common = shared()
-    options = [p for p in command.params if p.param_type_name == "option"]
-    rows = [row for option in options if (row := _row(option)) not in common]
-    return "\n".join([*lines, *([*rows, ""] if rows else [])])
+        lines[-1] += f" More in [{file}]({file})."
+    options = [_option(p) for p in command.params if p.param_type_name == "option"]
+    if options:
+        lines += ["", f"Options: {', '.join(options)}"]
+    return "\n".join([*lines, ""])
 
 
-def _row(param: Any) -> str:
-    if param.param_type_name == "argument":
-        return f"- `{_argument(param)}`: {_line(param.help)}"
-    names = ", ".join(f"`{option}`" for option in param.opts)
+def _option(param: Any) -> str:
+    names = " ".join(f"`{option}`" for option in param.opts)
     default = _default(param)
-    return f"- {names}{f' ({default})' if default else ''}: {_line(param.help)}"
+    return f"{names} ({default})" if default else names
 
 
 def _default(param: Any) -> str:
