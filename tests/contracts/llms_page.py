@@ -44,7 +44,6 @@ DESCRIPTIONS = {
     "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK; several calls at once.",
     "cookbook/errors-and-retries": "A prompt that is too long, a request that cannot fit, checks.",
     "cookbook/other-servers": "Azure, Bedrock, Vertex AI, Ollama, vLLM and OpenRouter.",
-    "cookbook/pictures": "Pictures in messages, and many screenshots.",
     "cookbook/reading-the-report": "What each line of the report means, and what to log.",
     "cookbook/testing-your-agent": "Tests against simulated providers.",
     "cookbook/storing-sessions": "Your own database, files or PostgreSQL.",
