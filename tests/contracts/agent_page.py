@@ -96,10 +96,10 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
             continue
         default = "required" if name in required_names else _default(setting)
         value = ", ".join(f"`{one}`" for one in inner.get("enum", ()))
-        if not value and not default:
-            value = expected.removeprefix("a ").partition(",")[0]
+        if not value and not default and expected.startswith(("a list", "names")):
+            value = expected.removeprefix("a ")
         kind = "; ".join(part for part in (value, default) if part)
-        yield f"- `{name}` ({kind}): {_line(setting['description'])}\n"
+        yield f"- `{name}`{f' ({kind})' if kind else ''}: {_line(setting['description'])}\n"
 
 
 def _default(shape: SchemaNode) -> str:

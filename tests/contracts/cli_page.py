@@ -27,6 +27,8 @@ PAGES = {
     "hook claude": "claude-code.md",
 }
 """Commands that a page explains."""
+SHARED = {"--json", "--store"}
+"""Options that the page explains once, for all commands."""
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name."""
@@ -59,7 +61,11 @@ def section(name: str, command: Any) -> str:
     lines = [f"### `{usage}`", "", _line(command.help)]
     if file := PAGES.get(name.removeprefix("trimtab ")):
         lines[-1] += f" More in [{file}]({file})."
-    options = [_option(p) for p in command.params if p.param_type_name == "option"]
+    options = [
+        _option(p)
+        for p in command.params
+        if p.param_type_name == "option" and not SHARED.intersection(p.opts)
+    ]
     if options:
         lines += ["", f"Options: {', '.join(options)}"]
     return "\n".join([*lines, ""])

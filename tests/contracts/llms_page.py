@@ -46,7 +46,6 @@ DESCRIPTIONS = {
     "cookbook/other-servers": "Azure, Bedrock, Vertex AI, Ollama, vLLM and OpenRouter.",
     "cookbook/reading-the-report": "What each line of the report means, and what to log.",
     "cookbook/testing-your-agent": "Tests against simulated providers.",
-    "cookbook/storing-sessions": "Your own database, files or PostgreSQL.",
     "cookbook/web-chat": "A chat service with FastAPI: double clicks, redelivery, restart.",
     "cookbook/one-machine-to-many": "Move sessions from files to PostgreSQL.",
     "cookbook/moving-to-trimtab": "From trim_messages, summarisation or context_management.",

@@ -135,7 +135,7 @@ class TelegramRuleSpec(ConfigBlock):
     commands: tuple[str, ...] | None = None
     """Commands that this sender may use: `[help, context]`. By default all."""
     media: StrictFlag = True
-    """Whether the bot accepts images and files from this sender."""
+    """Whether the bot accepts this sender's files."""
 
 
 class TelegramSpec(ConfigBlock):
@@ -149,7 +149,7 @@ class TelegramSpec(ConfigBlock):
     """Users and chats that the bot answers, by id or `@name`; `"*"` means everybody. By default
     nobody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Users and chats that the bot never answers, even if `allow` matches."""
+    """Whom the bot never answers, even if `allow` matches."""
     groups: Literal["mention", "all", "off"] = "mention"
     """When the bot answers in groups: if it is mentioned or replied to, always, or never."""
     rules: tuple[TelegramRuleSpec, ...] = ()
@@ -169,7 +169,7 @@ class DiscordSpec(ConfigBlock):
     """Users, channels and servers that the bot answers, by id; `"*"` means everybody. By default
     nobody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Users, channels and servers that the bot never answers, even if `allow` matches."""
+    """Whom the bot never answers, even if `allow` matches."""
     threads: StrictFlag = True
     """Whether to answer a mention in a channel in a new thread, which becomes a session."""
     max_file_bytes: PositiveInt = 4_194_304
@@ -420,8 +420,7 @@ class ProcessToolSpec(CommonToolSpec):
     cwd: str = "."
     """The folder that it runs in, relative to the file."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """Environment variables that it gets in addition to PATH, HOME, LANG and similar ones: names,
-    or names with values."""
+    """Environment variables that it gets besides PATH, HOME and the like."""
     sandbox: Annotated[Literal["auto", "required", "off"], BeforeValidator(_off_for_false)] = "off"
     """Whether to run it in a bubblewrap sandbox: `auto` if that works here, `required` or not at
     all."""
@@ -500,7 +499,7 @@ class AgentSpec(ConfigBlock):
     """The system prompt, or a Markdown file next to this one, such as `system.md`. A text with a
     space in it is a prompt unless it ends in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
-    """How sessions are stored, and what manages their context."""
+    """Where sessions are stored, and what manages their context."""
     cost: CostSpec = CostSpec()
     """Cost ceilings in US dollars. A call that might cost more than what is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
