@@ -499,7 +499,7 @@ class AgentSpec(ConfigBlock):
     """The system prompt, or a Markdown file next to this one, such as `system.md`. A text with a
     space in it is a prompt unless it ends in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
-    """Where sessions are stored, and what manages their context."""
+    """The store of the sessions, and what manages their context."""
     cost: CostSpec = CostSpec()
     """Cost ceilings in US dollars. A call that might cost more than what is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
