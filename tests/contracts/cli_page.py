@@ -30,6 +30,7 @@ PAGES = {
 SHARED = {"--json", "--store"}
 """Options that the page explains once, for all commands."""
 
+
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name."""
     command = getattr(command, "load_command", lambda: command)()

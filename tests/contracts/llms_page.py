@@ -41,7 +41,7 @@ DESCRIPTIONS = {
     "sidecar": "A process that fits the model calls of programs in any language.",
     "agents-you-run": "Plugins for Hermes, opencode and pi.",
     "cookbook/index": "Short programs for one task each.",
-    "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK; several calls at once.",
+    "cookbook/streaming-and-tools": "Streaming loops with tools, for each SDK; parallel calls.",
     "cookbook/errors-and-retries": "A prompt that is too long, a request that cannot fit, checks.",
     "cookbook/other-servers": "Azure, Bedrock, Vertex AI, Ollama, vLLM and OpenRouter.",
     "cookbook/reading-the-report": "What each line of the report means, and what to log.",

@@ -41,9 +41,7 @@ def migrate_command(
     plan: Annotated[
         bool, typer.Option("--plan", help="List pending migrations, and change nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel."""
     try:

@@ -50,9 +50,7 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
             help="Sessions to replay. Default: enough for 3,000 calls.",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Processes. Default: one per core.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     share: Annotated[
         bool, typer.Option("--share", help="Print only the result, to be sent to others.")

@@ -15,12 +15,8 @@ REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
 
 
 def demo_command(
-    policy: Annotated[
-        str, typer.Option(help="The policy: auto, layered, compact, …")
-    ] = "auto",
-    window: Annotated[
-        str, typer.Option(help="The model's window in tokens.")
-    ] = DEFAULT_WINDOW,
+    policy: Annotated[str, typer.Option(help="The policy: auto, layered, compact, …")] = "auto",
+    window: Annotated[str, typer.Option(help="The model's window in tokens.")] = DEFAULT_WINDOW,
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause between steps.")] = False,
     svg: Annotated[
         Path | None, typer.Option(help="Write the final screen to this file as SVG.")

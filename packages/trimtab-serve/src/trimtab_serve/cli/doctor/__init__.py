@@ -24,9 +24,7 @@ def doctor_command(
     offline: Annotated[
         bool, typer.Option("--offline", help="Send nothing to the provider.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Check an agent: its file, key, provider, model, window, store and tools."""
     import asyncio
