@@ -277,22 +277,27 @@ class ToolContextSpec(ConfigBlock):
 
 class ContextLimitsSpec(ConfigBlock):
     max_history_tokens: NonNegativeInt | None = None
-    """Tokens of the history before the newest user message. 0 means no limit."""
+    """Tokens of the history before the newest user message. By default 20,000 in `layered`,
+    elsewhere no limit (0)."""
     max_tool_result_tokens: PositiveInt | None = None
-    """Tokens of one tool result."""
+    """Tokens of one tool result. By default 8,000 in `layered` and `rolling`, 32,000 to 8,000 in
+    `auto`, 4,000 bytes in `compact`, 8,000 characters in `thresholds`."""
     max_tool_result_chars: PositiveInt | None = None
     """The same in characters. Set only one of the two."""
     tool_result_truncation: ResultTruncation | None = None
-    """Which part of a long result is kept. The model of `session.summary` writes a `summary`."""
+    """Which part of a long result is kept: `head` (the default), in `auto` both ends and errors.
+    The model of `session.summary` writes a `summary`."""
     tool_result_keep_first: NonNegativeInt | None = None
-    """First results that are never masked."""
+    """First results that are never masked. By default 2 in `layered`, elsewhere 0."""
     tool_result_keep_last: NonNegativeInt | None = None
-    """Newest results that are never masked."""
+    """Newest results that are never masked. By default 5 in `layered`, 6 in `compact`, 3 in
+    `auto`."""
     keep: tuple[Annotated[str, Field(pattern=r"\S")], ...] = ()
     """Patterns of file names, such as `README*`. Results of calls that name such a file are hidden
     last."""
     max_context_bytes: PositiveInt | None = None
-    """Size of the messages above which `compact` turns old results into lines."""
+    """Size of the messages above which `compact` turns old results into lines. By default
+    50,000."""
     max_request_bytes: PositiveInt | None = None
     """Size of a request above which older images and files are hidden. By default the provider's
     limit."""
