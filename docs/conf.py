@@ -38,6 +38,7 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 
 # The pages in reference/ take their texts from docstrings.
 default_role = "literal"  # what docstrings put into single backquotes
+autodoc_default_options = {"members": True, "no-value": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True  # a function as a default would break the signature
 autodoc_typehints = "signature"

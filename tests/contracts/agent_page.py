@@ -82,8 +82,7 @@ def _at(path: str) -> SchemaNode:
 
 def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
     about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
-    rows = "".join(_rows(shape, without))
-    return f"### {title}\n\n{about}{rows}"
+    return f"### {title}\n\n{about}{''.join(_rows(shape, without))}"
 
 
 def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
@@ -92,14 +91,15 @@ def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
         if name in without:
             continue
         inner = resolve_schema(setting, None)
-        default = "must be given" if name in required_names else _default(setting)
-        value = (
-            ", ".join(f"`{one}`" for one in inner["enum"])
-            if "enum" in inner
-            else describe_expected_value(inner)
-        )
+        expected = describe_expected_value(inner)
+        if "block of settings" in expected:  # it has a section of its own
+            continue
+        default = "required" if name in required_names else _default(setting)
+        value = ", ".join(f"`{one}`" for one in inner.get("enum", ()))
+        if not value and not default and expected.startswith(("a list", "names")):
+            value = expected.removeprefix("a ")
         kind = "; ".join(part for part in (value, default) if part)
-        yield f"- `{name}` ({kind}): {_line(setting['description'])}\n"
+        yield f"- `{name}`{f' ({kind})' if kind else ''}: {_line(setting['description'])}\n"
 
 
 def _default(shape: SchemaNode) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ PAGES = {
     "hook claude": "claude-code.md",
 }
 """Commands that a page explains."""
-MANY = {"argument": 3, "option": 8}
-"""An argument or option that at least this many commands share is explained once."""
+SHARED = {"--json", "--store"}
+"""Options that the page explains once, for all commands."""
 
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -52,35 +51,31 @@ def page() -> str:
 
 
 def reference() -> str:
-    """What several commands share, then every command."""
-    sections = [section(name, command) for name, command in COMMANDS.items()]
-    return "\n".join(["Several commands take these:", "", *shared().values(), "", *sections])
-
-
-def shared() -> dict[str, str]:
-    """Return the rows of what several commands share, by name."""
-    params = [p for command in COMMANDS.values() for p in command.params]
-    counts = Counter(_row(param) for param in params)
-    return {p.name: _row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]}
+    """Every command."""
+    return "\n".join(section(name, command) for name, command in COMMANDS.items())
 
 
 def section(name: str, command: Any) -> str:
+    """A command, what it does, and the names of its options."""
     arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
     usage = " ".join([name, *arguments])
-    lines = [f"### `{usage}`", "", *_paragraphs(command.help)]
+    lines = [f"### `{usage}`", "", _line(command.help)]
     if file := PAGES.get(name.removeprefix("trimtab ")):
-        lines += [f"More in [{file}]({file}).", ""]
-    common = shared().values()
-    rows = [row for param in command.params if (row := _row(param)) not in common]
-    return "\n".join([*lines, *([*rows, ""] if rows else [])])
+        lines[-1] += f" More in [{file}]({file})."
+    options = [
+        _option(p)
+        for p in command.params
+        if p.param_type_name == "option" and not SHARED.intersection(p.opts)
+    ]
+    if options:
+        lines += ["", f"Options: {', '.join(options)}"]
+    return "\n".join([*lines, ""])
 
 
-def _row(param: Any) -> str:
-    if param.param_type_name == "argument":
-        return f"- `{_argument(param)}`: {_line(param.help)}"
-    names = ", ".join(f"`{option}`" for option in param.opts)
+def _option(param: Any) -> str:
+    names = " ".join(f"`{option}`" for option in param.opts)
     default = _default(param)
-    return f"- {names}{f' ({default})' if default else ''}: {_line(param.help)}"
+    return f"{names} ({default})" if default else names
 
 
 def _default(param: Any) -> str:
@@ -94,11 +89,6 @@ def _default(param: Any) -> str:
 
 def _argument(param: Any) -> str:
     return param.metavar or param.name.upper() + ("..." if param.nargs == -1 else "")
-
-
-def _paragraphs(text: str) -> list[str]:
-    paragraphs = [_line(part) for part in text.strip().split("\n\n")]
-    return [line for paragraph in paragraphs for line in (paragraph, "")]
 
 
 def _line(text: str | None) -> str:

@@ -32,7 +32,8 @@ def test_every_setting_stands_in_the_reference():
         name
         for _, shape in iterate_config_blocks()
         for name in shape["properties"]
-        if name != "kind" and f"\n- `{name}` (" not in TEXT  # a heading names each kind
+        if name != "kind"  # a heading names each kind and each block
+        and not re.search(rf"^- `{name}`[ :]|^### `(\w+\.)*{name}\b", TEXT, re.MULTILINE)
     ]
     assert missing == []
 
@@ -63,7 +64,7 @@ def test_an_example_of_any_page_is_read(tmp_path):
     path = tmp_path / "agent.yaml"
     pages = [README, *sorted(DOCS.rglob("*.md"))]
     examples = [(at, text) for at in pages for text in YAML.findall(at.read_text(encoding="utf-8"))]
-    assert len(examples) > 20
+    assert len(examples) > 15
     for at, text in examples:
         if text.startswith("# prometheus.yml"):
             continue

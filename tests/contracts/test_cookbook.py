@@ -14,8 +14,7 @@ from trimtab.testing import serve_simulated_provider
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "cookbook").glob("*.md"))
 READ = {"calls": [{"name": "read_file", "arguments": {"path": "notes.txt"}}] * 2}
 SCRIPTS: dict[str, list[Any]] = {
-    "streaming-and-tools": [*[READ, "Milk."] * 3],
-    "parallel-calls": [READ, "Milk."],
+    "streaming-and-tools": [*[READ, "Milk."] * 4],
 }
 """What the model says on a page; on the others it is what the simulator says by itself."""
 

@@ -193,6 +193,8 @@ def test_every_key_of_a_step_is_in_the_error_and_on_the_page():
         parse_script_steps({"says": "x"})
     names = str(caught.value).partition("; use ")[2].split(", ")
     assert {"repeat", "tool_calls", "parallel", "then", "truncate"} <= set(names)
-    page = (Path(__file__).parents[2] / "docs/turns.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/cookbook/testing-your-agent.md").read_text(
+        encoding="utf-8"
+    )
     table = page.partition("| key | meaning |")[2]
     assert [name for name in names if f"`{name}`" not in table] == []

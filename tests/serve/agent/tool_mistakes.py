@@ -74,7 +74,7 @@ WRONG_TOOLS = {
             "agent.yaml has 2 problems:\n  line 4, column 3: tools.grep.description is "
             "missing; write a text: the description that the model reads\n  line 4, column 3: "
             "tools.grep.command is missing; write a list of one or more texts: the program and "
-            "its arguments. `{name}` is replaced by a parameter. No shell is involved"
+            "its arguments. `{name}` is replaced by a parameter"
         ),
     ),
     "a parameter without a schema": (

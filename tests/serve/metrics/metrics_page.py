@@ -29,9 +29,9 @@ def exposed(metric: Any) -> str:
 def listing() -> str:
     rows: list[str] = []
     for metric in own():
-        labels = "".join(f", `{label}`" for label in metric._labelnames)
-        rows.append(f"- `{exposed(metric)}` ({metric._type}{labels}): {metric._documentation}")
-    return "\n".join(rows)
+        labels = f"{{{','.join(metric._labelnames)}}}" if metric._labelnames else ""
+        rows.append(f"{exposed(metric)}{labels}")
+    return "\n".join(["```text", *rows, "```"])
 
 
 def written(text: str) -> str:

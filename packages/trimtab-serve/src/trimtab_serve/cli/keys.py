@@ -58,22 +58,21 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
     ] = "default",
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="An agent that the key may use. Can be repeated. Default: all agents."),
+        typer.Option(help="An agent that the key may use; repeatable. Default: all."),
     ] = None,
     role: Annotated[
         RoleChoice,
         typer.Option(
-            help="What the key may do. read: read sessions. talk: also send messages, stop, undo "
-            "and fork. admin: also delete, erase and retry dead letters. metrics: read /metrics, "
-            "which counts all tenants, and nothing else."
+            help="read: read sessions. talk: also change them. admin: also delete and erase. "
+            "metrics: only read /metrics, of all tenants."
         ),
     ] = RoleChoice.talk,
     expires: Annotated[
         str | None,
         typer.Option(
             metavar="90d|2027-01-31",
-            help="When the key expires: after hours (12h), days (90d) or weeks (4w), or at the end "
-            "of a day (UTC). Default: never.",
+            help="After hours (12h), days (90d) or weeks (4w), or at the end of a day (UTC). "
+            "Default: never.",
         ),
     ] = None,
     store: StoreOption = UNSET_STORE,
@@ -117,8 +116,7 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 
 @keys.command("list")
 def list_api_keys(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
-    """List the keys of a store: names, roles, tenants, agents, when they expire, and when each was
-    last used, to the minute."""
+    """List the keys of a store, when they expire and when each was last used."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

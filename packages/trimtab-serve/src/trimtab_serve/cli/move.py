@@ -55,10 +55,7 @@ def move_command(
 ) -> None:
     """Move a session, or all sessions of a tenant with copies of its API keys, to another database.
 
-    Both databases can be served meanwhile. A request for a session that is being moved is answered
-    with 503 and `Retry-After`. A request for a session that was moved is answered with 421 and the
-    name of the other database in the header `Trimtab-Shard`. If the command is interrupted, run it
-    again.
+    Both databases can be served meanwhile. If the command is interrupted, run it again.
     """
     if not is_valid_name(shard):
         raise typer.BadParameter(f"a name is {NAME_DESCRIPTION}", param_hint="--shard")

@@ -66,11 +66,7 @@ def erase_user_command(
     yes: YesOption = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Delete the sessions of a user; in sessions shared with others, erase the user's messages.
-
-    The answers to these messages are also erased. If a server uses this folder, the command asks
-    the server to do the work.
-    """
+    """Delete the sessions of a user; in sessions shared with others, erase the user's messages."""
     if not yes:
         typer.confirm(
             f"Erase all data of user {user_id} of tenant {tenant} from {describe_store(store)}? "
@@ -104,8 +100,7 @@ def erase_tenant_command(
 ) -> None:
     """Delete all sessions of a tenant, with their waiting messages and schedules.
 
-    Revoke the tenant's keys first. If a server uses this folder, the command asks the server to do
-    the work.
+    Revoke the tenant's keys first.
     """
     if not yes:
         typer.confirm(

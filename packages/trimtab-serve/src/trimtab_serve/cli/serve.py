@@ -33,7 +33,7 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     ] = None,
     host: Annotated[
         str | None,
-        typer.Option(help="The address to listen on. Default: `serve.host` of the file."),
+        typer.Option(help="The address. Default: `serve.host` of the file."),
     ] = None,
     port: Annotated[
         int | None,
@@ -62,16 +62,12 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         typer.Option(
             min=0,
             max=65_535,
-            help="Also serve /metrics and /healthz on this port, without keys. It answers even "
-            "while the server is busy. The address is --host, or 127.0.0.1 if --host is not set.",
+            help="Also serve /metrics and /healthz on this port, without keys, even "
+            "while the server is busy.",
         ),
     ] = None,
 ) -> None:
-    """Serve agents over HTTP, on chat platforms and on schedules, as set in their files.
-
-    One process can do all of it. With PostgreSQL, any number of processes can share the work;
-    --workers-only and --no-turns give them different tasks.
-    """
+    """Serve agents over HTTP, on chat platforms and on schedules, as set in their files."""
     # Imported late, so that --help is fast.
     from trimtab.cli.installed_packages import require_packages
 

@@ -33,22 +33,17 @@ def migrate_command(
         typer.Option(
             envvar="TRIMTAB_DATABASE",
             callback=_check_database_option,
-            help="The database in libpq's form: postgresql://user@host/name or host=… dbname=… "
-            "Default: `session.store` of ./agent.yaml, then DATABASE_URL.",
+            help="postgresql://user@host/name or host=… dbname=… Default: `session.store` of "
+            "./agent.yaml, then DATABASE_URL.",
             show_default=False,
         ),
     ] = "",
     plan: Annotated[
         bool, typer.Option("--plan", help="List pending migrations, and change nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel.
-
-    If Procrastinate is installed, its tables are also upgraded, in the schema trimtab_queue.
-    """
+    """Upgrade a PostgreSQL database to this release. Safe to repeat and to run in parallel."""
     try:
         names = asyncio.run(_run_migrations(database or _default_database(), plan=plan))
     except ModuleNotFoundError as error:

@@ -26,11 +26,7 @@ def models_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the models of the catalog, or explain what is known about one model.
-
-    Windows and outputs are in tokens, prices in US dollars per million tokens, as of today.
-    The exit status is 1 if no model matches.
-    """
+    """List the models of the catalog, or explain what is known about one model."""
     if name is not None:
         _explain_model(name, as_json=as_json)
     else:

@@ -26,8 +26,8 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     policies: Annotated[
         str,
         typer.Option(
-            help="Comma-separated policies. Add :GOAL to set a goal. Add :naive to set cache "
-            "marks only after the system prompt and at the end."
+            help="Comma-separated policies. :GOAL sets a goal, :naive cache marks only after the "
+            "system prompt and at the end."
         ),
     ] = "auto,auto:cost",
     window: Annotated[
@@ -37,8 +37,7 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model whose tokenizer, window and prices apply to the replay. Default: the "
-            "one that each log names."
+            help="The model whose tokenizer, window and prices apply. Default: that of each log."
         ),
     ] = None,
     min_calls: Annotated[
@@ -48,13 +47,11 @@ def replay_command(  # noqa: PLR0917 - typer reads the options from its signatur
         int | None,
         typer.Option(
             min=1,
-            help="Number of sessions to replay. Default: as many as it takes for 3,000 calls.",
+            help="Sessions to replay. Default: enough for 3,000 calls.",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(help="Number of processes. Default: one per core.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Processes. Default: one per core.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     share: Annotated[
         bool, typer.Option("--share", help="Print only the result, to be sent to others.")
     ] = False,

@@ -80,93 +80,82 @@ _CHAT_ADDRESS = re.compile(r"(telegram|discord):(-?[0-9]{1,20})(?::([0-9]{1,20})
 
 class TenantLimitsSpec(ConfigBlock):
     sessions: PositiveInt = 100_000
-    """Maximum number of sessions of one tenant, including forks."""
+    """Sessions of one tenant, including forks."""
     session_bytes: PositiveInt = 268_435_456
-    """Maximum number of bytes that one session stores. The default is 256 MiB."""
+    """Bytes that one session stores: 256 MiB."""
     bytes: PositiveInt = 10_737_418_240
-    """Maximum number of bytes that all sessions of one tenant store. The default is 10 GiB."""
+    """Bytes that all sessions of one tenant store: 10 GiB."""
     schedules: PositiveInt = 100
-    """Maximum number of schedules of one tenant that are not finished."""
+    """Schedules of one tenant that are not finished."""
 
 
 class ServeSpec(ConfigBlock):
     host: str = "127.0.0.1"
-    """The address that the HTTP server listens on. At an address other than this machine's own,
-    callers always need a key."""
+    """The address to listen on. Callers from other machines always need a key."""
     port: TcpPort = 8080
-    """The port that the HTTP server listens on. 0 means any free port."""
+    """The port to listen on. 0 means any free port."""
     keys: StrictFlag = False
-    """Whether callers need an API key, even from this machine. `trimtab keys` creates keys in the
-    store."""
+    """Whether callers need an API key, even from this machine."""
     allowed_origins: tuple[str, ...] = ()
-    """Web pages that may call the API from a browser, such as `https://app.example.com`. By default
-    none."""
+    """Web pages that may call the API from a browser, such as `https://app.example.com`."""
     max_concurrent_turns: PositiveInt = 64
-    """Maximum number of turns that one process runs at the same time."""
+    """Turns that one process runs at the same time."""
     max_concurrent_turns_per_tenant: PositiveInt | None = None
-    """Maximum number of turns of one tenant that run at the same time in all processes. By default
-    a tenant may use half of the turns of each process."""
+    """The same for one tenant in all processes. By default half of the turns of each process."""
     max_body_bytes: PositiveInt = 1_048_576
-    """Maximum size of a request body in bytes."""
+    """Size of a request body."""
     requests_per_minute: PositiveInt = 600
-    """Maximum number of requests per minute with one key. A sixth of them, but at least ten, may
-    arrive at once: 100 of 600."""
+    """Requests per minute with one key. A sixth of them, but at least ten, may arrive at once."""
     max_connections: PositiveInt | None = None
-    """Maximum number of HTTP connections that one process serves at the same time, including open
-    streams. The default is half of the process's limit for open files, at most 10000."""
+    """HTTP connections of one process at the same time, with open streams. By default half of its
+    limit for open files, at most 10000."""
     max_connections_per_address: PositiveInt | None = None
-    """The same for one address, or for one IPv6 /64 network. The default is half of
-    `max_connections`. Behind a reverse proxy, all connections come from its address."""
+    """The same for one address, or one IPv6 /64 network. By default half of `max_connections`."""
     max_queued_messages: PositiveInt = 10_000
-    """Maximum number of one tenant's messages in the queue. The server refuses further messages."""
+    """Waiting messages of one tenant. Further ones are refused."""
     tenant_limits: TenantLimitsSpec = TenantLimitsSpec()
-    """How much one tenant may store. The tenant `default`, to which chats and this machine belong,
-    has no such limits."""
+    """How much one tenant may store. The tenant `default` has no such limits."""
     retry_for: PositiveSeconds = 21_600.0
-    """How many seconds a turn is retried while the provider is down, overloaded or rejects the key.
-    After that, its messages become dead letters. 21600 seconds are six hours."""
+    """Seconds for which a turn is retried while the provider is down, overloaded or rejects the
+    key. Then its messages become dead letters."""
     retain_for: dict[str, AgeOrForever] = Field(default_factory=dict[str, str])
-    """How long sessions are kept, by tenant, instead of each agent's `session.retain_for`: `{acme:
-    30d, archive: forever}`."""
+    """How long sessions are kept, by tenant, instead of `session.retain_for`: `{acme: 30d, archive:
+    forever}`."""
     shutdown_timeout: PositiveSeconds = 30.0
-    """How many seconds running turns may take to end when the server stops. Another process, or the
-    next start, continues unfinished turns."""
+    """Seconds that running turns have to end when the server stops."""
 
 
 class TelegramRuleSpec(ConfigBlock):
     """Rules for certain users or chats."""
 
     who: ChatIdentity
-    """The id of a user or a chat, an `@name`, or `"*"`. The first rule that matches applies."""
+    """The id of a user or a chat, an `@name`, or `"*"`."""
     groups: Literal["mention", "all", "off"] | None = None
-    """When the bot answers this sender in groups. The default is the value of `telegram.groups`."""
+    """When the bot answers this sender in groups. By default `telegram.groups`."""
     commands: tuple[str, ...] | None = None
-    """Commands that this sender may use, without the slash: `[help, context]`. By default all."""
+    """Commands that this sender may use: `[help, context]`. By default all."""
     media: StrictFlag = True
-    """Whether the bot accepts images and files from this sender."""
+    """Whether the bot accepts this sender's files."""
 
 
 class TelegramSpec(ConfigBlock):
     token: str
     """The bot's token from BotFather, as a reference: `${TELEGRAM_TOKEN}`."""
     webhook: str | None = None
-    """The public address at which Telegram calls this server, such as
-    `https://bots.example.com/telegram`. If it is not set, the bot polls Telegram."""
+    """The public address at which Telegram calls this server. By default the bot polls."""
     secret: str | None = None
-    """The secret that Telegram sends with each webhook call, as a reference. Required with
-    `webhook`."""
+    """The secret of the webhook, as a reference. Required with `webhook`."""
     allow: tuple[ChatIdentity, ...] = ()
-    """Users and chats that the bot answers, by id or `@name`. If it is empty, the bot answers
-    nobody. `"*"` means everybody."""
+    """Users and chats that the bot answers, by id or `@name`; `"*"` means everybody. By default
+    nobody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Users and chats that the bot never answers, even if `allow` matches."""
+    """Whom the bot never answers, even if `allow` matches."""
     groups: Literal["mention", "all", "off"] = "mention"
     """When the bot answers in groups: if it is mentioned or replied to, always, or never."""
     rules: tuple[TelegramRuleSpec, ...] = ()
-    """Rules for certain users or chats. The first rule that matches applies."""
+    """Rules for certain users or chats. The first that matches applies."""
     max_file_bytes: PositiveInt = 4_194_304
-    """Maximum size of an image or a file in bytes. For a larger one, the model gets a note
-    instead."""
+    """Size of an image or a file. For a larger one, the model gets a note."""
     stream: StrictFlag = True
     """Whether to show the reply while the model writes it."""
     api: str = "https://api.telegram.org"
@@ -175,42 +164,39 @@ class TelegramSpec(ConfigBlock):
 
 class DiscordSpec(ConfigBlock):
     token: str
-    """The bot's token from the developer portal, as a reference: `${DISCORD_TOKEN}`."""
+    """The bot's token, as a reference: `${DISCORD_TOKEN}`."""
     allow: tuple[ChatIdentity, ...] = ()
-    """Users, channels and servers that the bot answers, by id. If it is empty, the bot answers
-    nobody. `"*"` means everybody."""
+    """Users, channels and servers that the bot answers, by id; `"*"` means everybody. By default
+    nobody."""
     deny: tuple[ChatIdentity, ...] = ()
-    """Users, channels and servers that the bot never answers, even if `allow` matches."""
+    """Whom the bot never answers, even if `allow` matches."""
     threads: StrictFlag = True
     """Whether to answer a mention in a channel in a new thread, which becomes a session."""
     max_file_bytes: PositiveInt = 4_194_304
-    """Maximum size of an image or a file in bytes. For a larger one, the model gets a note
-    instead."""
+    """Size of an image or a file. For a larger one, the model gets a note."""
     api: str = "https://discord.com/api/v10"
     """The address of Discord's API."""
 
 
 class ScheduleSpec(ConfigBlock):
     message: str
-    """The message that the agent gets at the scheduled time."""
+    """The message that the agent gets."""
     cron: str | None = None
-    """When to run, as minute, hour, day, month, weekday: `0 8 * * mon-fri`. Set either this or
-    `at`."""
+    """When to run: minute, hour, day, month, weekday. Set either this or `at`."""
     at: str | None = None
-    """The date and time of a single run: `2027-01-31 08:00`. Set either this or `cron`."""
+    """The time of a single run: `2027-01-31 08:00`. Set either this or `cron`."""
     timezone: str = "UTC"
-    """The time zone of `cron` and `at`, such as `Europe/Zurich`."""
+    """The time zone of `cron` and `at`."""
     session: str | None = None
-    """The session that gets the message. The default is the session of the chat in `to`. Without
-    `to`, it is a new session named `schedule:` and the schedule's name."""
+    """The session that gets the message. By default that of the chat in `to`, or `schedule:` and
+    the schedule's name."""
     to: str | None = None
-    """The chat that gets the result: `telegram:123456`, `discord:987654`. If it is not set, the
-    result is only logged."""
+    """The chat that gets the result: `telegram:123456`, `discord:987654`. By default the result is
+    only logged."""
     catch_up: Literal["skip", "once", "all"] = "once"
-    """What to do about runs that were missed because no server was running: `skip` them, run `once`
-    for all of them, or run `all`."""
+    """What to do about missed runs: `skip` them, run `once` for all, or run `all`."""
     catch_up_window: NonNegativeInt = 86_400
-    """Missed runs older than this number of seconds are always skipped."""
+    """Missed runs older than this number of seconds are skipped."""
 
 
 def parse_chat_address(address: str) -> tuple[str, int, int | None]:
@@ -239,46 +225,39 @@ class ModelSpec(ConfigBlock):
     name: str
     """The model's name at its provider."""
     provider: ProviderName | None = None
-    """The provider that serves the model. If it is not set, the model's name decides. `openai` uses
-    Chat Completions, `openai_responses` the newer API. So do `azure` and `azure_responses`, with
-    the name of a deployment."""
+    """The provider that serves the model. By default the model's name decides."""
     base_url: str | None = None
     """The address of the API, if it is not the provider's own. For `azure`, the endpoint."""
     api_key: str | None = None
-    """The API key, as a reference: `${ANTHROPIC_API_KEY}`. The default is the provider's usual
+    """The API key, as a reference: `${ANTHROPIC_API_KEY}`. By default the provider's usual
     variable."""
     region: str | None = None
-    """The region for `bedrock` and `vertex`, such as `eu-central-1` or `europe-west1`. The default
-    is AWS_REGION or CLOUD_ML_REGION."""
+    """The region for `bedrock` and `vertex`. By default AWS_REGION or CLOUD_ML_REGION."""
     project: str | None = None
-    """The project that `vertex` bills. The default is ANTHROPIC_VERTEX_PROJECT_ID or
+    """The project that `vertex` bills. By default ANTHROPIC_VERTEX_PROJECT_ID or
     GOOGLE_CLOUD_PROJECT."""
     api_version: str | None = None
-    """The API version for `azure`. The default is OPENAI_API_VERSION, or `2024-10-21` if that is
-    not set."""
+    """The API version for `azure`. By default OPENAI_API_VERSION, or `2024-10-21`."""
     context_window: NonNegativeInt | None = None
-    """The model's window in tokens, input and output together, if the catalog is wrong or does not
-    know the model. 0 means not set."""
+    """The model's window in tokens, input and output together. 0 means not set."""
     max_input_tokens: PositiveInt | None = None
-    """Your own limit instead of the model's: lower (for cost) or higher (for custom models). Like
-    `context_window`, it covers input plus requested output. It takes precedence over it."""
+    """Your own limit of input plus requested output, lower or higher than the model's. It takes
+    precedence over `context_window`."""
     max_output_tokens: PositiveInt | None = None
-    """Number of output tokens to request and to reserve."""
+    """Output tokens to request and to reserve."""
     cache: Annotated[Literal["off", "5m", "1h"] | None, BeforeValidator(_off_for_false)] = None
-    """How long the provider should cache the prompt, if the provider has such a setting
-    (Anthropic): `5m`, `1h`, or `off` to request no caching."""
+    """How long Anthropic should cache the prompt; `off` requests no caching."""
     model_info: Annotated[
         str | dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)
     ] = Field(default_factory=dict[str, Any])
-    """Properties of the model, if its name is not in the catalog. Either the name of a model that
-    `trimtab models` lists, for a deployment with another name, or your own values, such as
+    """What the catalog does not know of the model: the name of a catalog model, or values such as
     `max_output`."""
     params: Annotated[dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)] = Field(
         default_factory=dict[str, Any]
     )
     """Further request parameters, passed on unchanged: `temperature`, `thinking`, …"""
     timeout: PositiveSeconds = 600.0
-    """Maximum number of seconds for one call."""
+    """Seconds that one call may take."""
 
     @property
     def base_model(self) -> str | None:
@@ -288,81 +267,69 @@ class ModelSpec(ConfigBlock):
 
 class ToolContextSpec(ConfigBlock):
     max_tool_result_tokens: PositiveInt | None = None
-    """Maximum number of tokens for one result of this tool."""
+    """Tokens of one result of this tool."""
     tool_result_truncation: ResultTruncation | None = None
-    """Which part of a long result is kept: its `head`, its `tail`, `both`, or a `summary`."""
+    """Which part of a long result of this tool is kept."""
     exempt: StrictFlag = False
-    """Whether policies leave results of this tool alone. A result that is larger than the available
-    space is still cut to fit."""
+    """Whether policies leave results of this tool alone. A result larger than the available space
+    is still cut."""
 
 
 class ContextLimitsSpec(ConfigBlock):
     max_history_tokens: NonNegativeInt | None = None
-    """Maximum number of tokens of the history before the newest user message. 0 means no limit. The
-    default is 20,000 in `layered` and no limit in other policies."""
+    """Tokens of the history before the newest user message. By default 20,000 in `layered`,
+    elsewhere no limit (0)."""
     max_tool_result_tokens: PositiveInt | None = None
-    """Maximum number of tokens for one tool result. A token is four bytes in `layered` and
-    `compact`. The default is 8,000 in `layered` and `rolling`. In `auto` it falls from 32,000 to
-    8,000 as the window fills, and for `cost` from 6,000 to 4,000; in a small window it is less.
-    `compact` cuts at 4,000 bytes, `thresholds` at 8,000 characters."""
+    """Tokens of one tool result. By default 8,000 in `layered` and `rolling`, 32,000 to 8,000 in
+    `auto`, 4,000 bytes in `compact`, 8,000 characters in `thresholds`."""
     max_tool_result_chars: PositiveInt | None = None
-    """The same maximum in characters, in every policy. Set only one of the two."""
+    """The same in characters. Set only one of the two."""
     tool_result_truncation: ResultTruncation | None = None
-    """Which part of a long result is kept: its `head` (the default), its `tail`, `both`, or a
-    `summary`. The model of `session.summary` writes that summary before the result is first sent.
-    If a summary is not possible, the head is kept. The default in `auto` is both ends and lines
-    that look like errors."""
+    """Which part of a long result is kept: `head` (the default), in `auto` both ends and errors.
+    The model of `session.summary` writes a `summary`."""
     tool_result_keep_first: NonNegativeInt | None = None
-    """Number of first results that are never masked. The default is 2 in `layered` and 0 in other
-    policies."""
+    """First results that are never masked. By default 2 in `layered`, elsewhere 0."""
     tool_result_keep_last: NonNegativeInt | None = None
-    """Number of newest results that are never masked. The default is 5 in `layered`, 6 in `compact`
-    and 3 in `auto`. If both numbers are 0, nothing is masked."""
+    """Newest results that are never masked. By default 5 in `layered`, 6 in `compact`, 3 in
+    `auto`."""
     keep: tuple[Annotated[str, Field(pattern=r"\S")], ...] = ()
-    """Patterns of file names, such as `README*` or `*.toml`. They are compared with each call's
-    arguments and the last path part of each. The result of a call that matches is hidden after all
-    other results."""
+    """Patterns of file names, such as `README*`. Results of calls that name such a file are hidden
+    last."""
     max_context_bytes: PositiveInt | None = None
-    """Size of the messages in bytes above which `compact` turns old results into lines. The default
-    is 50,000; 30,000 for `cost` and 80,000 for `quality`."""
+    """Size of the messages above which `compact` turns old results into lines. By default
+    50,000."""
     max_request_bytes: PositiveInt | None = None
-    """Maximum size of a request in bytes. Above it, older images and files are hidden. The default
-    is the provider's own limit, such as 32,000,000 for Claude."""
+    """Size of a request above which older images and files are hidden. By default the provider's
+    limit."""
     max_pictures: PositiveInt | None = None
-    """Maximum number of images in a request. Above it, older ones are hidden. The default is the
-    provider's own limit."""
+    """Images in a request above which older ones are hidden. By default the provider's limit."""
     tools: dict[str, ToolContextSpec] = Field(default_factory=dict[str, ToolContextSpec])
     """Different settings for single tools, by the tool's name."""
 
 
 class SummarySpec(ConfigBlock):
     by: Literal["model", "extract"] | None = None
-    """What writes summaries: a `model`, or `extract`, which copies lines of the conversation. The
-    default is a model in `rolling` and `thresholds`. In `auto` it is `extract`, which names what is
-    hidden."""
+    """What writes summaries. `extract` copies lines of the conversation. By default `model` in
+    `rolling` and `thresholds`, `extract` in `auto`."""
     model: str | None = None
-    """The model that writes summaries, also of single tool results. The default is the cheap model
-    of the same maker, such as Haiku."""
+    """The model that writes summaries, also of single tool results. By default the cheap model of
+    the same maker."""
     prompt: Annotated[str, Field(pattern=r"\S")] | None = None
-    """Your own instructions for the summary, instead of the default ones. The prompt also says that
-    the input is data, which headings to use and that the limit is 300 tokens."""
+    """Your own instructions for what to write."""
     window: PositiveInt = ROLLING_WINDOW_MESSAGES
-    """Number of messages above which `rolling` summarises the oldest."""
+    """Messages above which `rolling` summarises the oldest."""
     keep: PositiveInt = DEFAULT_KEPT_MESSAGES
-    """Number of newest messages that `rolling` keeps whole."""
+    """Newest messages that `rolling` keeps whole."""
     forced: PositiveInt = ROLLING_FORCED_MESSAGES
-    """Number of messages at which `rolling` no longer waits for a summary from the model."""
+    """Messages at which `rolling` no longer waits for a summary from the model."""
     max_tokens: PositiveInt | None = None
-    """Maximum number of tokens for a summary, in every policy. The default is 500. In `auto`, the
-    names that it lists are added to that."""
+    """Tokens of a summary, in every policy. By default 500; in `auto` the listed names are
+    added."""
     list_tokens: NonNegativeInt | None = None
-    """Maximum number of tokens for the list of names, figures and open questions next to a summary.
-    0 means no list, and is the default in `rolling`. In `thresholds` the default is 8 % of the
-    replaced content, from 500 to 4,000, and at most 500 if `max_tokens` is set. In `auto`, it is
-    the same number as for names in its other summaries."""
+    """Tokens of the list of names, figures and open questions next to a summary. 0, the default in
+    `rolling`, means no list."""
     max_message_chars: PositiveInt = MAX_MESSAGE_CHARS
-    """Maximum number of characters of one message that the summarising model gets, from its
-    beginning and its end."""
+    """Characters of one message that the summarising model gets."""
 
     def policy_settings(self) -> dict[str, Any]:
         """Return the settings of this block that a policy knows."""
@@ -371,13 +338,13 @@ class SummarySpec(ConfigBlock):
 
 class ThresholdsSpec(ConfigBlock):
     summarise: Fraction = SUMMARISE_AT_SHARE
-    """Share of the window in use above which `thresholds` summarises."""
+    """Share of the window above which `thresholds` summarises."""
     trim: Fraction = TRIM_AT_SHARE
-    """Share of the window in use above which `thresholds` drops the oldest messages."""
+    """Share of the window above which `thresholds` drops the oldest messages."""
     display: Fraction = 0.3
-    """Share of the window in use above which the terminal shows the context bar."""
+    """Share of the window above which the terminal shows the context bar."""
     keep: PositiveInt = DEFAULT_KEPT_MESSAGES
-    """Number of newest messages that `thresholds` keeps whole."""
+    """Newest messages that `thresholds` keeps whole."""
 
     def policy_settings(self) -> dict[str, Any]:
         """Return the settings of this block that a policy knows."""
@@ -386,35 +353,31 @@ class ThresholdsSpec(ConfigBlock):
 
 class SessionSpec(ConfigBlock):
     store: str = "sessions"
-    """The store of the sessions: a folder next to the file, or a database such as
-    `${DATABASE_URL}`."""
+    """A folder next to the file, or a database such as `${DATABASE_URL}`."""
     policy: PolicyName = DEFAULT_POLICY_NAME
-    """The policy that decides when to hide content, how much of it, and what first."""
+    """The policy that decides what to hide, and when."""
     goal: Goal = "balanced"
-    """What the policy optimises for: `cost`, `balanced` or `quality`."""
+    """What the policy optimises for."""
     recall: StrictFlag = True
     """Whether the model gets tools to look up hidden content."""
     redact: tuple[RedactionName, ...] = ()
-    """What to redact from all messages before they are stored: `email`, `iban`, `card`,
-    `secret`."""
+    """What to redact from messages before they are stored: `email`, `iban`, `card`, `secret`."""
     redact_patterns: tuple[str, ...] = ()
-    """Your own regular expressions for what to redact as well, such as `ACC-[0-9]+`."""
+    """Regular expressions of what to redact as well, such as `ACC-[0-9]+`."""
     on_disconnect: Literal["pause", "continue"] = "pause"
-    """What a turn does when the client disconnects: `pause` after the current step, or
-    `continue`."""
+    """Whether a turn pauses after the current step when the client disconnects."""
     on_message: Literal["steer", "queue"] = "steer"
-    """What a server does with a message that arrives while the agent is working. `steer` shows it
-    to the model before its next step, `queue` answers it afterwards."""
+    """Whether a message that arrives while the agent works is shown to the model before its next
+    step (`steer`), or answered afterwards (`queue`)."""
     debounce: Annotated[
         float, Field(ge=0, le=60, strict=True), BeforeValidator(parse_env_text_as_scalar)
     ] = 0.0
-    """How many seconds without a further message a served turn waits before it begins, because
-    people often write in several messages."""
+    """Seconds without a further message that a served turn waits before it begins."""
     retain_for: Age | None = None
-    """How long a served session is kept after its last event, in hours, days or weeks: `90d`. The
-    server then deletes it. By default nothing is deleted."""
+    """How long a served session is kept after its last event: `12h`, `90d`, `52w`. By default
+    forever."""
     max_tool_iterations: PositiveInt = MAX_TOOL_ITERATIONS
-    """Maximum number of replies with tool calls in one turn."""
+    """Replies with tool calls in one turn."""
     context: ContextLimitsSpec = ContextLimitsSpec()
     """Limits that apply in every policy."""
     summary: SummarySpec = SummarySpec()
@@ -425,13 +388,11 @@ class SessionSpec(ConfigBlock):
 
 class CostSpec(ConfigBlock):
     max_per_session: PositiveDollars | None = None
-    """Maximum cost of one session in US dollars. By default there is no limit."""
+    """For one session."""
     max_per_tenant_per_day: PositiveDollars | None = None
-    """Maximum cost of one tenant's use of this agent per UTC day, in US dollars. By default there
-    is no limit."""
+    """For one tenant per UTC day."""
     max_per_day: PositiveDollars | None = None
-    """Maximum cost of this agent for all tenants together per UTC day, in US dollars. By default
-    there is no limit."""
+    """For all tenants together per UTC day."""
 
     @property
     def ceilings(self) -> dict[str, float]:
@@ -443,8 +404,8 @@ class CommonToolSpec(ConfigBlock):
     """Settings that all tools have."""
 
     permission: Permission | None = None
-    """What to do if no pattern below matches. The default is `ask` for `shell` and `mcp`, and
-    `allow` for tools that you wrote yourself, `command` and `python`."""
+    """What to do if no pattern below matches. By default `ask` for `shell` and `mcp`, `allow` for
+    `command` and `python`."""
     allow: tuple[str, ...] = ()
     """Patterns of calls that run without approval: `git status *`."""
     ask: tuple[str, ...] = ()
@@ -452,9 +413,9 @@ class CommonToolSpec(ConfigBlock):
     deny: tuple[str, ...] = ()
     """Patterns of calls that never run, even if another pattern matches."""
     timeout: PositiveSeconds = 120.0
-    """Maximum number of seconds for one call."""
+    """Seconds that one call may take."""
     max_output_bytes: PositiveInt = 1_000_000
-    """Maximum size of a result in bytes. The rest is counted and discarded as it arrives."""
+    """Size of a result. The rest is counted and discarded."""
     on_interrupt: OnInterrupt = "report"
     """What to do with a call that a crash interrupted: `report` that its outcome is unknown,
     `rerun` it, or `ask`."""
@@ -464,12 +425,10 @@ class ProcessToolSpec(CommonToolSpec):
     cwd: str = "."
     """The folder that it runs in, relative to the file."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """Environment variables that it gets in addition to PATH, HOME, LANG and similar ones: names,
-    or names with values. Secrets are passed on only if they are named here."""
+    """Environment variables that it gets besides PATH, HOME and the like."""
     sandbox: Annotated[Literal["auto", "required", "off"], BeforeValidator(_off_for_false)] = "off"
-    """Whether to run it in a bubblewrap sandbox, in which it can write only to `cwd`. `auto` uses
-    the sandbox if it works on this machine, `required` refuses to start without it, and `off` never
-    uses it."""
+    """Whether to run it in a bubblewrap sandbox: `auto` if that works here, `required` or not at
+    all."""
     sandbox_network: StrictFlag = False
     """Whether it can reach the network from its sandbox."""
 
@@ -491,12 +450,11 @@ class CommandToolSpec(ProcessToolSpec):
     description: str
     """The description that the model reads."""
     command: CommandArgv
-    """The program and its arguments. `{name}` is replaced by a parameter. No shell is involved."""
+    """The program and its arguments. `{name}` is replaced by a parameter."""
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     """The JSON Schema of each value, by name: `path: {type: string}`."""
     optional: tuple[str, ...] = ()
-    """Parameters that the model may omit. An argument that contains an omitted parameter is also
-    omitted."""
+    """Parameters that the model may omit, with the arguments that contain them."""
 
 
 class PythonToolSpec(CommonToolSpec):
@@ -505,11 +463,10 @@ class PythonToolSpec(CommonToolSpec):
     kind: Literal["python"]
     """A Python function, async or not."""
     function: str
-    """The function: `tools.py:weather`, relative to the file, or `package.module:weather`. The
-    model reads its signature and docstring."""
+    """The function: `tools.py:weather`, relative to the file, or `package.module:weather`."""
     env: tuple[str, ...] | dict[str, str] = ()
-    """Variables that it finds in `os.environ` in addition to PATH, HOME, LANG and similar ones:
-    names, or names with values. All functions of the process can read them."""
+    """Further variables that it finds in `os.environ`. All functions of the process can read
+    them."""
 
 
 class McpToolSpec(CommonToolSpec):
@@ -544,12 +501,12 @@ class AgentSpec(ConfigBlock):
     model: ModelSpec
     """The model that answers."""
     system: str | None = None
-    """A Markdown file next to this one with the system prompt, such as `system.md`, or the prompt
-    itself. A text with a space in it is a prompt unless it ends in `.md` or `.txt`."""
+    """The system prompt, or a Markdown file next to this one, such as `system.md`. A text with a
+    space in it is a prompt unless it ends in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
-    """How sessions are stored and which policy manages their context."""
+    """The store of the sessions, and what manages their context."""
     cost: CostSpec = CostSpec()
-    """Cost ceilings. A call that might cost more than what is left is not made."""
+    """Cost ceilings in US dollars. A call that might cost more than what is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
     """The tools that the agent may use, by the name that the model uses."""
     serve: ServeSpec = ServeSpec()
@@ -559,4 +516,4 @@ class AgentSpec(ConfigBlock):
     discord: DiscordSpec | None = None
     """A bot on Discord."""
     schedules: dict[ToolName, ScheduleSpec] = Field(default_factory=dict[str, ScheduleSpec])
-    """Messages that the agent gets at scheduled times, by name."""
+    """Messages that the agent gets at set times, by name."""

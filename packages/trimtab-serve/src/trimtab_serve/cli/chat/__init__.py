@@ -21,7 +21,7 @@ def chat_command(
         typer.Option(
             "--continue",
             "-c",
-            help="Continue the newest session that does not belong to `trimtab serve`.",
+            help="Continue the newest session of a chat.",
         ),
     ] = False,
     session: Annotated[
@@ -34,8 +34,7 @@ def chat_command(
 ) -> None:
     """Talk to an agent in the terminal.
 
-    On a terminal and without a question, this starts a conversation. Piped input is read as one
-    question. With --json, each line of standard input is a question.
+    Piped input is read as one question.
     """
     # Imported here, so that `--help` does not wait for it.
     from trimtab_serve.cli.chat.startup import ChatArguments, run_chat

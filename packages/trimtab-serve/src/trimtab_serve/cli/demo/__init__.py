@@ -15,12 +15,8 @@ REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
 
 
 def demo_command(
-    policy: Annotated[
-        str, typer.Option(help="The policy that decides what to hide: auto, layered, compact, …")
-    ] = "auto",
-    window: Annotated[
-        str, typer.Option(help="Window of the simulated model in tokens, such as 16k.")
-    ] = DEFAULT_WINDOW,
+    policy: Annotated[str, typer.Option(help="The policy: auto, layered, compact, …")] = "auto",
+    window: Annotated[str, typer.Option(help="The model's window in tokens.")] = DEFAULT_WINDOW,
     fast: Annotated[bool, typer.Option("--fast", help="Do not pause between steps.")] = False,
     svg: Annotated[
         Path | None, typer.Option(help="Write the final screen to this file as SVG.")
@@ -28,9 +24,7 @@ def demo_command(
 ) -> None:
     """Watch a long conversation stay within a small window. No key is needed.
 
-    The model is simulated in a separate process, and its replies are scripted. Everything else is
-    real: the tools, the session and its files, the official SDK, and the server. The server counts
-    tokens, keeps a prompt cache and refuses what a provider would refuse.
+    The model's replies are scripted. Everything else is real.
     """
     from trimtab.cli.installed_packages import require_packages
 

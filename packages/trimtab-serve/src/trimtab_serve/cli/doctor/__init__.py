@@ -24,16 +24,9 @@ def doctor_command(
     offline: Annotated[
         bool, typer.Option("--offline", help="Send nothing to the provider.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, for programs.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """Check an agent: its file, key, provider, model, window, store and tools.
-
-    The exit status is 0 if everything works and 1 if something does not. The command asks the
-    provider for its list of models, which costs nothing. If the provider has no list, the command
-    asks for a reply of one word.
-    """
+    """Check an agent: its file, key, provider, model, window, store and tools."""
     import asyncio
     import json
     import sys

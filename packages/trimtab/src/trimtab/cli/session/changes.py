@@ -154,12 +154,7 @@ def erase_message_command(
     yes: YesOption = False,
     store: StoreOption = UNSET_STORE,
 ) -> None:
-    """Erase a text from the store, with every summary, snapshot and answer made from it.
-
-    It is also removed from waiting messages and replies, and from your chat history file. If a
-    server uses this folder, the command asks the server to erase the text. The server also
-    restarts a running turn of the session.
-    """
+    """Erase a text from the store, with every summary, snapshot and answer made from it."""
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, str, list[str]]:
         first = await require_first_message_of_handle(kept, session, handle)
@@ -214,12 +209,7 @@ def erase_message_command(
 def delete_session_command(
     session: SessionArgument, yes: YesOption = False, store: StoreOption = UNSET_STORE
 ) -> None:
-    """Delete a session with its summaries, snapshots, waiting messages and schedules.
-
-    Its messages are also removed from your chat history file. If a server uses this folder, the
-    command asks the server to delete the session. The server also cancels a running
-    turn of the session.
-    """
+    """Delete a session with its summaries, snapshots, waiting messages and schedules."""
 
     async def look(kept: Store, _: ProgressStatus) -> tuple[int, list[str], list[str]]:
         position = await require_session_position(kept, session)

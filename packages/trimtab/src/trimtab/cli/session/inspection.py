@@ -89,8 +89,7 @@ def show_session_command(
 ) -> None:
     """Show what the model sees now. With --call, show the exact request of a past call.
 
-    A past request is rebuilt from the log and checked against the hash that the call recorded.
-    With --json it is printed as canonical JSON, byte for byte, and nothing else is printed.
+    A past request is checked against the hash that the call recorded.
     """
     if call is not None:
         _print_past_request(session, store, call, as_json=as_json)
@@ -173,9 +172,7 @@ def recall_text_command(
 ) -> None:
     """Print a message or a part, even if it is hidden.
 
-    A part, such as m12.0, is printed exactly as stored. A message, such as m12, is printed
-    below a line that names it. For an image or a file, its type and size are printed, and --output
-    writes it.
+    A part (m12.0) is printed exactly as stored, a message (m12) below a line that names it.
     """
     if output is not None:
         _write_recalled_file(session, handle, store, output)

@@ -198,7 +198,7 @@ def order_oldest_first(_window: Window, results: list[ToolResultView]) -> list[T
 def order_least_needed_first(window: Window, results: list[ToolResultView]) -> list[ToolResultView]:
     """Order results by the odds that the agent will use something that only this result contains.
 
-    The weights come from a logistic regression on recorded conversations, see docs/auto.md.
+    The weights come from a logistic regression on one half of the recorded conversations.
     """
     uses = get_reference_index(window)
     scores = [
