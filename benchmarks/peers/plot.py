@@ -20,6 +20,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "img" / "peers.svg"
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 880, 460, 62, 26, 24, 60
 LINE = 18
 LABEL_WIDTH, LABEL_HEIGHT, RADIUS = 17, 13, 4
+TICK = 2_000
 MAX_COST = 1.3
 """Times the cost of everything. What costs more stands at the right edge, with its cost beside."""
 STYLE = """
@@ -30,6 +31,7 @@ text { font-size: 12px; fill: #1f2328 }
 .grid { stroke: #d1d9e0 }
 .front { stroke: #59636e; stroke-dasharray: 4 3; fill: none }
 .own { fill: #b3261e }
+.everything { fill: #59636e }
 .peer { fill: #2c5f8a }
 .rule { fill: #8a6d1f }
 .leader { stroke: #9198a1; stroke-width: 0.7 }
@@ -71,16 +73,17 @@ class Box(NamedTuple):
 
 
 class Scale(NamedTuple):
-    most: float
-    """The highest cost of the axis."""
-    least: float
+    costs: tuple[float, float]
+    """The ends of the axis."""
+    least_far: float
     """The lowest recall of the axis."""
 
     def x(self, cost: float) -> float:
-        return LEFT + min(cost, self.most) / self.most * (WIDTH - LEFT - RIGHT)
+        low, high = self.costs
+        return LEFT + (min(cost, high) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     def y(self, far: float) -> float:
-        return TOP + (1.0 - far) / (1.0 - self.least) * (HEIGHT - TOP - BOTTOM)
+        return TOP + (1.0 - far) / (1.0 - self.least_far) * (HEIGHT - TOP - BOTTOM)
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> str:
@@ -90,7 +93,8 @@ def draw(rows: Sequence[dict[str, Any]]) -> str:
         for number, row in enumerate(rows, 1)
     ]
     everything = next(point for point in points if point.name == EVERYTHING)
-    scale = Scale(everything.cost * MAX_COST, min(point.far for point in points) - 0.03)
+    least = min(point.cost for point in points) // TICK * TICK
+    scale = Scale((least, everything.cost * MAX_COST), min(point.far for point in points) - 0.03)
     lines = (len(points) + 1) // 2
     height = HEIGHT + LINE * lines + 8
     front = "L".join(f"{scale.x(p.cost):.1f} {scale.y(p.far):.1f}" for p in list_unbeaten(points))
@@ -106,7 +110,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> str:
     for point in points:
         column, line = divmod(point.number - 1, lines)
         x, y = 12 + column * WIDTH // 2, HEIGHT + 12 + line * LINE
-        beyond = f" ({point.cost:,.0f})" if point.cost > scale.most else ""
+        beyond = f" ({point.cost:,.0f})" if point.cost > scale.costs[1] else ""
         parts += [
             f'<circle class="{point.kind}" cx="{x}" cy="{y - 4}" r="{RADIUS}"/>',
             f'<text x="{x + 10}" y="{y}">{point.number} {escape(point.name)}{beyond}</text>',
@@ -124,7 +128,9 @@ def list_unbeaten(points: Sequence[Point]) -> list[Point]:
 
 
 def _kind(row: dict[str, Any]) -> str:
-    if row["setup"].startswith("Trimtab") or row["setup"] == EVERYTHING:
+    if row["setup"] == EVERYTHING:
+        return "everything"
+    if row["setup"].startswith("Trimtab"):
         return "own"
     return "rule" if row["version"].startswith("documented") else "peer"
 
@@ -132,7 +138,8 @@ def _kind(row: dict[str, Any]) -> str:
 def _draw_axes(scale: Scale) -> list[str]:
     bottom = HEIGHT - BOTTOM
     parts: list[str] = []
-    for tick in range(0, int(scale.most) + 1, 5_000):
+    low, high = map(int, scale.costs)
+    for tick in range(low, high + 1, TICK):
         x = scale.x(tick)
         parts += [
             f'<path class="grid" d="M{x:.0f} {TOP}V{bottom}"/>',
@@ -141,7 +148,7 @@ def _draw_axes(scale: Scale) -> list[str]:
                 f'text-anchor="middle">{tick:,}</text>'
             ),
         ]
-    for tenth in range(int(scale.least * 10) + 1, 11):
+    for tenth in range(int(scale.least_far * 10) + 1, 11):
         y = scale.y(tenth / 10)
         parts += [
             f'<path class="grid" d="M{LEFT} {y:.0f}H{WIDTH - RIGHT}"/>',
