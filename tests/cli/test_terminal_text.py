@@ -26,6 +26,7 @@ def test_lines_are_broken_at_words_and_go_on_indented(width):
 
 def test_what_fits_and_words_that_do_not_stay_as_they_are():
     assert wrap_text("a   b\n  c", 20) == "a   b\n  c"
+    assert wrap_text("a saving of at least 12 % of it", 24) == "a saving of at least\n12 % of it"
     assert wrap_text("see " + "x" * 50, 30).split("\n") == ["see", "x" * 50]
 
 

@@ -65,7 +65,10 @@ def shorten_to_line(text: str, max_chars: int) -> str:
 
 
 def wrap_text(text: str, width: int, indent: str = "") -> str:
-    """Break lines at spaces and indent continuation lines. A longer word stays whole."""
+    """Break lines at spaces and indent continuation lines.
+
+    A longer word stays whole, and a number stays beside its percent sign.
+    """
     # Most that is said fits, or goes into a pipe.
     from textwrap import TextWrapper
 
@@ -73,7 +76,11 @@ def wrap_text(text: str, width: int, indent: str = "") -> str:
     lines = TextWrapper(
         wide, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return "\n".join(line if len(line) <= wide else lines.fill(line) for line in text.split("\n"))
+    wrapped = [
+        line if len(line) <= wide else lines.fill(line.replace(" %", "\xa0%"))
+        for line in text.split("\n")
+    ]
+    return "\n".join(wrapped).replace("\xa0%", " %")
 
 
 def wrap_for_terminal(stream: TextIO, text: str, indent: str = "") -> str:
