@@ -156,7 +156,7 @@ class KnownHistory:
         newest = [*zip(items[first:], contents, strict=True)][-MAX_COMPARED_ITEMS:]
         fresh = [_FrozenItem(item, content) for item, content in newest]
         self._newest = [*older, *fresh][-MAX_COMPARED_ITEMS:]
-        self._items[first:] = items[first:]
+        self._items = [*items]
         self._ids = None if ids is None else [*ids]
         pairs_before = [
             *zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)
