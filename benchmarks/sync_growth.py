@@ -217,8 +217,8 @@ def measure_configure(rounds: int) -> list[float]:
     context.request()
     times: list[float] = []
     for _ in range(rounds):
-        same = json.loads(json.dumps({"system": system, "tools": tools}))
         gc.collect()
+        same = json.loads(json.dumps({"system": system, "tools": tools}))
         start = time.process_time()
         context.configure(model=MODEL, system=same["system"], tools=same["tools"])
         times.append(time.process_time() - start)

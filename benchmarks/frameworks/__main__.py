@@ -55,8 +55,9 @@ CPU_WINDOW = 64_000
 """At 1,000 messages much is hidden, and most messages are still shown."""
 CPU_LINES = 40
 CPU_REPETITIONS = {100: 10, 1_000: 4}
-QUICK_CPU_REPETITIONS = {100: 3, 1_000: 1}
-"""Turns of three model calls each, by the messages in the history."""
+QUICK_CPU_REPETITIONS = {100: 3, 1_000: 2}
+"""Turns of three model calls each, by the messages in the history. More than one, because the first
+folds the whole history, and then often compacts it."""
 CPU_KEYS = {100: "cpu_ms", 1_000: "cpu_ms_1000"}
 """The name of a figure by the messages in the history."""
 MESSAGES_A_TURN = 7

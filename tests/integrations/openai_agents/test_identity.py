@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from importlib.util import find_spec
 
 import pytest
@@ -238,7 +239,7 @@ def test_a_handoff_continues_the_conversation_with_another_agent_and_model():
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_handoff_with_a_rewritten_history_is_valid(nested):
+def test_a_handoff_with_a_rewritten_history_is_valid(nested, caplog):
     async def live():
         async with simulate() as simulation:
             model = TrimtabModel(simulation.make_model(), context_window=16_000)
@@ -253,7 +254,9 @@ def test_a_handoff_with_a_rewritten_history_is_valid(nested):
             assert simulation.count_refused() == 0
             assert simulation.count_unpaired() == 0
 
-    asyncio.run(live())
+    with caplog.at_level(logging.WARNING, "trimtab"):
+        asyncio.run(live())
+    assert not caplog.records
 
 
 def test_an_agent_keeps_the_default_settings_of_a_model_that_is_named():

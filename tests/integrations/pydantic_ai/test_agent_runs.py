@@ -41,6 +41,7 @@ from tests.integrations.life import (
     list_records,
     list_refusals,
     read_cache_ratio,
+    write_report,
 )
 from tests.integrations.pydantic_ai.lives import (
     DIALECTS,
@@ -604,7 +605,7 @@ async def test_a_history_that_the_provider_keeps_is_left_alone(served, caplog):
 async def test_a_model_for_tests_may_report_any_usage():
     capability = TrimtabCapability()
     agent: Agent[object, Any] = Agent(TestModel(), capabilities=[capability])
-    agent.tool_plain(lambda: make_report(1, 1_000), name="read_long_report")
+    agent.tool_plain(lambda: write_report(1, lines=1_000), name="read_long_report")
     history: list[ModelMessage] = []
     for _ in range(4):
         result = await agent.run("Hi.", message_history=history, conversation_id="ann")

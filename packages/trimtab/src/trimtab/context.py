@@ -915,7 +915,12 @@ class Context(Generic[DialectT_co]):
         for message in new:
             convert_media_or_refuse(message, dialect=dialect, model=model)
         if position is None:
-            self._replay(new, reply=self._read_awaited_reply(messages, read.starts[prefix_length:]))
+            reply = None
+            if new and self.window.accounting.open_call_seq is not None:
+                first = read.starts[prefix_length]
+                plain = read.contents[first - first_item]
+                reply = read_whole_reply(messages[first], plain, dialect=dialect)
+            self._replay(new, reply=reply)
         else:
             self._replay_from(position, new)
         entries = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
@@ -927,7 +932,15 @@ class Context(Generic[DialectT_co]):
             for entry, original, clean in zip(entries, read.messages, clean_messages, strict=False)
             if original is not clean or not is_same_message(entry.message, clean)
         }
-        history.remember(messages, ids, before, read.starts, seqs, changed_seqs=changed_seqs)
+        history.remember(
+            messages,
+            ids,
+            before,
+            read.starts,
+            seqs,
+            contents=read.contents,
+            changed_seqs=changed_seqs,
+        )
         if self.window.settings.entry.get("cache_marks") == "caller":
             self._marked_messages = self._read_marked_messages(messages)
 
@@ -945,17 +958,6 @@ class Context(Generic[DialectT_co]):
                 )
                 messages[seq] = [*system, *conversation][0]
         return messages
-
-    def _read_awaited_reply(
-        self, items: Sequence[Any], new_starts: Sequence[int]
-    ) -> ModelReply | None:
-        """Read the first new item as the whole reply to the last request, with its usage.
-
-        None if no request is open, or if the item does not bring its usage.
-        """
-        if not new_starts or self.window.accounting.open_call_seq is None:
-            return None
-        return read_whole_reply(items[new_starts[0]], dialect=self.window.settings.dialect)
 
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
         """Use the system messages of a caller's list after the prompt that was set."""

@@ -34,9 +34,8 @@ class _FrozenItem:
 
     __slots__ = ("_content", "_kind", "_langchain_fields")
 
-    def __init__(self, item: Any) -> None:
-        # A `Message` cannot be changed.
-        self._content = item if isinstance(item, Message) else to_plain_dict(item)
+    def __init__(self, item: Any, content: dict[str, Any] | Message) -> None:
+        self._content = content
         self._kind: type[Any] = type(item)
         is_langchain = is_langchain_message(item)
         self._langchain_fields = deepcopy(list_read_fields(item)) if is_langchain else None
@@ -134,11 +133,13 @@ class KnownHistory:
         starts: Sequence[int],
         seqs: Sequence[int],
         *,
+        contents: Sequence[dict[str, Any] | Message],
         changed_seqs: Set[int] = frozenset(),
     ) -> None:
         """Remember a list whose messages are at `starts` and `seqs`, from a message on.
 
-        If the two do not agree, nothing is remembered, and the next list is read completely.
+        `contents` are the items from there on, as new dicts. If starts and seqs do not agree,
+        nothing is remembered, and the next list is read completely.
         """
         if len(starts) != len(seqs):
             self._items = []
@@ -152,9 +153,10 @@ class KnownHistory:
         first = starts[0] if messages_before and starts else 0
         compared_from = max(0, len(self._items) - len(self._newest))
         older = self._newest[: max(0, first - compared_from)]
-        fresh = [_FrozenItem(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]]
+        newest = [*zip(items[first:], contents, strict=True)][-MAX_COMPARED_ITEMS:]
+        fresh = [_FrozenItem(item, content) for item, content in newest]
         self._newest = [*older, *fresh][-MAX_COMPARED_ITEMS:]
-        self._items[first:] = items[first:]
+        self._items = [*items]
         self._ids = None if ids is None else [*ids]
         pairs_before = [
             *zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)

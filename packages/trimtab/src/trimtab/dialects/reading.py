@@ -106,25 +106,23 @@ def read_message(item: Any, *, dialect: str, model: str) -> tuple[Message, Model
         message = copy_message(item)
     else:
         plain = to_plain_dict(item)
-        if (reply := _parse_whole_reply(item, plain, dialect)) is not None:
+        if (reply := read_whole_reply(item, plain, dialect=dialect)) is not None:
             return reply.message, reply
         message = detect_dialect(plain, get_dialect(dialect)).parse_message(plain)
         _reject_bare_reasoning(message)
     return convert_media_or_refuse(message, dialect=dialect, model=model), None
 
 
-def read_whole_reply(item: Any, *, dialect: str) -> ModelReply | None:
-    """Read an item of a caller's list as a whole reply.
+def read_whole_reply(
+    item: Any, plain: dict[str, Any] | Message, *, dialect: str
+) -> ModelReply | None:
+    """Read an item as a whole reply; `plain` is the same as a dict.
 
     None if it is none. An item that is only a part of a reply, such as a reasoning item, is not
     read as a message: alone it can be invalid although the list is valid.
     """
-    if isinstance(item, Message):
+    if isinstance(plain, Message):
         return None
-    return _parse_whole_reply(item, to_plain_dict(item), dialect)
-
-
-def _parse_whole_reply(item: Any, plain: dict[str, Any], dialect: str) -> ModelReply | None:
     written_in = detect_dialect(plain, get_dialect(dialect))
     if written_in.is_reply_body(plain):
         return written_in.parse_reply(plain)
@@ -151,6 +149,8 @@ class ReadHistory(NamedTuple):
     """The other messages."""
     starts: list[int]
     """For each of these messages: the index of its first item in the list."""
+    contents: list[dict[str, Any] | Message]
+    """The items that were read, as new dicts."""
 
 
 def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0) -> ReadHistory:
@@ -162,7 +162,7 @@ def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0
     new_items = require_message_list(messages)[first_item:]
     media = find_accepted_media(dialect, model)
     try:
-        history, starts = _parse_items(new_items, dialect)
+        history, starts, contents = _parse_items(new_items, dialect)
     except (TypeError, ValueError) as error:
         index, wrong = _find_unreadable_message(new_items, dialect) or (None, error)
         place = "messages" if index is None else f"messages[{first_item + index}]"
@@ -177,6 +177,7 @@ def read_history(messages: Any, *, dialect: str, model: str, first_item: int = 0
             for message in history[count:]
         ],
         [first_item + start for start in starts[count:]],
+        contents,
     )
 
 
@@ -387,41 +388,44 @@ def parse_any_system_and_history(
     wire_messages: Sequence[Any], default_dialect_name: str
 ) -> tuple[tuple[Message, ...], list[Message]]:
     """Read a list of wire messages of any dialect: the system prompt at its start, and the rest."""
-    history, _ = _parse_items(wire_messages, default_dialect_name)
+    history, _, _ = _parse_items(wire_messages, default_dialect_name)
     count = _count_system_messages(history)
     return tuple(history[:count]), history[count:]
 
 
 def _parse_items(
     wire_messages: Sequence[Any], default_dialect_name: str
-) -> tuple[list[Message], list[int]]:
-    """Read a list of wire messages of any dialect, and the index of the first item of each
-    message."""
+) -> tuple[list[Message], list[int], list[dict[str, Any] | Message]]:
+    """Read a list of wire messages of any dialect.
+
+    Returns the messages, the index of the first item of each, and the items as new dicts.
+    """
     default_dialect = get_dialect(default_dialect_name)
+    contents = [_read_listed_item(message) for message in wire_messages]
     if any(isinstance(each, Message) or is_langchain_message(each) for each in wire_messages):
         # What one of them holds decides which dialect can say it.
-        return [_read_single_item(each, default_dialect) for each in wire_messages], [
-            *range(len(wire_messages))
-        ]
-    wires = [_read_listed_item(message) for message in wire_messages]
+        messages = [_parse_single_item(content, default_dialect) for content in contents]
+        return messages, [*range(len(messages))], contents
+    wires = cast("list[dict[str, Any]]", contents)
     dialects = (detect_dialect(wire, default_dialect) for wire in wires)
     written_in = next((each for each in dialects if each is not default_dialect), default_dialect)
-    return written_in.parse_history(wires), written_in.find_message_starts(wires)
+    return written_in.parse_history(wires), written_in.find_message_starts(wires), contents
 
 
-def _read_single_item(item: Any, own_dialect: Dialect) -> Message:
+def _parse_single_item(content: dict[str, Any] | Message, own_dialect: Dialect) -> Message:
     """Read an item of a list in which each item is a message of its own."""
-    if isinstance(item, Message):
-        return copy_message(item)
-    wire = _read_listed_item(item)
-    return detect_dialect(wire, own_dialect).parse_message(wire)
+    if isinstance(content, Message):
+        return copy_message(content)
+    return detect_dialect(content, own_dialect).parse_message(content)
 
 
-def _read_listed_item(item: Any) -> dict[str, Any]:
-    """Read one item of a caller's list.
+def _read_listed_item(item: Any) -> dict[str, Any] | Message:
+    """Read one item of a caller's list as a new dict. A `Message` cannot be changed, and stays.
 
     A whole reply is rejected, only its message belongs into a list.
     """
+    if isinstance(item, Message):
+        return item
     wire = to_plain_dict(item)
     if (right_form := _SAID_IN_REPLY.get(str(wire.get("object")))) is not None:
         raise ValueError(
@@ -462,10 +466,11 @@ def _find_unreadable_message(
     is_single = any(isinstance(each, Message) for each in messages)
     for index, message in enumerate(messages):
         try:
+            content = _read_listed_item(message)
             if is_single:
-                _read_single_item(message, list_dialect)
+                _parse_single_item(content, list_dialect)
             else:
-                wires.append(_read_listed_item(message))
+                wires.append(cast("dict[str, Any]", content))
         except (TypeError, ValueError) as error:
             return index, error
     list_dialect = next(

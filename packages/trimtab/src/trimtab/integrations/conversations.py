@@ -26,7 +26,7 @@ from trimtab.dialects.base import WireObject
 from trimtab.dialects.tool_definitions import read_tool_name
 from trimtab.engine.log.erase import RECALL_TOOL
 from trimtab.engine.log.event import Usage
-from trimtab.engine.log.message import ToolCall
+from trimtab.engine.log.message import Role, ToolCall
 from trimtab.engine.log.redaction import Redact
 from trimtab.engine.policy.config import Goal, PolicyLimits
 from trimtab.engine.policy.planning.plan import Policy
@@ -272,9 +272,11 @@ class Conversations:
             learned = window.accounting.learned_limit
             limit, _ = resolve_token_limit_and_source(window.settings, learned)
             await session.configure(max_output_tokens=min(default_output, max(1, limit // 4)))
-        rewinds, had_messages = len(session.window.base.rewinds), bool(session.window.entries)
+        rewinds, first_role = len(session.window.base.rewinds), _read_first_role(session)
         await session.sync(messages, ids=ids)
-        if had_messages and len(session.window.base.rewinds) > rewinds:
+        # A framework that hands over a whole history as one text begins its list with a reply.
+        is_rewritten = "assistant" in (first_role, _read_first_role(session))
+        if first_role and not is_rewritten and len(session.window.base.rewinds) > rewinds:
             self._warn_if_nothing_stayed(conversation_id, conversation, session)
         await session.request()
         return session.view()
@@ -612,6 +614,11 @@ class Conversations:
         if self._store is not None:
             self._store = None
             await _STORES.close(os.fspath(cast("str", self._given_store)))
+
+
+def _read_first_role(session: Session) -> Role | None:
+    first = next(iter(session.window.entries.values()), None)
+    return None if first is None else first.message.role
 
 
 def _check_store(store: Any) -> None:

@@ -1,9 +1,9 @@
 """The order in which content is hidden if not everything fits. All policies share it.
 
 Older pictures are hidden first, then older results, older replies and calls, and the summary. New
-content of the active round, older user messages and the pictures of the newest message follow. The
-text of the newest message and other user messages of the active round are cut last. A quarter of
-the room always stays for them, first of all for the newest message.
+results and replies of the active round, older user messages and the pictures of the newest message
+follow. The text of the newest message and other user messages of the active round are cut last. A
+quarter of the room always stays for them, first of all for the newest message.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def hide_in_order(
     for step in (
         _shorten_summary,
         _cut_active_results,
+        _cut_active_replies,
         partial(_drop_older_user_words, make_batch_check=make_batch_check),
         _cut_instructions,
         _mask_newest_media,
@@ -320,6 +321,20 @@ def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
         content = entry.message.parts[part]
         if not is_enough() and isinstance(content, ToolResult) and not content.text:
             plan.mask(entry, part, reason, _removed_media_text(content))
+
+
+def _cut_active_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
+    """Cut texts beside the newest calls, which may be written by a framework: the SDK of OpenAI
+    Agents hands a whole conversation over as one text of a reply."""
+    places = [
+        (entry, part)
+        for entry in list_active_round_entries(plan)
+        if entry.message.role == "assistant" and not (entry.pinned or entry.paused)
+        for part, content in enumerate(entry.message.parts)
+        if isinstance(content, Text)
+    ]
+    least = [KEPT_REPLY_TOKENS[0]] * len(places)
+    cut_texts_to_common_size(plan, places, is_enough, reason, least)
 
 
 def _drop_older_user_words(

@@ -247,8 +247,10 @@ class IncrementalView:
         pieces = order_round_entries(part)
         messages: list[ShownMessage] = []
         for first, last, members in _split_into_messages([entry for entry, _ in pieces], blocks):
+            own_blocks = tuple(blocks[first:last])
             entries = {
-                entry.seq: self._show_entry(window, callers_list, entry) for entry in members
+                entry.seq: self._show_entry(window, callers_list, entry, own_blocks)
+                for entry in members
             }
             one, *others = entries.values()
             if others:
@@ -256,10 +258,16 @@ class IncrementalView:
                     (entry, piece) for entry, piece in pieces if entry.seq in entries
                 ]
                 one = _join_pieces(entries, members_of_entries)
-            messages.append(replace(one, _blocks=tuple(blocks[first:last])))
+            messages.append(one)
         return messages
 
-    def _show_entry(self, window: Window, callers_list: CallersList, entry: Entry) -> ShownMessage:
+    def _show_entry(
+        self,
+        window: Window,
+        callers_list: CallersList,
+        entry: Entry,
+        blocks: tuple[PromptBlock, ...],
+    ) -> ShownMessage:
         message = render_entry_message(entry)
         edited_parts = _find_edited_parts(window, entry, message)
         is_changed = entry.is_repair or entry.seq in callers_list.changed_seqs
@@ -274,7 +282,7 @@ class IncrementalView:
             positions=positions,
             is_edited=bool(edited_parts) or is_changed or message.role != entry.message.role,
             edited_parts=edited_parts,
-            _blocks=(),
+            _blocks=blocks,
             _join_blocks=self._join,
         )
 
