@@ -38,7 +38,8 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 
 def head(packages: Iterable[str] = ()) -> Report:
     """The first keys of every report."""
-    module = f"benchmarks.{Path(sys.argv[0]).stem}"
+    spec = sys.modules["__main__"].__spec__
+    module = spec.name.removesuffix(".__main__") if spec else Path(sys.argv[0]).stem
     versions = {name: _version(name) for name in ("trimtab", *packages)}
     return {
         "command": " ".join(["python", "-m", module, *sys.argv[1:]]),
