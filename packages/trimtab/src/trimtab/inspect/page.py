@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
@@ -18,11 +18,18 @@ from typing import Any
 from trimtab.inspect.text_pool import ItemChunks, pack_json, split_into_chunks
 from trimtab.inspect.timeline import SECTION_KINDS, Timeline
 
+SHARED_SCRIPTS = ("text.js",)
+PAGE_SCRIPTS = (
+    *SHARED_SCRIPTS, "list.js", "data.js", "changes.js", "overview.js", "timeline.js", "call.js",
+    "diff.js", "message.js", "search.js", "page.js",
+)  # fmt: skip
+"""The files of `script/` that are one script in the page, in this order."""
 _DATA = '<script type="text/plain" id="{id}">{payload}</script>\n'
 
 
 def render_page(timeline: Timeline) -> str:
     """Return the whole page of a session."""
+    script = read_script(PAGE_SCRIPTS)
     texts = timeline.pool.chunks()
     bodies = split_into_chunks((block.body for block in timeline.blocks), _measure_body)
     session = {
@@ -31,11 +38,11 @@ def render_page(timeline: Timeline) -> str:
     }
     return "".join(
         [
-            render_document_start(timeline.title, "page.js"),
+            render_document_start(timeline.title, script),
             read_resource("page.html"),
             # The first screen needs the session alone. The rest is read while it is painted.
             _DATA.format(id="session", payload=pack_json(session)),
-            f"<script>{read_resource('page.js')}</script>\n",
+            f"<script>{script}</script>\n",
             _DATA.format(id="structure", payload=pack_json(_list_structure_fields(timeline))),
             *_render_chunks("texts", texts),
             *_render_chunks("bodies", bodies),
@@ -44,12 +51,12 @@ def render_page(timeline: Timeline) -> str:
     )
 
 
-def render_document_start(title: str, script_name: str) -> str:
+def render_document_start(title: str, script: str) -> str:
     """Return the head of a page, with a policy that allows only its own style and script."""
     look = files("trimtab.replay").joinpath("look.css").read_text(encoding="utf-8")
     style = look + read_resource("page.css")
     policy = (
-        f"default-src 'none'; script-src {_hash_source(read_resource(script_name))}; "
+        f"default-src 'none'; script-src {_hash_source(script)}; "
         f"style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
@@ -65,6 +72,11 @@ def render_document_start(title: str, script_name: str) -> str:
 def read_resource(name: str) -> str:
     """Return a file of this package."""
     return files("trimtab.inspect").joinpath(name).read_text(encoding="utf-8")
+
+
+def read_script(names: Iterable[str]) -> str:
+    """Return files of `script/` as one script."""
+    return "\n".join(read_resource(f"script/{name}") for name in names)
 
 
 def make_plain_title(title: str) -> str:
@@ -134,7 +146,6 @@ def _list_session_fields(timeline: Timeline) -> dict[str, Any]:
                 "last": edit.last,
                 "part": edit.part,
                 "why": edit.why,
-                "at": edit.at,
                 "saved": edit.saved,
                 "spares": edit.spares,
                 "listed": edit.listed,
@@ -145,7 +156,6 @@ def _list_session_fields(timeline: Timeline) -> dict[str, Any]:
         "names": [
             {
                 "call": name.call,
-                "seq": name.seq,
                 "name": name.name,
                 "source": name.source,
                 "isRecall": name.is_recall,
@@ -165,7 +175,6 @@ def _list_structure_fields(timeline: Timeline) -> dict[str, Any]:
         "labels": labels,
         "blocks": {
             "kind": [SECTION_KINDS.index(block.kind) for block in blocks],
-            "role": [block.role for block in blocks],
             "seq": [block.seq for block in blocks],
             "part": [block.part for block in blocks],
             "tokens": [block.tokens for block in blocks],
