@@ -1,7 +1,5 @@
 // A call: exactly what the model saw, with what it did not see in its place.
 
-let rowList;
-
 function listRows(all, call) {
   const blocks = listBlocks(all, call);
   const before = new Set(call ? listBlocks(all, call - 1) : blocks);
@@ -104,12 +102,12 @@ function blockRow(all, number, { tone, previous } = {}) {
 
 const capitalise = ([word, ...rest]) => [word[0].toUpperCase() + word.slice(1), ...rest];
 
-async function showBlock(all, number, content) {
+async function showBlock(all, number, content, { whole = false } = {}) {
   const label = all.labels[all.blocks.label[number]];
-  const pieces = readBody(await readBlock(number));
+  const pieces = readBody(await readBlock(number, whole ? Infinity : PREVIEW_CHARS));
   content.replaceChildren(...pieces.flatMap(({ text, image, note }) => {
     const holder = element("div", {}, image ? picture(image) : "");
-    if (!image) showText(holder, text);
+    if (!image) showText(holder, text, { whole, showAll: () => showBlock(all, number, content, { whole: true }) });
     return note && note !== label ? [element("span", { class: "note" }, note), holder] : [holder];
   }));
   if (!pieces.length) content.append(element("p", { class: "soft" }, "empty"));
@@ -161,8 +159,6 @@ function ghostRow(all, { ghosts, cause }) {
 }
 
 function headRow(all, head) {
-  const callKind = session.kinds.indexOf("call");
-  all.called = all.called || new Set(all.blocks.label.filter((_, number) => all.blocks.kind[number] === callKind).map((label) => all.labels[label]));
   const box = element("div", {});
   const opener = (words, text) => element("button", { class: "link", click: async () => showText(box, prettyArguments(await texts.get(text)), { whole: true }) }, words);
   return element("article", { class: "block", "aria-label": "system prompt and tools" },
@@ -202,7 +198,7 @@ async function drawCall(all, call) {
   const calls = columns.seq.length;
   const list = element("div", { class: "list" });
   const words = element("div", { id: "words" });
-  rowList = new LongList(list, rows.length, 120, (index) => drawRow(all, rows[index]));
+  const rowList = new LongList(list, rows.length, 120, (index) => drawRow(all, rows[index]));
   await Promise.all([rowList.ready, drawWords(all, words, call, blocks, undone)]);
   return element("div", { class: "columns" },
     element("div", { class: "main" },
@@ -249,7 +245,6 @@ function drawWords(all, holder, call, blocks, undone) {
   const end = lowerBound(all.messages.seq, columns.position[call] + 1);
   const states = new Map(blocks.map((number) => [all.blocks.seq[number], all.blocks.edit[number] ? "cut" : "in its place"]));
   const listed = listListedMessages(columns.position[call], undone);
-  all.words = all.words || all.messages.parts.map((parts, index) => (all.messages.role[index] === "user" ? parts.find(([kind]) => kind === "text")?.[2] : undefined));
   const said = [];
   for (let index = end - 1; index >= 0; index -= 1) if (all.words[index] !== undefined && !isUndone(undone, all.messages.seq[index])) said.push(index);
   if (!said.length) holder.append(element("p", { class: "soft" }, "The user has said nothing yet."));

@@ -11,8 +11,9 @@ const parsed = new Promise((resolve) => {
 });
 
 async function readElement(id) {
-  // The data comes after the script, so that the first screen does not wait for it.
-  if (!byId(id)) await parsed;
+  // The data comes after the script, so that the first screen does not wait for it. An element is
+  // whole when another one follows.
+  if (!byId(id)?.nextElementSibling) await parsed;
   return decodePayload(byId(id).textContent);
 }
 
@@ -91,6 +92,10 @@ function indexStructure(all) {
   }));
   all.tokens = messages.parts.map((parts) => sum(parts.map((part) => part[3])));
   all.front = new Set(blocks.front);
+  const callKind = session.kinds.indexOf("call");
+  all.called = new Set(blocks.label.filter((_, number) => blocks.kind[number] === callKind).map((label) => all.labels[label]));
+  // The first text of each message of the user.
+  all.words = messages.parts.map((parts, index) => (messages.role[index] === "user" ? parts.find(([kind]) => kind === "text")?.[2] : undefined));
   return all;
 }
 
@@ -111,24 +116,27 @@ function listBlocks(all, call) {
   return blocks;
 }
 
-async function decodeBody(encoded) {
+// The body of a block. With a limit, a text ends with the piece that exceeds it: the list of the
+// user's words has pieces of the whole session, and only its beginning is shown.
+async function decodeBody(encoded, limit = Infinity) {
   if (encoded === null || typeof encoded !== "object") return encoded;
   if (!Array.isArray(encoded)) {
-    const pairs = Object.entries(encoded).map(async ([key, inner]) => [key, await decodeBody(inner)]);
+    const pairs = Object.entries(encoded).map(async ([key, inner]) => [key, await decodeBody(inner, limit)]);
     return new Map(await Promise.all(pairs)); // not an object, because `__proto__` may be a key
   }
   const [tag, ...rest] = encoded;
-  if (tag === "l") return Promise.all(rest.map(decodeBody));
+  if (tag === "l") return Promise.all(rest.map((inner) => decodeBody(inner, limit)));
   if (tag === "n") return { number: rest[0] };
-  const pieces = rest.map(async (piece) => {
-    if (typeof piece === "string") return piece;
+  let text = "";
+  for (const piece of rest) {
+    if (text.length > limit) break;
     const [number, ...range] = [piece].flat();
-    return (await texts.get(number)).slice(...range);
-  });
-  return (await Promise.all(pieces)).join("");
+    text += typeof piece === "string" ? piece : (await texts.get(number)).slice(...range);
+  }
+  return text;
 }
 
-const readBlock = async (number) => decodeBody(await bodies.get(number));
+const readBlock = async (number, limit) => decodeBody(await bodies.get(number), limit);
 
 // Canonical JSON: sorted keys, no spaces, ASCII only. With `indent`, for people.
 function writeJson(body, indent = "") {

@@ -42,7 +42,7 @@ async function drawDiff(all, one, other) {
     location.hash = "diff=" + [...form.querySelectorAll("input")].map((input) => input.value).join(",");
   });
   const list = element("div", { class: "list" });
-  rowList = new LongList(list, rows.length, 140, (index) => {
+  const rowList = new LongList(list, rows.length, 140, (index) => {
     const row = rows[index];
     if (row.same) return element("p", { class: "boundary" }, plural(row.same, "block") + " in both");
     if (row.gone !== undefined) return blockRow(all, row.gone, { tone: "gone" });

@@ -26,6 +26,7 @@ class LongList {
       observer.observe(page);
     }
     holder.replaceChildren(...this.pages);
+    holder.longList = this;
     this.ready = total ? this.fill(this.pages[0]) : Promise.resolve();
   }
 
@@ -56,13 +57,13 @@ class LongList {
 }
 
 // A text of any length: its beginning, or in pieces that are drawn when they come near the screen.
-function showText(holder, text, { whole = false } = {}) {
+// `showAll` shows the rest.
+function showText(holder, text, { whole = false, showAll = () => showText(holder, text, { whole: true }) } = {}) {
   const end = whole ? text.length : findPreviewEnd(text);
   if (end === text.length && end > LONG_TEXT_CHARS) return showPieces(holder, text);
   holder.replaceChildren(element("pre", {}, text.slice(0, end)));
-  if (end === text.length) return undefined;
-  const showAll = () => showText(holder, text, { whole: true });
-  return holder.append(element("button", { class: "link", click: showAll }, "Show all " + count(text.length) + " characters"));
+  if (end < text.length) holder.append(element("button", { class: "link", click: showAll }, "Show all"));
+  return undefined;
 }
 
 function findPreviewEnd(text) {

@@ -88,8 +88,13 @@ async function start() {
   await route();
   document.body.dataset.ready = "yes";
   performance.mark("ready");
-  // After the first paint.
-  if (columns.seq.length) requestAnimationFrame(() => setTimeout(drawComposition));
+  if (columns.seq.length) requestAnimationFrame(() => setTimeout(prepare));
+}
+
+// After the first paint: what needs the structure, and the call that Enter opens, so that it is decoded.
+async function prepare() {
+  await drawComposition();
+  await drawCall(await loadStructure(), timeline.selected);
 }
 
 start().catch((error) => {
