@@ -17,7 +17,7 @@ const HIDING = new Set(["drop", "summarise", "reveal", "client", "erase"]);
 const nameOperation = (edit) => EDIT_NAMES[edit.op] || edit.op;
 const explainWhy = (why) => why
   .replace(/^to (\d+) tokens/, (_, tokens) => "to bring the request down to " + count(Number(tokens)) + " tokens")
-  .replace(/; extractive$/, "; the summary quotes, without a model");
+  .replace(/; extractive$/, "; a summary of quotes");
 const explainEdit = (edit) => nameOperation(edit) + (edit.why ? " (" + explainWhy(edit.why) + ")" : "");
 const explainBreak = (call) => session.reasons[columns.because[call]]
   .replace(/hidden \((\w+)\)/, (whole, op) => (EDIT_NAMES[op] ? "hidden (" + EDIT_NAMES[op] + ")" : whole));

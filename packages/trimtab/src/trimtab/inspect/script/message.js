@@ -15,10 +15,16 @@ async function drawMessage(all, seq) {
   const box = messageBox(all, seq, { class: "content", whole: true });
   await box.ready;
   return [
-    heading("Message m" + seq, " · " + title + " · " + clock(all.messages.at[index])),
+    heading("Message m" + seq, " · " + title + " · " + clock(all.messages.at[index]),
+      element("nav", { "aria-label": "messages" }, neighbour(all, index - 1, "← "), neighbour(all, index + 1, "", " →"))),
     element("h3", {}, "What the calls sent of it"), element("ul", { class: "findings" }, describeLife(all, seq, index)),
     element("h3", {}, "What was said"), box,
   ];
+}
+
+function neighbour(all, index, before, after = "") {
+  const seq = all.messages.seq[index];
+  return seq === undefined ? "" : element("a", { class: "button", href: "#m" + seq }, before + "m" + seq + after);
 }
 
 // Not every event of the log is a message, so m42 may lie between two of them.

@@ -72,7 +72,9 @@ async function start() {
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     const query = byId("query").value.trim();
-    if (query) location.hash = "search=" + encodeURIComponent(query);
+    if (VIEWS.message[0].test(query)) location.hash = query;
+    else if (/^call \d+$/.test(query)) location.hash = query.replace(" ", "=");
+    else if (query) location.hash = "search=" + encodeURIComponent(query);
   });
   byId("keys").addEventListener("click", () => byId("help").showModal());
   drawFacts();

@@ -7,10 +7,6 @@ function drawSearch(all, query) {
   const list = element("ol", { class: "hits" });
   const state = element("p", { class: "soft", role: "status" }, "Searching …");
   const wanted = query.toLowerCase();
-  const handle = Number(/^m(\d+)(?:\.\d+)?$/.exec(wanted)?.[1]);
-  if (all.indexBySeq.has(handle)) list.append(element("li", {}, messageLink(handle), " is a message."));
-  const call = Number(/^(?:call )?(\d+)$/.exec(wanted)?.[1]);
-  if (call >= 1 && call <= columns.seq.length) list.append(element("li", {}, callLink(call - 1), "."));
   searchTexts(all, wanted, list, state, mine);
   return [heading("Search: " + query, ""), state, list];
 }
