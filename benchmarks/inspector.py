@@ -87,7 +87,7 @@ ADD_LINK = """(() => {
     requestAnimationFrame(look);
   }));
 })()"""
-"""Adds a link to a call. `painted` promises the milliseconds from the click, when the system reports
+"""Adds a link to a call. `painted` promises the milliseconds from the click, as the system reports
 it, to the end of the first frame in which all texts of the call that fit the window are there."""
 HASH_CALL = """(async () => {
   const all = await loadStructure();
@@ -133,7 +133,7 @@ def long_session(calls: int) -> list[Event]:
             name = pick.choice(TOOLS)["name"]
             path = f"src/module_{pick.randrange(500)}/part_{turn}_{step}.py"
             block = {"type": "tool_use", "id": f"toolu_{made}", "name": name}
-            said = [{"type": "text", "text": _prose(pick, 20, 200)}]
+            said: list[dict[str, Any]] = [{"type": "text", "text": _prose(pick, 20, 200)}]
             said.append({**block, "input": {"path": path}})
             context.add({"role": "assistant", "content": said}, usage=usage)
             result = {"type": "tool_result", "tool_use_id": f"toolu_{made}"}

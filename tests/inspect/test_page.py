@@ -57,7 +57,7 @@ def hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-@pytest.mark.parametrize("name", (*PAGE_SCRIPTS, "index.js"))
+@pytest.mark.parametrize("name", [*PAGE_SCRIPTS, "index.js"])
 def test_no_script_turns_data_into_markup_or_asks_for_anything(name: str):
     script = read_script([name])
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"

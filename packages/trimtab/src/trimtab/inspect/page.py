@@ -24,6 +24,11 @@ PAGE_SCRIPTS = (
     "diff.js", "message.js", "search.js", "page.js",
 )  # fmt: skip
 """The files of `script/` that are one script in the page, in this order."""
+CALL_COLUMNS = (
+    "seq", "position", "head", "sections", "limit", "low", "marks", "volatile", "input", "output",
+    "status", "note", "lost",
+)  # fmt: skip
+"""What the page reads of every call as it is."""
 _DATA = '<script type="text/plain" id="{id}">{payload}</script>\n'
 
 
@@ -114,54 +119,20 @@ def _list_session_fields(timeline: Timeline) -> dict[str, Any]:
         "heads": [asdict(head) for head in timeline.heads],
         "reasons": reasons,
         "calls": {
-            "seq": [call.seq for call in calls],
-            "position": [call.position for call in calls],
+            **{name: [getattr(call, name) for call in calls] for name in CALL_COLUMNS},
             "at": [None if call.at is None else round(call.at, 1) for call in calls],
-            "head": [call.head for call in calls],
-            "sections": [call.sections for call in calls],
-            "limit": [call.limit for call in calls],
-            "low": [call.low for call in calls],
-            "marks": [call.marks for call in calls],
-            "volatile": [call.volatile for call in calls],
             "verified": [call.is_verified for call in calls],
-            "input": [call.input for call in calls],
-            "output": [call.output for call in calls],
             "read": [call.cache_read for call in calls],
             "write": [call.cache_write for call in calls],
             "dollars": [
                 None if call.dollars is None else [round(part, 8) for part in call.dollars]
                 for call in calls
             ],
-            "status": [call.status for call in calls],
-            "note": [call.note for call in calls],
-            "lost": [call.lost for call in calls],
             "lostDollars": [round(call.lost_dollars, 8) for call in calls],
             "because": [reasons.index(call.lost_because) for call in calls],
         },
-        "edits": [
-            {
-                "seq": edit.seq,
-                "op": edit.op,
-                "first": edit.first,
-                "last": edit.last,
-                "part": edit.part,
-                "why": edit.why,
-                "saved": edit.saved,
-                "spares": edit.spares,
-                "listed": edit.listed,
-                "relists": edit.relists,
-            }
-            for edit in timeline.edits
-        ],
-        "names": [
-            {
-                "call": name.call,
-                "name": name.name,
-                "source": name.source,
-                "isRecall": name.is_recall,
-            }
-            for name in timeline.names
-        ],
+        "edits": [asdict(edit) for edit in timeline.edits],
+        "names": [asdict(name) for name in timeline.names],
         "rewinds": timeline.rewinds,
     }
 

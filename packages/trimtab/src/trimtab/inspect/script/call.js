@@ -222,9 +222,9 @@ function listNotes(call) {
     columns.verified[call] === false ? finding("warn", "This is not exactly what was sent: the rebuilt request has another hash than the recorded one. Something was erased since, or the renderer changed.") : "",
     columns.verified[call] ? finding("good", "This is what the model saw: the request was rebuilt from the log, and its hash is the recorded one.") : "",
     columns.lost[call] ? describeBreak(call) : "",
-    session.names.filter((name) => name.call === call).map((name) => finding(name.isRecall ? "" : "warn",
-      name.isRecall ? "The reply asks for " : "The reply names ", element("code", {}, name.name),
-      name.isRecall ? ", which was hidden: " : ", which is hidden here: it is in ", messageLink(name.source), hiddenSince(name.source, call), ".")),
+    session.names.filter((name) => name.call === call).map((name) => finding(name.is_recall ? "" : "warn",
+      name.is_recall ? "The reply asks for " : "The reply names ", element("code", {}, name.name),
+      name.is_recall ? ", which was hidden: " : ", which is hidden here: it is in ", messageLink(name.source), hiddenSince(name.source, call), ".")),
     edits.length ? finding("plain", element("details", { open: edits.length < 4 }, element("summary", {}, plural(edits.length, "change") + " since the call before"),
       element("ul", {}, edits.slice(0, 200).map((edit) => element("li", {}, edit.first ? messageLink(edit.first, describeEdit(edit)) : describeEdit(edit),
         edit.why ? ": " + explainWhy(edit.why) : "", edit.saved > 0 ? ", " + count(edit.saved) + " tokens less" : ""))))) : "",
@@ -233,8 +233,9 @@ function listNotes(call) {
 
 function describeUsage(call) {
   const limit = columns.limit[call];
+  const input = columns.input[call];
   return [count(callTokens(call)) + " tokens estimated" + (limit ? " of " + count(limit) : ""),
-    ...columns.input[call] === null ? [] : [count(columns.input[call]) + " reported", count(columns.read[call]) + " read from the cache",
+    ...input === null ? [] : [count(input) + " reported", count(columns.read[call]) + " (" + share(columns.read[call], input) + ") read from the cache",
       columns.write[call] ? count(columns.write[call]) + " written" : "", count(columns.output[call]) + " out"],
     callDollars(call) === null ? "" : dollars(callDollars(call)),
     columns.status[call] === "error" ? "failed: " + (columns.note[call] || "unknown") : ""].filter(Boolean).join(" · ");

@@ -62,9 +62,9 @@ function drawFacts() {
 }
 
 function drawFindings() {
-  const names = [...Map.groupBy(session.names.filter((name) => !name.isRecall), (name) => name.call)];
+  const names = [...Map.groupBy(session.names.filter((name) => !name.is_recall), (name) => name.call)];
   names.sort((one, other) => other[1].length - one[1].length);
-  const recalled = session.names.filter((name) => name.isRecall);
+  const recalled = session.names.filter((name) => name.is_recall);
   const breaks = totals.breaks.toSorted((one, other) => columns.lost[other] - columns.lost[one]);
   const errors = callsWhere((call) => columns.status[call] === "error");
   const unverified = columns.verified.filter((isVerified) => isVerified === false).length;

@@ -68,7 +68,7 @@ async function start() {
   const origin = [session.source, session.policy, session.heads.at(-1)?.model, plural(session.messageCount, "message"), clock(columns.at.find((at) => at !== null))];
   byId("origin").replaceChildren(visibleText(origin.filter(Boolean).join(" · ")));
   byId("note").replaceChildren(visibleText([session.note, session.isRedacted ? "This page is redacted: it has no texts, only their lengths." : ""].filter(Boolean).join(" ")));
-  startTheme();
+  startTheme(drawTimeline);
   byId("find").addEventListener("submit", (event) => {
     event.preventDefault();
     const query = byId("query").value.trim();

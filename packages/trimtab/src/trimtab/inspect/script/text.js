@@ -77,10 +77,10 @@ function setTheme(theme) {
   byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
 }
 
-function startTheme() {
+function startTheme(onChange) {
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   byId("theme").addEventListener("click", () => {
     setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    window.dispatchEvent(new Event("resize"));
+    onChange?.();
   });
 }

@@ -157,10 +157,7 @@ function drawCache(pen, bars, top, bottom) {
 
 function describeCall(call) {
   const edits = listEdits(call);
-  const [input, limit] = [columns.input[call], columns.limit[call]];
-  return ["Call " + count(call + 1), count(callTokens(call)) + " tokens" + (limit ? " of " + count(limit) : ""),
-    input === null ? "" : count(input) + " reported, " + share(columns.read[call], input) + " from the cache",
-    callDollars(call) === null ? "" : dollars(callDollars(call)),
+  return ["Call " + count(call + 1), describeUsage(call),
     edits.length ? edits.slice(0, 3).map(describeEdit).join(", ") + (edits.length > 3 ? " and " + count(edits.length - 3) + " more changes" : "") +
       (edits[0].why ? ": " + explainWhy(edits[0].why) : "") : "",
     columns.lost[call] ? "cache broken: " + explainBreak(call) : ""].filter(Boolean).join(" · ");
@@ -221,7 +218,7 @@ function startTimeline() {
   });
   byId("in").addEventListener("click", () => zoomBy(0.5));
   byId("out").addEventListener("click", () => zoomBy(Infinity));
-  window.addEventListener("resize", drawTimeline);
+  new ResizeObserver(drawTimeline).observe(canvas);
 }
 
 function drawLegend() {
