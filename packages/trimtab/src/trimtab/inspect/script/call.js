@@ -224,7 +224,7 @@ function listNotes(call) {
     columns.lost[call] ? describeBreak(call) : "",
     session.names.filter((name) => name.call === call).map((name) => finding(name.is_recall ? "" : "warn",
       name.is_recall ? "The reply asks for " : "The reply names ", element("code", {}, name.name),
-      name.is_recall ? ", which was hidden: " : ", which is hidden here: it is in ", messageLink(name.source), hiddenSince(name.source, call), ".")),
+      ", which the model does not see here: it is in ", messageLink(name.source), hiddenSince(name.source, call), ".")),
     edits.length ? finding("plain", element("details", { open: edits.length < 4 }, element("summary", {}, plural(edits.length, "change") + " since the call before"),
       element("ul", {}, edits.slice(0, 200).map((edit) => element("li", {}, edit.first ? messageLink(edit.first, describeEdit(edit)) : describeEdit(edit),
         edit.why ? ": " + explainWhy(edit.why) : "", edit.saved > 0 ? ", " + count(edit.saved) + " tokens less" : ""))))) : "",

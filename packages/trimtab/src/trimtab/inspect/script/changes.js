@@ -16,8 +16,9 @@ const HIDING = new Set(["drop", "summarise", "reveal", "client", "erase"]);
 
 const nameOperation = (edit) => EDIT_NAMES[edit.op] || edit.op;
 const explainWhy = (why) => why
-  .replace(/^to (\d+) tokens/, (_, tokens) => "to bring the request down to " + count(Number(tokens)) + " tokens")
-  .replace(/; extractive$/, "; a summary of quotes");
+  .replace(/^to (?=\d+ tokens)/, "to bring the request down to ")
+  .replace(/; extractive$/, "; a summary of quotes")
+  .replace(/\b\d{4,}\b/g, (digits) => count(Number(digits)));
 const explainEdit = (edit) => nameOperation(edit) + (edit.why ? " (" + explainWhy(edit.why) + ")" : "");
 const explainBreak = (call) => session.reasons[columns.because[call]]
   .replace(/hidden \((\w+)\)/, (whole, op) => (EDIT_NAMES[op] ? "hidden (" + EDIT_NAMES[op] + ")" : whole));
