@@ -41,8 +41,9 @@ class LongList {
   }
 
   empty(page) {
+    if (!page.childElementCount || page === this.pages[0] || page.contains(document.activeElement)) return;
     const height = page.offsetHeight;
-    if (!height || page === this.pages[0] || page.contains(document.activeElement)) return;
+    if (!height) return; // in a view that is not shown
     page.style.minHeight = height + "px";
     page.replaceChildren();
   }

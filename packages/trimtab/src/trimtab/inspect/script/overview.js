@@ -13,8 +13,8 @@ const SECTION_NAMES = {
 
 let totals;
 
-const callTokens = (call) => sum(columns.sections[call]);
-const callDollars = (call) => columns.dollars[call] && sum(columns.dollars[call]);
+const callTokens = (call) => totals.tokens[call];
+const callDollars = (call) => totals.prices[call];
 const callLink = (call, words) => element("a", { href: "#call=" + (call + 1) }, words || "call " + count(call + 1));
 const messageLink = (seq, words) => element("a", { href: "#m" + seq, class: "handle" }, words || "m" + seq);
 const badge = (words, tone) => element("span", { class: "badge " + (tone || "") }, words);
@@ -26,14 +26,16 @@ function computeTotals() {
   const add = (column) => sum(columns[column].map(Number)); // null counts nothing
   const reported = callsWhere((call) => columns.input[call] !== null);
   totals = {
+    tokens: columns.sections.map(sum),
+    prices: columns.dollars.map((parts) => parts && sum(parts)),
     cost: [0, 1, 2, 3].map((place) => sum(columns.dollars.map((parts) => (parts ? parts[place] : 0)))),
     input: add("input"), read: add("read"), write: add("write"), output: add("output"),
     lost: add("lost"), lostDollars: add("lostDollars"),
     reported: reported.length,
     isPriced: reported.some((call) => columns.dollars[call]),
     breaks: callsWhere((call) => columns.lost[call]),
-    peak: Math.max(0, ...columns.sections.map(sum)),
   };
+  totals.peak = Math.max(0, ...totals.tokens);
   totals.dollars = sum(totals.cost);
 }
 
@@ -84,7 +86,7 @@ function drawFindings() {
 
 // The first three, and the others behind a line that opens.
 function listFindings(items, describe, noun, words) {
-  const rest = items.slice(3, 100).map(describe);
+  const rest = items.slice(3, 50).map(describe);
   return [...items.slice(0, 3).map(describe), items.length > 3 ? finding("plain", element("details", {},
     element("summary", {}, plural(items.length - 3, noun) + words), element("ul", {}, rest))) : ""];
 }
@@ -136,9 +138,8 @@ function drawMoney() {
   return byId("money").append(element("p", { class: "soft" }, words));
 }
 
-// What the input of all calls consisted of. It needs the structure, so it comes after the first paint.
-async function drawComposition() {
-  const all = await loadStructure();
+// What the input of all calls consisted of.
+function drawComposition(all) {
   const sums = new Map();
   const add = (name, tone, tokens) => {
     const row = sums.get(name) || [name, tone, 0];

@@ -93,10 +93,11 @@ async function start() {
   if (columns.seq.length) requestAnimationFrame(() => setTimeout(prepare));
 }
 
-// After the first paint: what needs the structure, and the call that Enter opens, so that it is decoded.
+// After the first paint: the call that Enter opens is decoded, and what needs the structure is drawn.
 async function prepare() {
-  await drawComposition();
-  await drawCall(await loadStructure(), timeline.selected);
+  const all = await loadStructure();
+  await drawCall(all, timeline.selected);
+  drawComposition(all);
 }
 
 start().catch((error) => {
