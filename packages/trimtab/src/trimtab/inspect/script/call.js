@@ -256,7 +256,7 @@ function drawWords(all, holder, call, blocks, undone) {
     const box = element("div", {});
     const row = element("article", { class: "word" },
       element("header", {}, messageLink(seq), badge(state, state.startsWith("in ") ? "" : "warn")), box);
-    row.ready = texts.get(all.words[index]).then((text) => showText(box, text.length > 700 ? text.slice(0, 700) + " …" : text));
+    row.ready = texts.get(all.words[index]).then((text) => showText(box, text.length > 300 ? text.slice(0, 300) + " …" : text));
     return row;
   }).ready;
   return undefined;

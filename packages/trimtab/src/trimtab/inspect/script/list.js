@@ -1,6 +1,6 @@
 // Lists and texts of any length: only what is near the screen is in the page.
 
-const PAGE_ROWS = 16;
+const PAGE_ROWS = 12;
 const PREVIEW_CHARS = 1600;
 const PREVIEW_LINES = 14;
 const LONG_TEXT_CHARS = 20000;
