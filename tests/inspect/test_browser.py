@@ -37,6 +37,10 @@ def test_a_person_reads_a_session_by_mouse_and_by_keyboard(tmp_path: Path):
         tab.click('#calls a[href="#call=2"]')
         wait_for("call=2")
         assert text("#title").startswith("Call 2")
+        # A long result: its beginning, and then all of it.
+        assert "line 499 of file 0" not in text(".list")
+        tab.click(".content .link")
+        tab.wait("/line 499 of file 0/.test(document.querySelector('.list').textContent)")
         # The last call from the timeline, by keyboard.
         tab.press("Escape")
         wait_for("overview")

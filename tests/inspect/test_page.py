@@ -14,7 +14,7 @@ import pytest
 from tests.inspect.sessions import list_events, reading_agent
 from trimtab.engine.log.event import ModelCall
 from trimtab.inspect.index_page import index_session, render_index
-from trimtab.inspect.page import read_resource, render_page
+from trimtab.inspect.page import PAGE_SCRIPTS, read_script, render_page
 from trimtab.inspect.recorded_timeline import read_recorded_timeline
 from trimtab.inspect.session_timeline import read_session_timeline
 from trimtab.inspect.text_pool import TextPool, unpack_json
@@ -57,9 +57,9 @@ def hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-@pytest.mark.parametrize("name", ["page.js", "index.js"])
+@pytest.mark.parametrize("name", [*PAGE_SCRIPTS, "index.js"])
 def test_no_script_turns_data_into_markup_or_asks_for_anything(name: str):
-    script = read_resource(name)
+    script = read_script([name])
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
     asks = r"\bfetch\(|XMLHttpRequest|sendBeacon|WebSocket|EventSource|import\(|https?://"
     assert re.search(f"{forbidden}|{asks}", script.replace("/^https?:/", "")) is None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from trimtab.engine.text.client_text import is_wholly_client_generated
-from trimtab.inspect.page import read_resource, render_document_start
+from trimtab.inspect.page import SHARED_SCRIPTS, read_resource, read_script, render_document_start
 from trimtab.inspect.text_pool import pack_json
 from trimtab.inspect.timeline import Timeline
 
@@ -71,12 +71,13 @@ def render_index(origin: str, sessions: Sequence[IndexedSession]) -> str:
         sessions: The sessions in order.
     """
     payload = pack_json({"origin": origin, "sessions": [asdict(one) for one in sessions]})
+    script = read_script((*SHARED_SCRIPTS, "index.js"))
     return "".join(
         [
-            render_document_start("Sessions", "index.js"),
+            render_document_start("Sessions", script),
             read_resource("index.html"),
             f'<script type="text/plain" id="data">{payload}</script>\n',
-            f"<script>{read_resource('index.js')}</script>\n",
+            f"<script>{script}</script>\n",
             "</body>\n</html>\n",
         ]
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from html import escape
 from importlib.resources import files
@@ -18,11 +18,23 @@ from typing import Any
 from trimtab.inspect.text_pool import ItemChunks, pack_json, split_into_chunks
 from trimtab.inspect.timeline import SECTION_KINDS, Timeline
 
+SHARED_SCRIPTS = ("text.js",)
+PAGE_SCRIPTS = (
+    *SHARED_SCRIPTS, "list.js", "data.js", "changes.js", "overview.js", "timeline.js", "call.js",
+    "diff.js", "message.js", "search.js", "page.js",
+)  # fmt: skip
+"""The files of `script/` that are one script in the page, in this order."""
+CALL_COLUMNS = (
+    "seq", "position", "head", "sections", "limit", "low", "marks", "volatile", "input", "output",
+    "status", "note", "lost",
+)  # fmt: skip
+"""What the page reads of every call as it is."""
 _DATA = '<script type="text/plain" id="{id}">{payload}</script>\n'
 
 
 def render_page(timeline: Timeline) -> str:
     """Return the whole page of a session."""
+    script = read_script(PAGE_SCRIPTS)
     texts = timeline.pool.chunks()
     bodies = split_into_chunks((block.body for block in timeline.blocks), _measure_body)
     session = {
@@ -31,11 +43,11 @@ def render_page(timeline: Timeline) -> str:
     }
     return "".join(
         [
-            render_document_start(timeline.title, "page.js"),
+            render_document_start(timeline.title, script),
             read_resource("page.html"),
             # The first screen needs the session alone. The rest is read while it is painted.
             _DATA.format(id="session", payload=pack_json(session)),
-            f"<script>{read_resource('page.js')}</script>\n",
+            f"<script>{script}</script>\n",
             _DATA.format(id="structure", payload=pack_json(_list_structure_fields(timeline))),
             *_render_chunks("texts", texts),
             *_render_chunks("bodies", bodies),
@@ -44,12 +56,12 @@ def render_page(timeline: Timeline) -> str:
     )
 
 
-def render_document_start(title: str, script_name: str) -> str:
+def render_document_start(title: str, script: str) -> str:
     """Return the head of a page, with a policy that allows only its own style and script."""
     look = files("trimtab.replay").joinpath("look.css").read_text(encoding="utf-8")
     style = look + read_resource("page.css")
     policy = (
-        f"default-src 'none'; script-src {_hash_source(read_resource(script_name))}; "
+        f"default-src 'none'; script-src {_hash_source(script)}; "
         f"style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
@@ -65,6 +77,11 @@ def render_document_start(title: str, script_name: str) -> str:
 def read_resource(name: str) -> str:
     """Return a file of this package."""
     return files("trimtab.inspect").joinpath(name).read_text(encoding="utf-8")
+
+
+def read_script(names: Iterable[str]) -> str:
+    """Return files of `script/` as one script."""
+    return "\n".join(read_resource(f"script/{name}") for name in names)
 
 
 def make_plain_title(title: str) -> str:
@@ -102,56 +119,20 @@ def _list_session_fields(timeline: Timeline) -> dict[str, Any]:
         "heads": [asdict(head) for head in timeline.heads],
         "reasons": reasons,
         "calls": {
-            "seq": [call.seq for call in calls],
-            "position": [call.position for call in calls],
+            **{name: [getattr(call, name) for call in calls] for name in CALL_COLUMNS},
             "at": [None if call.at is None else round(call.at, 1) for call in calls],
-            "head": [call.head for call in calls],
-            "sections": [call.sections for call in calls],
-            "limit": [call.limit for call in calls],
-            "low": [call.low for call in calls],
-            "marks": [call.marks for call in calls],
-            "volatile": [call.volatile for call in calls],
             "verified": [call.is_verified for call in calls],
-            "input": [call.input for call in calls],
-            "output": [call.output for call in calls],
             "read": [call.cache_read for call in calls],
             "write": [call.cache_write for call in calls],
             "dollars": [
                 None if call.dollars is None else [round(part, 8) for part in call.dollars]
                 for call in calls
             ],
-            "status": [call.status for call in calls],
-            "note": [call.note for call in calls],
-            "lost": [call.lost for call in calls],
             "lostDollars": [round(call.lost_dollars, 8) for call in calls],
             "because": [reasons.index(call.lost_because) for call in calls],
         },
-        "edits": [
-            {
-                "seq": edit.seq,
-                "op": edit.op,
-                "first": edit.first,
-                "last": edit.last,
-                "part": edit.part,
-                "why": edit.why,
-                "at": edit.at,
-                "saved": edit.saved,
-                "spares": edit.spares,
-                "listed": edit.listed,
-                "relists": edit.relists,
-            }
-            for edit in timeline.edits
-        ],
-        "names": [
-            {
-                "call": name.call,
-                "seq": name.seq,
-                "name": name.name,
-                "source": name.source,
-                "isRecall": name.is_recall,
-            }
-            for name in timeline.names
-        ],
+        "edits": [asdict(edit) for edit in timeline.edits],
+        "names": [asdict(name) for name in timeline.names],
         "rewinds": timeline.rewinds,
     }
 
@@ -165,7 +146,6 @@ def _list_structure_fields(timeline: Timeline) -> dict[str, Any]:
         "labels": labels,
         "blocks": {
             "kind": [SECTION_KINDS.index(block.kind) for block in blocks],
-            "role": [block.role for block in blocks],
             "seq": [block.seq for block in blocks],
             "part": [block.part for block in blocks],
             "tokens": [block.tokens for block in blocks],

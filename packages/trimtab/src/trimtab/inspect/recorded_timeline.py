@@ -129,7 +129,6 @@ class _RecordReader:
             timeline.names.append(
                 HiddenName(
                     call=len(timeline.calls) - 1,
-                    seq=self._seq + 1,
                     name="a name" if timeline.is_redacted else name,
                     source=source,
                     is_recall=False,
@@ -175,7 +174,6 @@ class _RecordReader:
             sections=tuple(totals[kind] for kind in SECTION_KINDS),
             limit=limit,
             low=None,
-            max_output=None,
             marks=(),
             volatile=None,
             is_verified=None,

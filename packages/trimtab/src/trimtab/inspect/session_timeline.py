@@ -134,7 +134,6 @@ class _SessionReader:
         settings = self._window.settings
         goal = str(settings.policy_params.get("goal") or "")
         self.timeline.policy = f"{settings.policy}, goal {goal}" if goal else settings.policy
-        self.timeline.dialect = settings.dialect
 
     # Folding
 
@@ -179,7 +178,6 @@ class _SessionReader:
                 last=edit.last,
                 part=edit.part,
                 why=edit.why,
-                at=event.at,
                 saved=saved,
                 spares=edit.spares,
                 listed=tuple(dict.fromkeys(place.seq for place in edit.listed)),
@@ -205,14 +203,7 @@ class _SessionReader:
             last = body.before - 1
         self.timeline.edits.append(
             TimelineEdit(
-                seq=event.seq,
-                op=op,
-                first=first,
-                last=last,
-                part=part,
-                why=why,
-                at=event.at,
-                saved=saved,
+                seq=event.seq, op=op, first=first, last=last, part=part, why=why, saved=saved
             )
         )
 
@@ -228,7 +219,7 @@ class _SessionReader:
             TimelineMessage(seq=event.seq, role=message.role, at=event.at, parts=tuple(parts))
         )
         if message.role == "assistant" and self.timeline.calls:
-            self._add_names(event.seq, message)
+            self._add_names(message)
         self._names.add_message(event.seq, message)
 
     def _add_part(self, part: Part) -> tuple[TimelinePart, list[TextRange]]:
@@ -249,7 +240,7 @@ class _SessionReader:
                 ranges.append(TextRange(self.timeline.add_text(payload), 0, len(payload)))
         return TimelinePart(kind=kind, name=name, text=number, tokens=0), ranges
 
-    def _add_names(self, seq: int, reply: Message) -> None:
+    def _add_names(self, reply: Message) -> None:
         call = len(self.timeline.calls) - 1
         texts = [self._rendering.text_before_first_round, self._head_text]
         texts += [message.text for message in self._rendering.written_messages]
@@ -259,7 +250,7 @@ class _SessionReader:
         for name, source, is_recall in names:
             text = name if is_recall or not self.timeline.is_redacted else "a name"
             self.timeline.names.append(
-                HiddenName(call=call, seq=seq, name=text, source=source, is_recall=is_recall)
+                HiddenName(call=call, name=text, source=source, is_recall=is_recall)
             )
 
     # Calls
@@ -302,7 +293,6 @@ class _SessionReader:
                 sections=tuple(sections),
                 limit=budget.limit,
                 low=low,
-                max_output=call.max_output,
                 marks=marks,
                 volatile=None if call.volatile is None else self.timeline.add_text(call.volatile),
                 is_verified=digest == call.hash if call.hash else None,

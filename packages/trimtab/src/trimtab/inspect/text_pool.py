@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-MAX_CHUNK_CHARS = 96 * 1024
+MAX_CHUNK_CHARS = 48 * 1024
 """Characters of a chunk before compression. One click decodes only the chunks that it shows."""
 COMPRESSION_LEVEL = 6
 

@@ -65,8 +65,6 @@ class SentCall:
     """Tokens that input and output may reach together."""
     low: int | None
     """Tokens to which a compaction goes back: the low-water mark. None if the policy has none."""
-    max_output: int | None
-    """Output tokens that were requested."""
     marks: tuple[int, ...]
     """Blocks after which the prefix was marked for the cache; -1 is the end of the head."""
     volatile: int | None
@@ -111,8 +109,6 @@ class TimelineEdit:
     """Index of the part that it changes. None for whole messages."""
     why: str = ""
     """The rule that decided it."""
-    at: float | None = None
-    """Seconds since the epoch."""
     saved: int = 0
     """Tokens by which the context became smaller."""
     spares: tuple[int, ...] = ()
@@ -157,8 +153,6 @@ class HiddenName:
 
     call: int
     """Index of the call whose reply names it."""
-    seq: int
-    """Position of the reply."""
     name: str
     """The name."""
     source: int
@@ -195,8 +189,6 @@ class Timeline:
     """What the log does not say."""
     policy: str = ""
     """The policy and its goal."""
-    dialect: str = ""
-    """The format in which requests were sent."""
     pool: TextPool = field(default_factory=TextPool)
     heads: list[RequestHead] = field(default_factory=list[RequestHead])
     blocks: list[SentBlock] = field(default_factory=list[SentBlock])
