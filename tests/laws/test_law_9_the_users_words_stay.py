@@ -234,8 +234,8 @@ def instructions_are_there(told: Told, found: list[Piece], dialect: str) -> None
 
 def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> None:
     """What a provider has signed goes back as it came. Of the newest reply nothing is touched where
-    it thinks or calls and nobody has spoken since: its provider looks at it as a whole. If nobody has
-    spoken at all, a framework wrote its texts."""
+    it thinks or calls and nobody has spoken since: its provider looks at it as a whole. If nobody
+    has spoken at all, a framework wrote its texts."""
     thoughts = {
         dump_canonical_json(part.data)
         for message in life.said.values()

@@ -1,8 +1,9 @@
 """The order in which content is hidden if not everything fits. All policies share it.
 
 Older pictures are hidden first, then older results, older replies and calls, and the summary. New
-content of the active round, older user messages and the pictures of the newest message follow. The text of the newest message and other user messages of the active round are cut last. A
-quarter of the room always stays for them, first of all for the newest message.
+content of the active round, older user messages and the pictures of the newest message follow. The
+text of the newest message and other user messages of the active round are cut last. A quarter of
+the room always stays for them, first of all for the newest message.
 """
 
 from __future__ import annotations
