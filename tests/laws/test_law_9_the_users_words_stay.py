@@ -234,7 +234,8 @@ def instructions_are_there(told: Told, found: list[Piece], dialect: str) -> None
 
 def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> None:
     """What a provider has signed goes back as it came. Of the newest reply nothing is touched where
-    it thinks or calls and nobody has spoken since: its provider looks at it as a whole."""
+    it thinks or calls and nobody has spoken since: its provider looks at it as a whole. If nobody
+    has spoken at all, a framework wrote its texts."""
     thoughts = {
         dump_canonical_json(part.data)
         for message in life.said.values()
@@ -251,7 +252,7 @@ def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> Non
     newest = told.messages.get(told.replied)
     thinks = newest is not None and any(isinstance(part, OpaqueBlock) for part in newest.parts)
     going_on = bool(told.rounds) and told.replied in told.rounds[-1].seqs
-    if newest is not None and going_on and (thinks or newest.calls):
+    if newest is not None and told.newest_user and going_on and (thinks or newest.calls):
         assert all(seq != told.replied for seq, _ in told.edits), "the newest reply was changed"
 
 

@@ -1,9 +1,9 @@
 """The order in which content is hidden if not everything fits. All policies share it.
 
 Older pictures are hidden first, then older results, older replies and calls, and the summary. New
-results and replies of the active round, older user messages and the pictures of the newest message
-follow. The text of the newest message and other user messages of the active round are cut last. A
-quarter of the room always stays for them, first of all for the newest message.
+content of the active round, older user messages and the pictures of the newest message follow. The
+text of the newest message and other user messages of the active round are cut last. A quarter of
+the room always stays for them, first of all for the newest message.
 """
 
 from __future__ import annotations
@@ -324,8 +324,10 @@ def _cut_active_results(plan: Plan, is_enough: EnoughCheck, reason: str) -> None
 
 
 def _cut_active_replies(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    """Cut texts beside the newest calls, which may be written by a framework: the SDK of OpenAI
-    Agents hands a whole conversation over as one text of a reply."""
+    """Cut texts beside the newest calls if no user has spoken: then a framework wrote them. The SDK
+    of OpenAI Agents hands a whole conversation over as one text of a reply."""
+    if plan.window.newest_user_entry is not None:
+        return
     places = [
         (entry, part)
         for entry in list_active_round_entries(plan)
