@@ -1,5 +1,5 @@
 // opencode asks before each call which messages to send. Its own session stays whole.
-import { fromSent, toList } from "./messages.js"
+import { fromSent, markBefore, toList } from "./messages.js"
 import { LastLine, RECALL_TOOLS, Sidecar, VERSION } from "./sidecar.js"
 
 const MAX_OUTPUT_TOKENS = 32_000 // opencode never asks for more
@@ -8,7 +8,7 @@ export const Trimtab = async ({ client }) => {
   if (process.env.TRIMTAB === "off") return {}
   const sidecar = new Sidecar(undefined, (text) => warn(client, text))
   const lastLine = new LastLine()
-  const systems = new Map() // by session: the system prompt of the last call
+  const systems = new Map() // by session: the parts of the system prompt of the last call
   const definitions = new Map()
   const counted = new Set() // replies whose usage is recorded
   const compacting = new Set()
@@ -44,7 +44,7 @@ export const Trimtab = async ({ client }) => {
     const model = await readModel(user.model)
     const { list, places } = toList(messages)
     const system = systems.get(user.sessionID)
-    const head = system ? [{ role: "system", content: system }] : []
+    const head = system ? [{ role: "system", content: system.join("\n") }] : []
     await recordUsage(conversation, messages)
     const answer = await sidecar.ask("fit", {
       conversation,
@@ -66,6 +66,11 @@ export const Trimtab = async ({ client }) => {
     if (answer) {
       const sent = answer.sent?.map((piece) => move(piece, head.length)).filter(Boolean)
       shown = sent ? fromSent(messages, places, sent) : messages.slice()
+      // opencode marks the system prompt's first two parts and the last two messages; Anthropic takes four marks.
+      const hasFreeMark = user.model?.providerID === "anthropic" && system?.length === 1
+      if (sent && hasFreeMark && answer.frontier != null) {
+        markBefore(shown, messages[places[answer.frontier - head.length].at])
+      }
       fitted.set(user.sessionID, { ids, shown })
     }
     messages.splice(0, messages.length, ...shown)
@@ -75,7 +80,7 @@ export const Trimtab = async ({ client }) => {
     "chat.message": async () => void sidecar.start(),
     "experimental.chat.messages.transform": transform,
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
-      if (sessionID) systems.set(sessionID, system.join("\n"))
+      if (sessionID) systems.set(sessionID, [...system])
     },
     "experimental.session.compacting": async ({ sessionID }) => {
       compacting.add(sessionID) // opencode's own summary is made of the whole history

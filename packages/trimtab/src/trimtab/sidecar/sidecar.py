@@ -303,7 +303,8 @@ class Sidecar:
         if not fields["changed"]:
             return Answer(fields=fields)
         if call.read_text("want") == "map":
-            return Answer(fields={**fields, "sent": describe_pieces(pieces)})
+            sent = describe_pieces(pieces)
+            return Answer(fields={**fields, "sent": sent, "frontier": view.frontier})
         write = partial(body.write, pieces, max_output_tokens=lowered)
         return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
