@@ -57,6 +57,14 @@ def test_what_was_hidden_stays_hidden_and_what_is_new_comes_behind_it(sidecar: S
     assert answer["hidden"] == []
 
 
+def test_what_is_beside_a_hidden_text_is_always_as_the_client_wrote_it_last(sidecar: Sidecar):
+    for digits in ("1.5", "1.50"):
+        body = json.dumps(chat(TURNS)).replace(str(10**40), digits)
+        sent = json.loads(send_text(sidecar, body).write(), parse_float=str)["body"]["messages"]
+        hidden = [message for message in sent if "recall m" in str(message) and "x_1" in message]
+        assert {message["x_1"] for message in hidden} == {digits}
+
+
 def test_only_what_an_edit_names_differs_in_its_bytes(sidecar: Sidecar):
     body = chat(TURNS)
     for message in body["messages"]:

@@ -39,7 +39,7 @@ from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.threads import run_in_thread_if_long
 from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json
-from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody, describe_pieces
+from trimtab.sidecar.wire_body import BODY_LEVELS, Patches, WireBody, describe_pieces
 from trimtab.stores.base import Store
 
 T = TypeVar("T")
@@ -121,6 +121,8 @@ class _Tally:
     """The handles of what was hidden."""
     store_fault: str = ""
     """Why the conversation is kept in memory and no longer in the store."""
+    patches: Patches = field(default_factory=Patches)
+    """The texts of its edited messages."""
 
 
 class Sidecar:
@@ -305,7 +307,7 @@ class Sidecar:
         if call.read_text("want") == "map":
             sent = describe_pieces(pieces)
             return Answer(fields={**fields, "sent": sent, "frontier": view.frontier})
-        write = partial(body.write, pieces, max_output_tokens=lowered)
+        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered)
         return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
     async def _record_reply(self, call: Call) -> Answer:
@@ -553,9 +555,11 @@ def format_totals(totals: Mapping[str, Any]) -> str:
 
 
 async def _measure(session: Session) -> tuple[int, int]:
-    """Return the tokens of the next request, and those of the window."""
-    report = session.report()
-    return report.used, report.limit
+    """Return the tokens of the last request, and those of the window."""
+    call, anchor = session.window.last_call, session.window.accounting.usage_anchor
+    # What the report sums up, without its sections.
+    difference = anchor.reported_tokens - anchor.estimated_tokens if anchor else 0
+    return call.body.tokens + difference if call else 0, session.budget().limit
 
 
 def _describe_fit(

@@ -5,6 +5,7 @@ What no edit names keeps its text: spacing, unknown fields and the order of keys
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -43,6 +44,10 @@ class Piece:
     """Its places in the client's list; none for a text that Trimtab wrote."""
     items: Sequence[WireObject] | None = None
     """What to send instead; None for the client's own."""
+
+
+Patches = dict[bytes, tuple[Sequence[WireObject], list[str]]]
+"""What was sent for edited messages last, and its text, by the digest of the client's own text."""
 
 
 class WireBody:
@@ -183,11 +188,13 @@ class WireBody:
             return True
         return len(pieces) != len(self.messages)
 
-    def write(self, pieces: Sequence[Piece], *, max_output_tokens: int | None) -> str:
+    def write(
+        self, pieces: Sequence[Piece], patches: Patches, *, max_output_tokens: int | None
+    ) -> str:
         """Return the body with these pieces, and with fewer tokens of output unless it is None."""
         edits: list[tuple[JsonItem, str]] = []
         if self._list is not None and self.is_changed_by(pieces):
-            edits.append((self._list, self._write_list(self._list, pieces)))
+            edits.append((self._list, self._write_list(self._list, pieces, patches)))
         if max_output_tokens is not None:
             keys = _OUTPUT_KEYS[self.dialect]
             edits += [
@@ -201,16 +208,25 @@ class WireBody:
             at = item.end
         return text + self._source.text[at : self._body.end]
 
-    def _write_list(self, listed: JsonItem, pieces: Sequence[Piece]) -> str:
+    def _write_list(self, listed: JsonItem, pieces: Sequence[Piece], patches: Patches) -> str:
         items, text = [*(listed.items or ())], self._source.text
         between = text[items[0].end : items[1].first] if len(items) > 1 else ","
         texts: list[str] = []
+        used: Patches = {}
         for piece in pieces:
             known = [items[at] for at in piece.positions]
+            own = [text[item.start : item.end] for item in known]
             if piece.items is None:
-                texts += [text[item.start : item.end] for item in known]
-            else:
-                texts += self._write_items(known, piece.items)
+                texts += own
+                continue
+            key = hashlib.sha256("\n".join(own).encode("utf-8", "surrogatepass")).digest()
+            changed, patched = patches.get(key, (None, []))
+            if changed != piece.items:
+                patched = self._write_items(known, piece.items)
+            used[key] = piece.items, patched
+            texts += patched
+        patches.clear()
+        patches.update(used)
         opening = text[listed.start : items[0].start]
         closing = text[items[-1].end : listed.end]
         return opening + between.join(texts) + closing
