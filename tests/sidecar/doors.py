@@ -64,6 +64,14 @@ def fit(sidecar: Sidecar, body: Any, *, conversation: str = "a", **fields: Any) 
     return ask(sidecar, "fit", conversation=conversation, body=body, **fields)
 
 
+def fit_from_start(sidecar: Sidecar, turns: int, **fields: Any) -> dict[str, Any]:
+    """Fit a body whose log began with the first question, so that its handles have no tag."""
+    first = chat(1)
+    first["messages"] = first["messages"][:2]
+    fit(sidecar, first, **fields)
+    return fit(sidecar, chat(turns), **fields)
+
+
 class Door:
     """A sidecar that listens on a port."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trimtab
-from tests.sidecar.doors import OWNER, SMALL, ask, chat, claude, fit, report
+from tests.sidecar.doors import OWNER, SMALL, ask, chat, claude, fit, fit_from_start, report
 from trimtab.dialects.caller_marks import without_marks
 from trimtab.sidecar.json_text import JsonText, patch_json
 from trimtab.sidecar.sidecar import Sidecar, format_totals
@@ -293,7 +293,7 @@ def test_calls_for_one_conversation_wait_for_each_other(sidecar: Sidecar):
 def test_a_conversation_that_is_used_least_leaves_the_memory():
     sidecar = Sidecar(max_conversations=2)
     for name in ("a", "b", "c"):
-        fit(sidecar, chat(1), conversation=name)
+        fit_from_start(sidecar, 1, conversation=name)
     assert ask(sidecar, "recall", conversation="a", handle="m3")["status"] == 404
     assert ask(sidecar, "recall", conversation="c", handle="m3")["status"] == 200
 

@@ -118,7 +118,9 @@ class _Tally:
     refused: int = 0
     """Refusals for length."""
     handles: dict[str, None] = field(default_factory=dict[str, None])
-    """The handles of what was hidden."""
+    """The handles of what was hidden, without their tag."""
+    handle_tag: str = ""
+    """The tag of these handles."""
     store_fault: str = ""
     """Why the conversation is kept in memory and no longer in the store."""
     patches: Patches = field(default_factory=Patches)
@@ -141,10 +143,12 @@ class Sidecar:
     ) -> None:
         self._notices: ContextVar[list[EditNotice] | None] = ContextVar("notices", default=None)
         options: ConversationOptions = {"cache": "caller", "on_edit": self._note_edit}
-        self._stored = Conversations(store=store, max_conversations=max_conversations, **options)
-        self._unstored = self._stored
+        open_conversations = partial(
+            Conversations, max_conversations=max_conversations, tags_handles=True, **options
+        )
+        self._stored = self._unstored = open_conversations(store=store)
         if store is not None:
-            self._unstored = Conversations(max_conversations=max_conversations, **options)
+            self._unstored = open_conversations()
         self._tallies: OrderedDict[str, _Tally] = OrderedDict()
         self._max_conversations = max_conversations
         self._options: dict[str, ConversationOptions] = {}
@@ -292,11 +296,15 @@ class Sidecar:
         if body.may_lower_output and used + own_output > limit:
             lowered = min(own_output, view.max_output_tokens) or None
         changed = body.is_changed_by(pieces)
+        tag = self._get_conversations(conversation_id).get_handle_tag(conversation_id)
+        hidden = [_describe_notice(notice, tag) for notice in notices]
+        if tag != tally.handle_tag:
+            tally.handle_tag, tally.handles = tag, {}
         tally.handles |= dict.fromkeys(notice.handle for notice in notices)
         fields = _describe_fit(
             managed=True,
             changed=changed or (lowered or own_output) != own_output,
-            hidden=[_describe_notice(notice) for notice in notices],
+            hidden=hidden,
             used=used,
             limit=limit,
             max_output_tokens=lowered or own_output or view.max_output_tokens,
@@ -343,7 +351,9 @@ class Sidecar:
 
     async def _recall(self, call: Call) -> Answer:
         handle = call.require_text("handle")
-        return Answer(fields={"text": await self._use(call, lambda s: s.recall(handle))})
+        conversation_id = call.conversation_id
+        recalled = self._get_conversations(conversation_id).recall(conversation_id, handle)
+        return Answer(fields={"text": await _find(recalled)})
 
     async def _search(self, call: Call) -> Answer:
         query = call.require_text("query")
@@ -451,13 +461,8 @@ class Sidecar:
     async def _use(self, call: Call, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
         """Run work on the session of a call's conversation."""
         conversation_id = call.conversation_id
-        try:
-            conversations = self._get_conversations(conversation_id)
-            return await conversations.use_session(conversation_id, work)
-        except LookupError as error:
-            raise Refusal(404, str(error)) from None
-        except ValueError as error:
-            raise Refusal(400, str(error)) from None
+        conversations = self._get_conversations(conversation_id)
+        return await _find(conversations.use_session(conversation_id, work))
 
     async def _drop(self, conversation_id: str) -> None:
         """Let a conversation leave the memory. It begins again from the store or the next list."""
@@ -554,6 +559,16 @@ def format_totals(totals: Mapping[str, Any]) -> str:
     return f"trimtab: {calls:,} calls, {refused:,} refused, {size} tokens hidden, {readable}"
 
 
+async def _find(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await what looks something up. What is not there is a refusal."""
+    try:
+        return await coroutine
+    except LookupError as error:
+        raise Refusal(404, str(error)) from None
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None
+
+
 async def _measure(session: Session) -> tuple[int, int]:
     """Return the tokens of the last request, and those of the window."""
     call, anchor = session.window.last_call, session.window.accounting.usage_anchor
@@ -598,9 +613,9 @@ def _refuse(refusal: Refusal) -> Answer:
     return Answer(status=refusal.status, fields=fields)
 
 
-def _describe_notice(notice: EditNotice) -> dict[str, Any]:
+def _describe_notice(notice: EditNotice, handle_tag: str) -> dict[str, Any]:
     return {
-        "handle": notice.handle,
+        "handle": notice.handle + handle_tag,
         "kind": notice.op,
         "count": notice.count,
         "tokens": notice.tokens_before,
