@@ -175,11 +175,13 @@ class WireBody:
         for index, piece in reversed([*enumerate(pieces)]):
             if piece.items is not None and max(piece.positions, default=-1) < frontier:
                 *items, item = piece.items
+                own = [self.messages[at].get("content") for at in piece.positions]
                 *blocks, block = item["content"]
-                if block["type"] in ("text", "tool_result") and _MARK not in block:
+                is_own = any(block in dicts_in_list(content) for content in own)
+                if not is_own and block["type"] in ("text", "tool_result") and _MARK not in block:
                     item = {**item, "content": [*blocks, {**block, _MARK: mark}]}
                     pieces[index] = replace(piece, items=[*items, item])
-                return pieces
+                    return pieces
         return pieces
 
     def is_changed_by(self, pieces: Sequence[Piece]) -> bool:
