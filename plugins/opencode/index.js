@@ -1,12 +1,15 @@
 // opencode asks before each call which messages to send. Its own session stays whole.
 import { fromSent, markBefore, toList } from "./messages.js"
-import { LastLine, RECALL_TOOLS, Sidecar, VERSION } from "./sidecar.js"
+import { LastLine, Sidecar, VERSION } from "./sidecar.js"
 
 const MAX_OUTPUT_TOKENS = 32_000 // opencode never asks for more
 
 export const Trimtab = async ({ client }) => {
   if (process.env.TRIMTAB === "off") return {}
-  const sidecar = new Sidecar(undefined, (text) => warn(client, text))
+  const early = [] // there is no screen yet
+  let show = (text) => early.push(text)
+  const sidecar = new Sidecar(undefined, (text) => show(text))
+  const tools = await sidecar.readTools()
   const lastLine = new LastLine()
   const systems = new Map() // by session: the parts of the system prompt of the last call
   const definitions = new Map()
@@ -77,7 +80,10 @@ export const Trimtab = async ({ client }) => {
   }
 
   const hooks = {
-    "chat.message": async () => void sidecar.start(),
+    "chat.message": async () => {
+      show = (text) => warn(client, text)
+      early.splice(0).forEach(show)
+    },
     "experimental.chat.messages.transform": transform,
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
       if (sessionID) systems.set(sessionID, [...system])
@@ -86,7 +92,7 @@ export const Trimtab = async ({ client }) => {
       compacting.add(sessionID) // opencode's own summary is made of the whole history
     },
     "tool.definition": async ({ toolID }, output) => {
-      const own = RECALL_TOOLS.find(({ name }) => name === toolID)
+      const own = tools.find(({ name }) => name === toolID)
       if (own) output.jsonSchema = own.input_schema
       const parameters = output.jsonSchema ?? { type: "object" }
       definitions.set(toolID, { type: "function", function: { name: toolID, description: output.description, parameters } })
@@ -102,7 +108,7 @@ export const Trimtab = async ({ client }) => {
       if (event.type === "session.idle") lastLine.add(conversation, await sidecar.ask("totals", { conversation }))
     },
     dispose: async () => sidecar.close(),
-    tool: Object.fromEntries(RECALL_TOOLS.map((tool) => [tool.name, defineTool(tool, sidecar)])),
+    tool: Object.fromEntries(tools.map((tool) => [tool.name, defineTool(tool, sidecar)])),
   }
   return hooks
 }

@@ -130,9 +130,9 @@ def test_a_handle_of_a_lost_log_names_no_other_text(lost: str, tmp_path: Path):
         sidecar = Sidecar(store)
     if isinstance(store, FullDisk):
         store.left = 0
-    for handle in texts:
+    for handle, text in texts.items():
         early = ask(sidecar, "recall", conversation="a", handle=handle)
-        assert early.get("text") in (None, texts[handle])
+        assert early.get("text") in (None, text)
     answer = fit(sidecar, chat(TURNS))
     assert len(texts) > 1
     for handle in texts:
