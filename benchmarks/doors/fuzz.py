@@ -26,7 +26,8 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.doors.bodies import Bodies
-from trimtab.sidecar.sidecar import Answer, Sidecar
+from trimtab.sidecar.call import Answer
+from trimtab.sidecar.sidecar import Sidecar
 
 FUZZED, QUICK_FUZZED = 20_000, 400
 HIDING, QUICK_HIDING = 2_000, 100

@@ -13,7 +13,8 @@ import pytest
 
 from tests.sidecar.doors import SMALL, TOKEN, Door, ask, chat, fit, fit_from_start, open_door
 from trimtab.sidecar import http_server
-from trimtab.sidecar.sidecar import MAX_ID_BYTES, Sidecar, name_owner
+from trimtab.sidecar.call import MAX_ID_BYTES, name_owner
+from trimtab.sidecar.sidecar import Sidecar
 from trimtab.sidecar.state_file import StateFile, UnsafeStateFolder
 
 HANDLE = "m3"

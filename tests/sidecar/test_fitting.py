@@ -12,7 +12,8 @@ import trimtab
 from tests.sidecar.doors import OWNER, SMALL, ask, chat, claude, fit, fit_from_start, report
 from trimtab.dialects.caller_marks import without_marks
 from trimtab.sidecar.json_text import JsonText, patch_json
-from trimtab.sidecar.sidecar import Sidecar, format_totals
+from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.tally import format_totals
 from trimtab.sidecar.wire_body import detect_body_dialect
 
 TURNS = 12

@@ -222,11 +222,11 @@ class WireBody:
                 texts += own
                 continue
             key = hashlib.sha256("\n".join(own).encode("utf-8", "surrogatepass")).digest()
-            changed, patched = patches.get(key, (None, []))
-            if changed != piece.items:
-                patched = self._write_items(known, piece.items)
-            used[key] = piece.items, patched
-            texts += patched
+            patch = patches.get(key)
+            if patch is None or patch[0] != piece.items:
+                patch = piece.items, self._write_items(known, piece.items)
+            used[key] = patch
+            texts += patch[1]
         patches.clear()
         patches.update(used)
         opening = text[listed.start : items[0].start]
