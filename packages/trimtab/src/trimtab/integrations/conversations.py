@@ -119,7 +119,7 @@ class _Conversation:
     is_warned: bool = False
     """Whether the log has the line that the conversation began again."""
     handle_tag: str = ""
-    """What its handles end in, if an earlier log may have had others of the same name."""
+    """The end of its handles; empty if no earlier log can have had the same ones."""
 
     def read_handle(self, handle: str) -> str:
         """Return a handle without its tag, or raise `LookupError` if it is of an earlier log."""

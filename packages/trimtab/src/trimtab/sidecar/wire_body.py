@@ -47,7 +47,7 @@ class Piece:
 
 
 Patches = dict[bytes, tuple[Sequence[WireObject], list[str]]]
-"""What was sent for edited messages last, and its text, by the digest of the client's own text."""
+"""The edited messages of the last body and their texts, by the digest of the client's own text."""
 
 
 class WireBody:
