@@ -107,7 +107,10 @@ export const Trimtab = async ({ client }) => {
       }
       if (event.type === "session.idle") lastLine.add(conversation, await sidecar.ask("totals", { conversation }))
     },
-    dispose: async () => sidecar.close(),
+    dispose: async () => {
+      lastLine.print() // the terminal's screen is gone, and its process has no exit of its own
+      sidecar.close()
+    },
     tool: Object.fromEntries(tools.map((tool) => [tool.name, defineTool(tool, sidecar)])),
   }
   return hooks

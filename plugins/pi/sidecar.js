@@ -2,7 +2,7 @@
 //
 // One rule: whatever goes wrong, `ask` returns null, and the agent sends what it would have sent.
 import { spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { readFileSync, writeSync } from "node:fs"
 
 export const VERSION = JSON.parse(readFileSync(new URL("./package.json", import.meta.url), "utf8")).version
 const TIMEOUT_MS = 5_000
@@ -130,10 +130,13 @@ export class LastLine {
   #totals = new Map()
 
   constructor() {
-    process.once("exit", () => {
-      const line = this.write()
-      if (line) console.error(line)
-    })
+    process.once("exit", () => this.print())
+  }
+
+  print() {
+    const line = this.write()
+    if (line) writeSync(2, `${line}\n`) // a console may be part of a screen that is gone
+    this.#totals.clear()
   }
 
   add(conversation, totals) {

@@ -112,4 +112,6 @@ test("the last line sums up all conversations", () => {
   line.add("b", { calls: 11, refused: 1, hidden_tokens: 12_400, unreadable: 0 })
   line.add("b", null)
   assert.equal(line.write(), "trimtab: 41 calls, 1 refused, 312k tokens hidden, all readable")
+  line.print()
+  assert.equal(line.write(), "") // it stands there once
 })
