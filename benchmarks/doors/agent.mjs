@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 
 const setup = JSON.parse(process.argv[2]);
 const { url, window, turns, lines, conversation } = setup;
-const figures = { calls: 0, refused: 0, fell_open: 0, unpaired: 0, handle: "", recalled: "", line: "" };
+const figures = { calls: 0, refused: 0, fell_open: 0, unpaired: 0, handle: "", hidden: "", recalled: "", gone: false, line: "" };
 
 async function post(address, body, headers = {}, timeoutMs = 600_000) {
   const answer = await fetch(address, {
@@ -58,7 +58,11 @@ async function fit(body) {
       const sent = answer.changed ? answer.body : body;
       lastIn = body.messages.length;
       lastOut = sent.messages;
-      figures.handle ||= answer.hidden.find((each) => each.kind === "mask")?.handle ?? "";
+      const handle = answer.hidden.find((each) => each.kind === "mask")?.handle;
+      if (handle && !figures.handle) {
+        figures.handle = handle;
+        figures.hidden = (await ask("recall", { conversation, handle })).text;
+      }
       return sent;
     }
   } catch {
@@ -115,7 +119,9 @@ for (let number = 0; number < turns; number++) {
   if (!(await turn(setup.texts[number]))) break;
 }
 if (ask && figures.handle) {
-  figures.recalled = (await ask("recall", { conversation, handle: figures.handle })).text ?? "";
+  const answer = await ask("recall", { conversation, handle: figures.handle });
+  figures.recalled = answer.text ?? "";
+  figures.gone = answer.status === 404 && answer.error.includes("is not here any more");
   figures.line = (await ask("totals", { conversation, end: true })).line ?? "";
 }
 console.log(JSON.stringify(figures));

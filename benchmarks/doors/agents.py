@@ -19,7 +19,7 @@ from benchmarks.doors.installed import (
     find_npm_package,
     find_platform_package,
 )
-from benchmarks.doors.life import Life, ReadFile, Recorded, simulate
+from benchmarks.doors.life import Life, Recorded, simulate
 
 TIME_LIMIT_S = 540
 PROMPT = "Read all files, then read one of them back."
@@ -44,16 +44,22 @@ class Agent:
 
     name: str
     """Its name."""
-    dialect: str
-    """The dialect of its requests."""
-    window: int
-    """Tokens of the window in the figures."""
-    read_file: ReadFile
-    """Its own call that reads a file."""
+    read_tool: str
+    """The name of its own tool that reads a file."""
+    path_key: str = "path"
+    """The argument of that tool."""
     find: Callable[[], Any]
     """Raises `Absent` if it is not installed."""
     set_up: Callable[[Path, str, Life, bool], tuple[list[str], dict[str, str]]]
     """Writes its configuration, with Trimtab or without, and returns its command and variables."""
+    dialect: str = "anthropic"
+    """The dialect of its requests."""
+    window: int = 64_000
+    """Tokens of the window in the figures."""
+
+    def read_file(self, path: str) -> dict[str, Any]:
+        """Its own call that reads a file."""
+        return {"name": self.read_tool, "arguments": {self.path_key: path}}
 
     def run(self, life: Life, *, with_trimtab: bool) -> Run:
         """Run a life in an empty home."""
@@ -171,24 +177,20 @@ AGENTS = (
     Agent(
         name="hermes",
         dialect="openai_chat",
-        window=64_000,
-        read_file=lambda path: {"name": "read_file", "arguments": {"path": path}},
+        read_tool="read_file",
         find=find_hermes,
         set_up=_set_up_hermes,
     ),
     Agent(
         name="opencode",
-        dialect="anthropic",
-        window=64_000,
-        read_file=lambda path: {"name": "read", "arguments": {"filePath": path}},
+        read_tool="read",
+        path_key="filePath",
         find=lambda: find_npm_package("opencode-ai"),
         set_up=_set_up_opencode,
     ),
     Agent(
         name="pi",
-        dialect="anthropic",
-        window=64_000,
-        read_file=lambda path: {"name": "read", "arguments": {"path": path}},
+        read_tool="read",
         find=lambda: find_npm_package("@earendil-works/pi-coding-agent"),
         set_up=_set_up_pi,
     ),

@@ -26,13 +26,14 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.doors.bodies import Bodies
-from trimtab.sidecar.sidecar import Answer, Sidecar
+from trimtab.sidecar.call import Answer
+from trimtab.sidecar.sidecar import Sidecar
 
 FUZZED, QUICK_FUZZED = 20_000, 400
 HIDING, QUICK_HIDING = 2_000, 100
 SEED = 39
-WINDOW, SMALL_WINDOW = 900_000, 8_000
-OUTPUT_WORDS = 700
+WINDOW, SMALL_WINDOW = 900_000, 4_000
+OUTPUT_WORDS = 350
 HINT = "recall {handle}"
 MARKS = ("recall m", "[The user's earlier messages, word for word]")
 """One of these is in every text that Trimtab writes, with `HINT`."""

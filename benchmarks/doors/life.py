@@ -21,6 +21,8 @@ from trimtab.testing.server.script import ScriptStep, SimulatorScript
 
 LINES = 200
 """Lines of a file: about 2,800 tokens, and less than one answer of `recall`."""
+SPOKEN_EACH = 3
+"""The model says something before each third call."""
 _HANDLE = re.compile(r"recall (m\d+\.\d+)")
 ReadFile = Callable[[str], Mapping[str, Any]]
 """An agent's own call that reads a file."""
@@ -93,7 +95,7 @@ def simulate(
     paths = [folder / f"file{number:03d}.txt" for number in range(life.files)]
     for number, path in enumerate(paths):
         path.write_text(_write_file(number))
-    steps = [_call(read_file(str(path))) for path in paths]
+    steps = [_call(read_file(str(path)), number) for number, path in enumerate(paths)]
     if life.recalls:
         steps.append(ScriptStep(calls=(ScriptedCall(name="recall"),)))
     with serve_simulated_provider() as served:
@@ -109,8 +111,11 @@ def simulate(
         yield served, tell
 
 
-def _call(call: Mapping[str, Any]) -> ScriptStep:
-    return ScriptStep(calls=(ScriptedCall(name=call["name"], arguments=call["arguments"]),))
+def _call(call: Mapping[str, Any], number: int) -> ScriptStep:
+    """Call the agent's tool. A model says something before some of its calls."""
+    text = None if number % SPOKEN_EACH else f"I read file {number} now."
+    calls = (ScriptedCall(name=call["name"], arguments=call["arguments"]),)
+    return ScriptStep(text=text, calls=calls)
 
 
 def _write_file(number: int) -> str:

@@ -1,14 +1,17 @@
 // opencode asks before each call which messages to send. Its own session stays whole.
-import { fromSent, toList } from "./messages.js"
-import { LastLine, RECALL_TOOLS, Sidecar, VERSION } from "./sidecar.js"
+import { fromSent, markBefore, toList } from "./messages.js"
+import { LastLine, Sidecar, VERSION } from "./sidecar.js"
 
 const MAX_OUTPUT_TOKENS = 32_000 // opencode never asks for more
 
 export const Trimtab = async ({ client }) => {
   if (process.env.TRIMTAB === "off") return {}
-  const sidecar = new Sidecar(undefined, (text) => warn(client, text))
+  const early = [] // there is no screen yet
+  let show = (text) => early.push(text)
+  const sidecar = new Sidecar(undefined, (text) => show(text))
+  const tools = await sidecar.readTools()
   const lastLine = new LastLine()
-  const systems = new Map() // by session: the system prompt of the last call
+  const systems = new Map() // by session: the parts of the system prompt of the last call
   const definitions = new Map()
   const counted = new Set() // replies whose usage is recorded
   const compacting = new Set()
@@ -44,7 +47,7 @@ export const Trimtab = async ({ client }) => {
     const model = await readModel(user.model)
     const { list, places } = toList(messages)
     const system = systems.get(user.sessionID)
-    const head = system ? [{ role: "system", content: system }] : []
+    const head = system ? [{ role: "system", content: system.join("\n") }] : []
     await recordUsage(conversation, messages)
     const answer = await sidecar.ask("fit", {
       conversation,
@@ -66,22 +69,30 @@ export const Trimtab = async ({ client }) => {
     if (answer) {
       const sent = answer.sent?.map((piece) => move(piece, head.length)).filter(Boolean)
       shown = sent ? fromSent(messages, places, sent) : messages.slice()
+      // opencode marks the system prompt's first two parts and the last two messages; Anthropic takes four marks.
+      const hasFreeMark = user.model?.providerID === "anthropic" && system?.length === 1
+      if (sent && hasFreeMark && answer.frontier != null) {
+        markBefore(shown, messages[places[answer.frontier - head.length].at])
+      }
       fitted.set(user.sessionID, { ids, shown })
     }
     messages.splice(0, messages.length, ...shown)
   }
 
   const hooks = {
-    "chat.message": async () => void sidecar.start(),
+    "chat.message": async () => {
+      show = (text) => warn(client, text)
+      early.splice(0).forEach(show)
+    },
     "experimental.chat.messages.transform": transform,
     "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
-      if (sessionID) systems.set(sessionID, system.join("\n"))
+      if (sessionID) systems.set(sessionID, [...system])
     },
     "experimental.session.compacting": async ({ sessionID }) => {
       compacting.add(sessionID) // opencode's own summary is made of the whole history
     },
     "tool.definition": async ({ toolID }, output) => {
-      const own = RECALL_TOOLS.find(({ name }) => name === toolID)
+      const own = tools.find(({ name }) => name === toolID)
       if (own) output.jsonSchema = own.input_schema
       const parameters = output.jsonSchema ?? { type: "object" }
       definitions.set(toolID, { type: "function", function: { name: toolID, description: output.description, parameters } })
@@ -96,8 +107,11 @@ export const Trimtab = async ({ client }) => {
       }
       if (event.type === "session.idle") lastLine.add(conversation, await sidecar.ask("totals", { conversation }))
     },
-    dispose: async () => sidecar.close(),
-    tool: Object.fromEntries(RECALL_TOOLS.map((tool) => [tool.name, defineTool(tool, sidecar)])),
+    dispose: async () => {
+      lastLine.print() // the terminal's screen is gone, and its process has no exit of its own
+      sidecar.close()
+    },
+    tool: Object.fromEntries(tools.map((tool) => [tool.name, defineTool(tool, sidecar)])),
   }
   return hooks
 }

@@ -68,6 +68,20 @@ export function fromSent(messages, places, sent) {
   )
 }
 
+// A cache mark on the last text of the model before a message. A mark on a call would stand on its result as well.
+export function markBefore(shown, message) {
+  const end = shown.findIndex(({ info }) => info.id === message.info.id)
+  const hasText = ({ info, parts }, at) => at < end && info.role === "assistant" && parts.some(isSpoken)
+  const at = shown.findLastIndex(hasText)
+  if (at < 0) return
+  const parts = [...shown[at].parts]
+  const index = parts.findLastIndex(isSpoken)
+  const { metadata } = parts[index]
+  const anthropic = { ...metadata?.anthropic, cacheControl: { type: "ephemeral" } }
+  parts[index] = { ...parts[index], metadata: { ...metadata, anthropic } }
+  shown[at] = { ...shown[at], parts }
+}
+
 function edit(message, { shown, results, head }) {
   const isWhole = message.parts.every((part) => part.type !== "tool" || shown.has(part.callID))
   if (!head && !results.size && isWhole) return message
@@ -123,6 +137,10 @@ function readResult({ state }) {
 
 function isText(part) {
   return part.type === "text"
+}
+
+function isSpoken(part) {
+  return isText(part) && part.text.trim() !== ""
 }
 
 function join(parts) {

@@ -1,5 +1,5 @@
 // pi asks before each request what to send: a wire body in, a wire body out. pi's own session stays whole.
-import { LastLine, RECALL_TOOLS, Sidecar, VERSION } from "./sidecar.js"
+import { LastLine, Sidecar, VERSION } from "./sidecar.js"
 
 const DIALECTS = {
   "anthropic-messages": "anthropic",
@@ -9,7 +9,7 @@ const DIALECTS = {
   "openai-codex-responses": "openai_responses",
 }
 
-export default function trimtab(pi) {
+export default async function trimtab(pi) {
   if (process.env.TRIMTAB === "off") return
   let notify = (text) => console.error(text)
   const sidecar = new Sidecar(undefined, (text) => notify(text))
@@ -19,11 +19,10 @@ export default function trimtab(pi) {
   const nameOf = (context) => `pi-${context.sessionManager.getSessionId()}`
 
   pi.on("session_start", (_event, context) => {
-    sidecar.start()
     if (context.hasUI) notify = (text) => context.ui.notify(text, "warning")
   })
 
-  for (const tool of RECALL_TOOLS) {
+  for (const tool of await sidecar.readTools()) {
     pi.registerTool({
       name: tool.name,
       label: tool.name,

@@ -2,41 +2,14 @@
 //
 // One rule: whatever goes wrong, `ask` returns null, and the agent sends what it would have sent.
 import { spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { readFileSync, writeSync } from "node:fs"
 
 export const VERSION = JSON.parse(readFileSync(new URL("./package.json", import.meta.url), "utf8")).version
 const TIMEOUT_MS = 5_000
-const START_TIMEOUT_MS = 15_000 // for the first answer of a process, which has to start on a busy machine
+const START_TIMEOUT_MS = 60_000 // for the first answer of a process, which has to start on a busy machine
 const MAX_STARTS = 3
 const MAX_LINE_CHARS = 256_000_000
 const LATE = { late: true }
-
-export const RECALL_TOOLS = [
-  {
-    name: "recall",
-    description:
-      "Show text that was hidden to save room. Placeholders name its handle, such as m12.0, m12 or m3-m50. " +
-      "Ask for lines or for a pattern when only a part is needed.",
-    input_schema: {
-      type: "object",
-      properties: {
-        handle: { type: "string", description: "The handle from the placeholder." },
-        lines: { type: "string", description: "Line numbers, such as 10-40." },
-        grep: { type: "string", description: "Only lines that match this pattern." },
-      },
-      required: ["handle"],
-    },
-  },
-  {
-    name: "search_history",
-    description: "Find earlier messages of this conversation, hidden ones included.",
-    input_schema: {
-      type: "object",
-      properties: { query: { type: "string", description: "Words to look for." } },
-      required: ["query"],
-    },
-  },
-]
 
 export class Sidecar {
   #command
@@ -46,19 +19,25 @@ export class Sidecar {
   #nextId = 1
   #buffer = []
   #warned = false
-  #hasAnswered = false
+  #patienceMs = START_TIMEOUT_MS
 
   // `TRIMTAB_COMMAND` names another program: its words are separated by spaces.
   constructor(command = process.env.TRIMTAB_COMMAND || "trimtab", warn = (text) => console.error(text)) {
     this.#command = command.split(" ").filter(Boolean)
+    this.say = (text) => warn(`trimtab: ${text}`)
     this.warn = (text) => {
-      if (!this.#warned) warn(`trimtab: ${text}; requests pass as they are`)
+      if (!this.#warned) this.say(`${text}; requests pass as they are`)
       this.#warned = true
     }
   }
 
+  // The definitions of the recall tools; none if the program does not answer.
+  async readTools() {
+    return (await this.ask("health", {}))?.tools ?? []
+  }
+
   // The answer of an operation; null if there is none, or if it says that something failed.
-  async ask(op, fields, timeoutMs = this.#hasAnswered ? TIMEOUT_MS : START_TIMEOUT_MS) {
+  async ask(op, fields, timeoutMs = this.#patienceMs) {
     const answer = (await this.#askOnce(op, fields, timeoutMs)) ?? (await this.#askOnce(op, fields, timeoutMs))
     if (!answer || answer === LATE) {
       if (answer) this.warn(`no answer to ${op} within ${timeoutMs / 1_000} s`)
@@ -78,7 +57,9 @@ export class Sidecar {
     const id = this.#nextId++
     return new Promise((resolve) => {
       const timer = setTimeout(() => this.#settle(id, LATE), timeoutMs)
-      this.#waiting.set(id, { resolve, timer })
+      const text = `the sidecar is slow to start; waiting for up to ${timeoutMs / 1_000} s`
+      const slow = timeoutMs > TIMEOUT_MS ? setTimeout(() => this.say(text), TIMEOUT_MS) : undefined
+      this.#waiting.set(id, { resolve, timer, slow })
       child.stdin.write(JSON.stringify({ id, op, ...fields }) + "\n", (error) => {
         if (error) this.#settle(id, null)
       })
@@ -97,7 +78,7 @@ export class Sidecar {
     const [program, ...words] = this.#command
     const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: ["pipe", "pipe", "ignore"] })
     this.#process = child
-    this.#hasAnswered = false
+    this.#patienceMs = START_TIMEOUT_MS
     this.#buffer = []
     const stop = (text) => {
       if (this.#process !== child) return
@@ -126,7 +107,6 @@ export class Sidecar {
     for (const line of lines) {
       try {
         const answer = JSON.parse(line)
-        this.#hasAnswered = true
         this.#settle(answer.id, answer)
       } catch {
         // not one of its answers
@@ -138,7 +118,9 @@ export class Sidecar {
     const call = this.#waiting.get(id)
     if (!call) return
     this.#waiting.delete(id)
+    if (answer) this.#patienceMs = TIMEOUT_MS // after the first wait, whether it brought an answer or not
     clearTimeout(call.timer)
+    clearTimeout(call.slow)
     call.resolve(answer)
   }
 }
@@ -148,10 +130,13 @@ export class LastLine {
   #totals = new Map()
 
   constructor() {
-    process.once("exit", () => {
-      const line = this.write()
-      if (line) console.error(line)
-    })
+    process.once("exit", () => this.print())
+  }
+
+  print() {
+    const line = this.write()
+    if (line) writeSync(2, `${line}\n`) // a console may be part of a screen that is gone
+    this.#totals.clear()
   }
 
   add(conversation, totals) {

@@ -95,6 +95,10 @@ test("a long session fits, its history is whole, and what is hidden comes back b
   const sent = await live(hooks, 20)
   const share = JSON.stringify(sent).length / JSON.stringify(history(20)).length
   assert.ok(share < 0.8, `${share} of the history is sent`)
+  const isMarked = (part) => part.metadata?.anthropic?.cacheControl
+  const marked = sent.filter(({ parts }) => parts.some(isMarked))
+  assert.equal(marked.length, 1) // a fourth mark, on a text whose result is hidden
+  assert.match(marked[0].parts.find(({ type }) => type === "tool").state.output, /recall m/)
   const handle = /recall (m\d+\.\d+)/.exec(JSON.stringify(sent))[1]
   const answer = await hooks.tool.recall.execute({ handle, lines: "", grep: "" }, { sessionID: SESSION })
   assert.ok(history(20).some(({ parts }) => parts.some((part) => part.state?.output === answer)))

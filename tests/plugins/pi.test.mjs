@@ -5,14 +5,14 @@ import trimtab, { repeatLast } from "../../plugins/pi/index.js"
 
 const text = (number) => Array.from({ length: 150 }, (_, at) => `line ${number}.${at} name_${number}_${at}`).join("\n")
 
-function host({ api = "anthropic-messages" } = {}) {
+async function host({ api = "anthropic-messages" } = {}) {
   const handlers = {}
   const tools = {}
   const context = {
     model: { api, contextWindow: 24_000 },
     sessionManager: { getSessionId: () => "session-1" },
   }
-  trimtab({
+  await trimtab({
     on: (name, handler) => (handlers[name] = handler),
     registerTool: (tool) => (tools[tool.name] = tool),
   })
@@ -35,7 +35,7 @@ function body(steps) {
 }
 
 test("a long session fits, and what is hidden comes back byte for byte", async () => {
-  const { handlers, tools, context } = host()
+  const { handlers, tools, context } = await host()
   let sent
   for (let steps = 0; steps <= 20; steps++) {
     const payload = body(steps)
@@ -58,7 +58,7 @@ test("a long session fits, and what is hidden comes back byte for byte", async (
 })
 
 test("a format that the sidecar does not know passes", async () => {
-  const { handlers, context } = host({ api: "google-generative-ai" })
+  const { handlers, context } = await host({ api: "google-generative-ai" })
   assert.equal(await handlers.before_provider_request({ payload: { contents: [] } }, context), undefined)
   assert.equal(handlers.session_before_compact({ reason: "threshold" }, context), undefined)
 })

@@ -38,6 +38,20 @@ def chat(turns: int, **more: Any) -> dict[str, Any]:
     return {"model": "gpt-4o", "messages": messages, "max_tokens": 500, **more}
 
 
+def claude(turns: int, **more: Any) -> dict[str, Any]:
+    """The same for Claude."""
+    messages: list[Any] = []
+    for turn in range(turns):
+        call = {"type": "tool_use", "id": f"c{turn}", "name": "read", "input": {"n": turn}}
+        result = {"type": "tool_result", "tool_use_id": f"c{turn}", "content": report(turn)}
+        messages += [
+            {"role": "user", "content": [{"type": "text", "text": f"Turn {turn}"}]},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    return {"model": "claude-sonnet-4-5", "messages": messages, "max_tokens": 500, **more}
+
+
 def ask(sidecar: Sidecar, operation: str, *, owner: str = OWNER, **fields: Any) -> dict[str, Any]:
     """Call an operation, and return its answer with its status."""
     answer = sidecar.run(sidecar.answer(operation, json.dumps(fields), owner=owner))
@@ -48,6 +62,14 @@ def fit(sidecar: Sidecar, body: Any, *, conversation: str = "a", **fields: Any) 
     """Fit a body in a small window."""
     fields.setdefault("options", SMALL)
     return ask(sidecar, "fit", conversation=conversation, body=body, **fields)
+
+
+def fit_from_start(sidecar: Sidecar, turns: int, **fields: Any) -> dict[str, Any]:
+    """Fit a body whose log began with the first question, so that its handles have no tag."""
+    first = chat(1)
+    first["messages"] = first["messages"][:2]
+    fit(sidecar, first, **fields)
+    return fit(sidecar, chat(turns), **fields)
 
 
 class Door:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.sidecar.doors import SMALL, TOKEN, Door, ask, chat, fit, open_door
+from tests.sidecar.doors import SMALL, TOKEN, Door, ask, chat, fit, fit_from_start, open_door
 from trimtab.sidecar import http_server
-from trimtab.sidecar.sidecar import MAX_ID_BYTES, Sidecar, name_owner
+from trimtab.sidecar.call import MAX_ID_BYTES, name_owner
+from trimtab.sidecar.sidecar import Sidecar
 from trimtab.sidecar.state_file import StateFile, UnsafeStateFolder
 
 HANDLE = "m3"
@@ -117,7 +118,7 @@ def test_two_tokens_or_two_hosts_are_refused(door: Door):
 
 def test_another_token_has_other_conversations():
     sidecar = Sidecar()
-    fit(sidecar, chat(2))
+    fit_from_start(sidecar, 2)
     for operation, fields in (
         ("recall", {"handle": HANDLE}),
         ("search", {"query": SAID}),
@@ -137,7 +138,7 @@ PATHS = ("../a", "..", "a/../../b", "me/a", "\x00", "C:\\a", "~root", "a" * MAX_
 @pytest.mark.parametrize("name", PATHS)
 def test_an_id_names_nothing_outside_the_store(tmp_path: Path, name: str):
     sidecar = Sidecar(tmp_path / "store")
-    assert fit(sidecar, chat(1), conversation=name)["managed"]
+    assert fit_from_start(sidecar, 1, conversation=name)["managed"]
     assert ask(sidecar, "recall", owner="other", conversation=name, handle=HANDLE)["status"] == 404
     sidecar.run(sidecar.close())
     assert [each.name for each in tmp_path.iterdir()] == ["store"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sidecar.doors import SMALL, ask, chat, fit
+from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
 from trimtab.sidecar.sidecar import Sidecar
@@ -64,7 +65,7 @@ def test_a_fault_of_ours_sends_what_the_client_had(
 def test_a_fault_in_another_operation_is_an_answer_as_well(monkeypatch: pytest.MonkeyPatch):
     sidecar = Sidecar()
     fit(sidecar, chat(1))
-    monkeypatch.setattr(Conversations, "use_session", None)
+    monkeypatch.setattr(Conversations, "recall", None)
     answer = ask(sidecar, "recall", conversation="a", handle="m3")
     assert (answer["status"], "TypeError" in answer["error"]) == (500, True)
 
@@ -110,9 +111,58 @@ def test_a_lost_store_costs_one_change_of_the_prefix(tmp_path: Path):
     assert shown(fit(sidecar, longer(TURNS)))[: len(shown(again))] == shown(again)
 
 
+@pytest.mark.parametrize("lost", ["memory", "store", "both", "disk"])
+def test_a_handle_of_a_lost_log_names_no_other_text(lost: str, tmp_path: Path):
+    """The new log has another message at the same place."""
+    store: Any = None if lost == "memory" else FullDisk() if lost == "disk" else tmp_path / "store"
+    if isinstance(store, FullDisk):
+        store.left = 10**6
+    sidecar = Sidecar(store)
+    texts: dict[str, str] = {}
+    for turns in range(1, TURNS):
+        for each in fit(sidecar, chat(turns))["hidden"]:
+            if each["kind"] == "mask":
+                recalled = ask(sidecar, "recall", conversation="a", handle=each["handle"])
+                texts[each["handle"]] = recalled["text"]
+    if lost in ("store", "both"):
+        shutil.rmtree(tmp_path / "store")
+    if lost in ("memory", "both"):
+        sidecar = Sidecar(store)
+    if isinstance(store, FullDisk):
+        store.left = 0
+    for handle, text in texts.items():
+        early = ask(sidecar, "recall", conversation="a", handle=handle)
+        assert early.get("text") in (None, text)
+    answer = fit(sidecar, chat(TURNS))
+    assert len(texts) > 1
+    for handle in texts:
+        recalled = ask(sidecar, "recall", conversation="a", handle=handle)
+        assert (recalled["status"], "is not here any more" in recalled["error"]) == (404, True)
+        arguments = {"handle": handle}
+        told = ask(sidecar, "answer", conversation="a", tool="recall", arguments=arguments)
+        assert "is not here any more" in told["text"]
+    shown_handles = re.findall(r"recall (m\d+\.\d+~\w+)", str(shown(answer)))
+    assert {each["handle"] for each in answer["hidden"]} >= set(shown_handles) != set()
+    for handle in shown_handles:
+        text = ask(sidecar, "recall", conversation="a", handle=handle)["text"]
+        assert text in {report(turn) for turn in range(TURNS)}
+    totals = ask(sidecar, "totals", conversation="a")
+    assert totals["unreadable"] == 0 < totals["hidden"]
+
+
+def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
+    handles: list[str] = []
+    for _ in range(3):
+        sidecar = Sidecar(tmp_path)
+        handles += re.findall(r"recall (m[\d.]+~\w+)", str(shown(fit(sidecar, chat(TURNS)))))
+        assert ask(sidecar, "recall", conversation="a", handle=handles[0])["status"] == 200
+        sidecar.run(sidecar.close())
+    assert len(set(handles)) == len(handles) / 3 > 0
+
+
 def test_another_process_goes_on_from_the_store(tmp_path: Path):
     before = Sidecar(tmp_path)
-    sent = shown(fit(before, chat(TURNS)))
+    sent = shown(fit_from_start(before, TURNS))
     before.run(before.close())
     after = Sidecar(tmp_path)
     assert shown(fit(after, longer(TURNS)))[: len(sent)] == sent

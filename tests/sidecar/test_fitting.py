@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import trimtab
-from tests.sidecar.doors import OWNER, SMALL, ask, chat, fit, report
+from tests.sidecar.doors import OWNER, SMALL, ask, chat, claude, fit, fit_from_start, report
+from trimtab.dialects.caller_marks import without_marks
 from trimtab.sidecar.json_text import JsonText, patch_json
-from trimtab.sidecar.sidecar import Sidecar, format_totals
+from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.tally import format_totals
 from trimtab.sidecar.wire_body import detect_body_dialect
 
 TURNS = 12
@@ -56,6 +58,14 @@ def test_what_was_hidden_stays_hidden_and_what_is_new_comes_behind_it(sidecar: S
     assert answer["hidden"] == []
 
 
+def test_what_is_beside_a_hidden_text_is_always_as_the_client_wrote_it_last(sidecar: Sidecar):
+    for digits in ("1.5", "1.50"):
+        body = json.dumps(chat(TURNS)).replace(str(10**40), digits)
+        sent = json.loads(send_text(sidecar, body).write(), parse_float=str)["body"]["messages"]
+        hidden = [message for message in sent if "recall m" in str(message) and "x_1" in message]
+        assert {message["x_1"] for message in hidden} == {digits}
+
+
 def test_only_what_an_edit_names_differs_in_its_bytes(sidecar: Sidecar):
     body = chat(TURNS)
     for message in body["messages"]:
@@ -90,6 +100,39 @@ def test_a_map_says_which_positions_are_shown_edited_and_gone(sidecar: Sidecar):
         (m["role"], m.get("content")) for m in again
     ]
     assert "body" not in answer
+
+
+@pytest.mark.parametrize("own", [0, 1, 2, 3, 4])
+def test_a_free_cache_mark_stands_where_the_next_hiding_begins(sidecar: Sidecar, own: int):
+    """The client's own stay where they are, and there are never more than four."""
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    earlier: list[Any] = []
+    survived = 0
+    for turns in range(14, 22):
+        body = claude(turns)
+        blocks = [message["content"][-1] for message in body["messages"]]
+        for block in blocks[len(blocks) - own :]:
+            block.update(mark)
+        answer = fit(sidecar, body, options={**SMALL, "context_window": 16_000, "goal": "balanced"})
+        sent = answer.get("body", body)["messages"]
+        marked = [at for at, message in enumerate(sent) if "cache_control" in str(message)]
+        assert marked[len(marked) - own :] == [*range(len(sent) - own, len(sent))]
+        more = marked[: len(marked) - own]
+        assert len(more) == (1 if answer["changed"] and own in (1, 2, 3) else 0)
+        assert all(sent[at]["content"][0]["cache_control"] == mark["cache_control"] for at in more)
+        assert all("recall m" in str(sent[at]) for at in more)
+        if {each["kind"] for each in answer["hidden"]} == {"mask"} and earlier:
+            survived += [*map(without_marks, sent[: len(earlier)])] == earlier
+        earlier = [*map(without_marks, sent[: more[0] + 1])] if more else []
+    assert survived == (own in (1, 2, 3))
+
+
+def test_a_mark_for_the_whole_request_counts(sidecar: Sidecar):
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = claude(TURNS, **mark)
+    for message in body["messages"][-3:]:
+        message["content"][0].update(mark)
+    assert json.dumps(fit(sidecar, body)["body"]).count("cache_control") == 4
 
 
 def test_a_system_message_in_the_list_stays_first(sidecar: Sidecar):
@@ -251,7 +294,7 @@ def test_calls_for_one_conversation_wait_for_each_other(sidecar: Sidecar):
 def test_a_conversation_that_is_used_least_leaves_the_memory():
     sidecar = Sidecar(max_conversations=2)
     for name in ("a", "b", "c"):
-        fit(sidecar, chat(1), conversation=name)
+        fit_from_start(sidecar, 1, conversation=name)
     assert ask(sidecar, "recall", conversation="a", handle="m3")["status"] == 404
     assert ask(sidecar, "recall", conversation="c", handle="m3")["status"] == 200
 

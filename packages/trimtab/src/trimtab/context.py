@@ -1298,7 +1298,12 @@ class Context(Generic[DialectT_co]):
         last = window.last_call
         max_output_tokens = self.budget().max_output if last is None else last.body.max_output
         blocks = render_blocks_as_sent(window, rendering)
-        return self._shown.build_view(history, blocks, max_output_tokens=max_output_tokens)
+        return self._shown.build_view(
+            history,
+            blocks,
+            frontier_seq=self._decision.frontier,
+            max_output_tokens=max_output_tokens,
+        )
 
     def count_request(self, *, volatile: str | None = None) -> Request:
         """Return keyword arguments for the provider's count endpoint, without changing anything.

@@ -10,7 +10,8 @@ import typer
 
 from trimtab.cli.sidecar import check_store_option
 from trimtab.cli.stderr_messages import print_error_for_exit
-from trimtab.sidecar.sidecar import Answer, Sidecar
+from trimtab.sidecar.call import Answer
+from trimtab.sidecar.sidecar import Sidecar
 
 OWNER = "fit"
 """The owner of these conversations in a store."""

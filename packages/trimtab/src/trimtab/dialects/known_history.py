@@ -14,7 +14,7 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any, Literal, cast
 
-from trimtab.dialects.caller_marks import MARK_KEYS
+from trimtab.dialects.caller_marks import MARK_KEYS, without_marks
 from trimtab.dialects.langchain import is_langchain_message, list_read_fields
 from trimtab.dialects.reading import to_plain_dict
 from trimtab.engine.log.message import Message, message_to_json
@@ -35,7 +35,8 @@ class _FrozenItem:
     __slots__ = ("_content", "_kind", "_langchain_fields")
 
     def __init__(self, item: Any, content: dict[str, Any] | Message) -> None:
-        self._content = content
+        # The newest items have the marks that move on.
+        self._content = content if isinstance(content, Message) else without_marks(content)
         self._kind: type[Any] = type(item)
         is_langchain = is_langchain_message(item)
         self._langchain_fields = deepcopy(list_read_fields(item)) if is_langchain else None
@@ -156,7 +157,7 @@ class KnownHistory:
         newest = [*zip(items[first:], contents, strict=True)][-MAX_COMPARED_ITEMS:]
         fresh = [_FrozenItem(item, content) for item, content in newest]
         self._newest = [*older, *fresh][-MAX_COMPARED_ITEMS:]
-        self._items = [*items]
+        self._items = [*items]  # also those that have lost a mark, so that they are equal next time
         self._ids = None if ids is None else [*ids]
         pairs_before = [
             *zip(self._starts[messages_before:], self._seqs[messages_before:], strict=True)

@@ -14,15 +14,18 @@ import asyncio
 import json
 import logging
 import os
+import re
+import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from trimtab.context import Context, OnEdit
 from trimtab.dialects import DialectName
 from trimtab.dialects.base import WireObject
+from trimtab.dialects.json_values import dict_or_none
 from trimtab.dialects.tool_definitions import read_tool_name
 from trimtab.engine.log.erase import RECALL_TOOL
 from trimtab.engine.log.event import Usage
@@ -33,7 +36,7 @@ from trimtab.engine.policy.planning.plan import Policy
 from trimtab.engine.policy.presets import PolicyName
 from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import View
-from trimtab.engine.recall.tools import RECALL_TOOLS
+from trimtab.engine.recall.tools import RECALL_TOOLS, parse_recall_arguments
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.engine.text.arguments import describe_wrong_value
 from trimtab.engine.window.accounting import resolve_token_limit_and_source
@@ -69,6 +72,7 @@ LOCK_WAIT_S, LOCK_RETRY_S = 10.0, 0.02
 process writes for a moment only, unless it is a server or a program that keeps the session open."""
 _FRAMEWORKS_OPTIONS = ("model", "dialect", "system", "tools", "params")
 """Options of `Context` for what is in the framework's own request."""
+_HANDLE_TAG = re.compile(r"\{handle\}(~[0-9a-f]{4})")
 _LOOP_THREAD = LoopThread()
 _STORES = SharedStores()
 
@@ -114,6 +118,20 @@ class _Conversation:
     """Tokens of the request with this list that was refused last; 0 if none was."""
     is_warned: bool = False
     """Whether the log has the line that the conversation began again."""
+    handle_tag: str = ""
+    """The end of its handles; empty if no earlier log can have had the same ones."""
+
+    def read_handle(self, handle: str) -> str:
+        """Return a handle without its tag, or raise `LookupError` if it is of an earlier log."""
+        bare, mark, tag = handle.strip().partition("~")
+        if mark + tag == self.handle_tag:
+            return bare
+        tag = self.handle_tag
+        now = f"; handles end in {tag} now, those that a search finds as well" if tag else ""
+        raise LookupError(
+            f"{handle} is not here any more: its log was lost, and the conversation began again"
+            f"{now}"
+        )
 
     def count_refusal(self, tokens: int) -> bool:
         """Count the refusal of a request of this size. Return whether to send another."""
@@ -141,6 +159,8 @@ class Conversations:
             connections belong to one event loop. None keeps the sessions in memory, and forgets
             those that were used least recently.
         max_conversations: Conversations that are kept in memory.
+        tags_handles: Whether handles have a tag if the first list has replies already. An earlier
+            log with other handles may be lost, and the caller may still know them.
         **options: Options of `Context`.
 
     Raises:
@@ -153,6 +173,7 @@ class Conversations:
         *,
         store: Store | str | os.PathLike[str] | None = None,
         max_conversations: int = MAX_CONVERSATIONS,
+        tags_handles: bool = False,
         **options: Unpack[ConversationOptions],
     ) -> None:
         _check_store(store)
@@ -163,6 +184,7 @@ class Conversations:
         self._given_store = MemoryStore() if store is None else store
         self._keeps_nothing = store is None
         self._max_conversations = max_conversations
+        self._tags_handles = tags_handles
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: Store | None = None
         self._opening = asyncio.Lock()
@@ -266,6 +288,8 @@ class Conversations:
     ) -> View:
         if default_output and conversation.session is not None:  # it is set below
             head = {name: head[name] for name in head if name != "max_output_tokens"}
+        if self._tags_handles:
+            head = await self._tag_handles(conversation_id, conversation, head, messages)
         session = await self._open(conversation_id, conversation, head)
         if default_output:
             window = session.window
@@ -385,12 +409,36 @@ class Conversations:
         async def answer() -> str:
             async with self._use(conversation_id) as conversation:
                 session = await self._require(conversation_id, conversation)
-                return await session.answer(call, add=False)
+                return await session.answer(_remove_tag(call, conversation), add=False)
 
         try:
             return await self._run_when_free(answer)
         except LookupError as error:
             return f"[{error}]"
+
+    async def recall(self, conversation_id: str, handle: str) -> str:
+        """Return the text that a handle names, exactly as it was added.
+
+        Args:
+            conversation_id: The framework's id of the conversation.
+            handle: The handle of a part, a message or a range.
+
+        Raises:
+            LookupError: If nothing is known of the conversation, or nothing has this handle.
+            ValueError: If it is not a handle.
+        """
+
+        async def recall() -> str:
+            async with self._use(conversation_id) as conversation:
+                session = await self._require(conversation_id, conversation)
+                return await session.recall(conversation.read_handle(handle))
+
+        return await self._run_when_free(recall)
+
+    def get_handle_tag(self, conversation_id: str) -> str:
+        """Return what the handles of a conversation in memory end in."""
+        conversation = self._by_id.get(conversation_id)
+        return conversation.handle_tag if conversation else ""
 
     async def report(self, conversation_id: str) -> ContextReport:
         """Return how the next call would use its tokens.
@@ -567,6 +615,27 @@ class Conversations:
         await session.configure(**cast("Any", changes))
         return session
 
+    async def _tag_handles(
+        self,
+        conversation_id: str,
+        conversation: _Conversation,
+        head: Mapping[str, Any],
+        messages: Sequence[Any],
+    ) -> Mapping[str, Any]:
+        """Return a head whose recall hint has the tag of the conversation's log."""
+        if conversation.session is None:
+            store, session_id = await self._get_store(), make_session_id(conversation_id)
+            if await store.position(session_id):
+                await self._require(conversation_id, conversation)
+            else:
+                has_replies = any(not _is_asked(item) for item in messages)
+                conversation.handle_tag = f"~{secrets.token_hex(2)}" if has_replies else ""
+        hint = head.get("recall")
+        if not isinstance(hint, str):
+            return head
+        tagged = hint.replace("{handle}", f"{{handle}}{conversation.handle_tag}")
+        return {**head, "recall": tagged}
+
     async def _begin_again(self, conversation_id: str, conversation: _Conversation) -> None:
         """Forget a session whose log is gone. The framework's list has the conversation."""
         session, conversation.session = conversation.session, None
@@ -591,7 +660,10 @@ class Conversations:
                 for name in ("policy", "tokenizer", "redact", "on_edit")
                 if name in self._options
             }
-            conversation.session = await Session.open(store, session_id, **options)
+            session = await Session.open(store, session_id, **options)
+            tag = _HANDLE_TAG.search(session.window.settings.recall_hint or "")
+            conversation.handle_tag = tag[1] if tag else ""
+            conversation.session = session
         return conversation.session
 
     async def _get_store(self) -> Store:
@@ -660,6 +732,22 @@ def check_conversation_options(options: Mapping[str, Any]) -> None:
         right = "a function that takes an EditNotice"
         raise TypeError(describe_wrong_value("on_edit", on_edit, right))
     Context("the model", dialect="openai_chat", **cast("Any", options))
+
+
+def _is_asked(item: Any) -> bool:
+    """Whether an item of a list comes before the first reply."""
+    return (dict_or_none(item) or {}).get("role") in ("system", "developer", "user")
+
+
+def _remove_tag(call: ToolCall, conversation: _Conversation) -> ToolCall:
+    """Return a call of a recall tool with the handle that the conversation's log has."""
+    try:
+        arguments = parse_recall_arguments(call)
+    except ValueError:  # the answer says what is wrong
+        return call
+    if arguments["handle"]:
+        arguments["handle"] = conversation.read_handle(arguments["handle"])
+    return replace(call, arguments=json.dumps(arguments))
 
 
 def limit_output(model: str, asked: int | None) -> int | None:

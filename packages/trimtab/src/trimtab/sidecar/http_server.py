@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from trimtab.sidecar.sidecar import Answer, Refusal, Sidecar, name_owner
+from trimtab.sidecar.call import Answer, Refusal, name_owner
+from trimtab.sidecar.sidecar import Sidecar
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bytes of a call. Providers take at most half of it."""

@@ -7,14 +7,12 @@ status as in HTTP with the fields of the answer.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -24,64 +22,31 @@ from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
 from trimtab.dialects.openai_chat.codec import parse_chat_usage
 from trimtab.dialects.openai_responses.reply_usage import parse_responses_usage
 from trimtab.engine.log.event import Usage
-from trimtab.engine.log.redaction import Redact, redactor
-from trimtab.engine.policy.presets import DEFAULT_POLICY_NAME
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.errors import CannotFit, StoreError
 from trimtab.integrations.conversations import (
     ConversationOptions,
     Conversations,
-    check_conversation_options,
 )
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.session.recorder import SessionRecorder
 from trimtab.session.session import Session
 from trimtab.session.threads import run_in_thread_if_long
-from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json
-from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody, describe_pieces
+from trimtab.sidecar.call import Answer, Call, Refusal, read_call
+from trimtab.sidecar.call_options import CallOptions
+from trimtab.sidecar.tally import Tally, format_totals
+from trimtab.sidecar.wire_body import WireBody, describe_pieces
 from trimtab.stores.base import Store
 
 T = TypeVar("T")
 
-MAX_ID_BYTES = 256
-"""Bytes of a conversation's id."""
 MAX_CONVERSATIONS = 256
 """Conversations that are kept in memory. One with a body of a megabyte takes about nine."""
-CALL_LEVELS: Levels = {"body": BODY_LEVELS}
-"""What of a call is read with its places."""
-_OPTION_DEFAULTS: Mapping[str, Any] = {
-    "policy": DEFAULT_POLICY_NAME,
-    "goal": "balanced",
-    "limits": None,
-    "context_window": None,
-    "max_input_tokens": None,
-    "max_output_tokens": None,
-    "recall": True,
-    "model_info": None,
-    "redact": None,
-}
-"""The options that a call may set for its conversation, and their values if it does not."""
-MAX_KNOWN_OPTIONS = 64
-"""Different options of calls that are remembered as valid."""
 STORE_FAULT = "store: "
 """How a fault begins after which the conversation goes on in memory."""
 
 log = logging.getLogger("trimtab.sidecar")
-
-
-class Refusal(Exception):
-    """A call cannot be answered.
-
-    Args:
-        status: The status, as in HTTP.
-        error: What is wrong, and what is right.
-        is_blocked: Whether the client must not send its body.
-    """
-
-    def __init__(self, status: int, error: str, *, is_blocked: bool = False) -> None:
-        super().__init__(error)
-        self.status, self.is_blocked = status, is_blocked
 
 
 class _ProviderRefusal(Exception):
@@ -90,37 +55,6 @@ class _ProviderRefusal(Exception):
     def __init__(self, status: int | None, body: Any) -> None:
         super().__init__("refused")
         self.status_code, self.body = status, body
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer to a call."""
-
-    status: int = 200
-    """The status, as in HTTP."""
-    fields: Mapping[str, Any]
-    """Its fields."""
-    body: str | None = None
-    """The text of its field `body`, if it has one."""
-
-    def write(self, **more: Any) -> str:
-        """Return it as JSON, with more fields before its own."""
-        text = dump_json({**more, "version": trimtab.__version__, **self.fields})
-        return text if self.body is None else f'{text[:-1]},"body":{self.body}}}'
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What the last line about a conversation says."""
-
-    calls: int = 0
-    """Bodies that were fitted, or that passed."""
-    refused: int = 0
-    """Refusals for length."""
-    handles: dict[str, None] = field(default_factory=dict[str, None])
-    """The handles of what was hidden."""
-    store_fault: str = ""
-    """Why the conversation is kept in memory and no longer in the store."""
 
 
 class Sidecar:
@@ -139,14 +73,15 @@ class Sidecar:
     ) -> None:
         self._notices: ContextVar[list[EditNotice] | None] = ContextVar("notices", default=None)
         options: ConversationOptions = {"cache": "caller", "on_edit": self._note_edit}
-        self._stored = Conversations(store=store, max_conversations=max_conversations, **options)
-        self._unstored = self._stored
+        open_conversations = partial(
+            Conversations, max_conversations=max_conversations, tags_handles=True, **options
+        )
+        self._stored = self._unstored = open_conversations(store=store)
         if store is not None:
-            self._unstored = Conversations(max_conversations=max_conversations, **options)
-        self._tallies: OrderedDict[str, _Tally] = OrderedDict()
+            self._unstored = open_conversations()
+        self._tallies: OrderedDict[str, Tally] = OrderedDict()
         self._max_conversations = max_conversations
-        self._options: dict[str, ConversationOptions] = {}
-        self._redactors: dict[tuple[str, ...], Redact] = {}
+        self._options = CallOptions()
         self._operations: Mapping[str, _Operation] = {
             "fit": self._fit,
             "reply": self._record_reply,
@@ -204,7 +139,7 @@ class Sidecar:
     async def _fit(self, call: Call) -> Answer:
         started = time.perf_counter()
         conversation_id = call.conversation_id
-        options, must_redact = self._read_options(call)
+        options = self._options.read(call.fields.get("options"))
         try:
             answer = await self._fit_or_pass(call, conversation_id, options)
         except Refusal:
@@ -216,7 +151,7 @@ class Sidecar:
             answer = Answer(fields=_describe_fit(managed=True, fault=fault))
         passed = not answer.fields["managed"] or answer.fields["fault"]
         is_stopped = passed and not answer.fields["fault"].startswith(STORE_FAULT)
-        if must_redact and (is_stopped or answer.fields["why"]):
+        if options.get("redact") and (is_stopped or answer.fields["why"]):
             why = answer.fields["fault"] or answer.fields["why"]
             raise Refusal(503, f"not redacted, so do not send it: {why}", is_blocked=True)
         self._tally(conversation_id).calls += 1
@@ -290,11 +225,15 @@ class Sidecar:
         if body.may_lower_output and used + own_output > limit:
             lowered = min(own_output, view.max_output_tokens) or None
         changed = body.is_changed_by(pieces)
+        tag = self._get_conversations(conversation_id).get_handle_tag(conversation_id)
+        hidden = [_describe_notice(notice, tag) for notice in notices]
+        if tag != tally.handle_tag:
+            tally.handle_tag, tally.handles = tag, {}
         tally.handles |= dict.fromkeys(notice.handle for notice in notices)
         fields = _describe_fit(
             managed=True,
             changed=changed or (lowered or own_output) != own_output,
-            hidden=[_describe_notice(notice) for notice in notices],
+            hidden=hidden,
             used=used,
             limit=limit,
             max_output_tokens=lowered or own_output or view.max_output_tokens,
@@ -303,8 +242,9 @@ class Sidecar:
         if not fields["changed"]:
             return Answer(fields=fields)
         if call.read_text("want") == "map":
-            return Answer(fields={**fields, "sent": describe_pieces(pieces)})
-        write = partial(body.write, pieces, max_output_tokens=lowered)
+            sent = describe_pieces(pieces)
+            return Answer(fields={**fields, "sent": sent, "frontier": view.frontier})
+        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered)
         return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
     async def _record_reply(self, call: Call) -> Answer:
@@ -340,7 +280,9 @@ class Sidecar:
 
     async def _recall(self, call: Call) -> Answer:
         handle = call.require_text("handle")
-        return Answer(fields={"text": await self._use(call, lambda s: s.recall(handle))})
+        conversation_id = call.conversation_id
+        recalled = self._get_conversations(conversation_id).recall(conversation_id, handle)
+        return Answer(fields={"text": await _find(recalled)})
 
     async def _search(self, call: Call) -> Answer:
         query = call.require_text("query")
@@ -393,49 +335,13 @@ class Sidecar:
     async def _describe_health(self, _: Call) -> Answer:
         return Answer(fields={"conversations": len(self._tallies), "tools": [*RECALL_TOOLS]})
 
-    def _read_options(self, call: Call) -> tuple[ConversationOptions, bool]:
-        """Read the options of a call. Those that it does not set have their defaults again."""
-        given = call.fields.get("options")
-        if given is not None and not isinstance(given, dict):
-            raise Refusal(400, "options must be an object")
-        key = dump_json(given)
-        if key not in self._options:  # to check them takes longer than to fit a short body
-            if len(self._options) >= MAX_KNOWN_OPTIONS:
-                self._options.clear()
-            self._options[key] = self._check_options(given)
-        options = self._options[key]
-        return options, options.get("redact") is not None
-
-    def _check_options(self, given: Any) -> ConversationOptions:
-        options = {**_OPTION_DEFAULTS, **cast("dict[str, Any]", given or {})}
-        if unknown := options.keys() - _OPTION_DEFAULTS.keys():
-            known = ", ".join(_OPTION_DEFAULTS)
-            raise Refusal(400, f"unknown option {min(unknown)!r}; there are {known}")
-        try:
-            options["redact"] = self._find_redactor(options["redact"])
-            check_conversation_options(options)
-        except (TypeError, ValueError) as error:
-            raise Refusal(400, f"options: {error}") from None
-        return cast("ConversationOptions", options)
-
-    def _find_redactor(self, names: Any) -> Redact | None:
-        """Return the function for names of patterns: the same one for the same names."""
-        if not names:
-            return None
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in cast("Any", names)):
-            raise TypeError('redact must be a list of names, such as ["email"]')
-        key = tuple(cast("list[str]", names))
-        if key not in self._redactors:
-            self._redactors[key] = redactor(*key)
-        return self._redactors[key]
-
     def _note_edit(self, notice: EditNotice) -> None:
         notices = self._notices.get()
         if notices is not None:
             notices.append(notice)
 
-    def _tally(self, conversation_id: str) -> _Tally:
-        tally = self._tallies.setdefault(conversation_id, _Tally())
+    def _tally(self, conversation_id: str) -> Tally:
+        tally = self._tallies.setdefault(conversation_id, Tally())
         self._tallies.move_to_end(conversation_id)
         while len(self._tallies) > self._max_conversations:
             self._tallies.popitem(last=False)
@@ -448,13 +354,8 @@ class Sidecar:
     async def _use(self, call: Call, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
         """Run work on the session of a call's conversation."""
         conversation_id = call.conversation_id
-        try:
-            conversations = self._get_conversations(conversation_id)
-            return await conversations.use_session(conversation_id, work)
-        except LookupError as error:
-            raise Refusal(404, str(error)) from None
-        except ValueError as error:
-            raise Refusal(400, str(error)) from None
+        conversations = self._get_conversations(conversation_id)
+        return await _find(conversations.use_session(conversation_id, work))
 
     async def _drop(self, conversation_id: str) -> None:
         """Let a conversation leave the memory. It begins again from the store or the next list."""
@@ -467,94 +368,22 @@ class Sidecar:
 _Operation = Callable[["Call"], Coroutine[Any, Any, Answer]]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a client."""
-
-    source: JsonText
-    item: JsonItem
-    owner: str
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Its fields."""
-        return cast("dict[str, Any]", self.item.value)
-
-    @property
-    def short_id(self) -> str:
-        """The conversation for a line of a log."""
-        return str(self.fields.get("conversation"))[:40]
-
-    @property
-    def conversation_id(self) -> str:
-        """The id of the conversation among those of all owners."""
-        name = self.require_text("conversation")
-        size = len(name.encode("utf-8", "surrogatepass"))
-        if size > MAX_ID_BYTES:
-            raise Refusal(400, f"conversation has {size:,} bytes; at most {MAX_ID_BYTES}")
-        return f"{self.owner}/{name}"
-
-    def read_text(self, name: str) -> str:
-        """Return a field that may be missing."""
-        text = self.fields.get(name)
-        if text is None:
-            return ""
-        if not isinstance(text, str):
-            raise Refusal(400, f"{name} must be a text")
-        return text
-
-    def require_text(self, name: str) -> str:
-        """Return a field that must be there."""
-        if text := self.read_text(name):
-            return text
-        raise Refusal(400, f"{name} is missing")
-
-    def read_body(self) -> WireBody:
-        """Return the body of a model call that it passes."""
-        body = self.item.find("body")
-        if body is None:
-            raise ValueError("body is missing")
-        return WireBody(self.source, body, dialect=self.read_text("dialect") or None)
-
-
-async def read_call(text: str, *, owner: str) -> Call:
-    """Read a call.
-
-    Raises:
-        Refusal: If it is not an object of JSON.
-    """
-
-    def read() -> Call:
-        source = JsonText(text)
-        return Call(source, source.read(CALL_LEVELS), owner)
-
+async def _find(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await what looks something up. What is not there is a refusal."""
     try:
-        call = await run_in_thread_if_long(read, len(text))
+        return await coroutine
+    except LookupError as error:
+        raise Refusal(404, str(error)) from None
     except ValueError as error:
         raise Refusal(400, str(error)) from None
-    if not isinstance(call.item.value, dict):
-        raise Refusal(400, "a call is an object of JSON")
-    return call
-
-
-def name_owner(token: str) -> str:
-    """Return the name of whoever has a token."""
-    return hashlib.sha256(token.encode()).hexdigest()[:16]
-
-
-def format_totals(totals: Mapping[str, Any]) -> str:
-    """Return the line that a client prints when its agent ends."""
-    tokens, unreadable = totals["hidden_tokens"], totals["unreadable"]
-    size = f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens}"
-    readable = f"{unreadable} not readable" if unreadable else "all readable"
-    calls, refused = totals["calls"], totals["refused"]
-    return f"trimtab: {calls:,} calls, {refused:,} refused, {size} tokens hidden, {readable}"
 
 
 async def _measure(session: Session) -> tuple[int, int]:
-    """Return the tokens of the next request, and those of the window."""
-    report = session.report()
-    return report.used, report.limit
+    """Return the tokens of the last request, and those of the window."""
+    call, anchor = session.window.last_call, session.window.accounting.usage_anchor
+    # What the report sums up, without its sections.
+    difference = anchor.reported_tokens - anchor.estimated_tokens if anchor else 0
+    return call.body.tokens + difference if call else 0, session.budget().limit
 
 
 def _describe_fit(
@@ -593,9 +422,9 @@ def _refuse(refusal: Refusal) -> Answer:
     return Answer(status=refusal.status, fields=fields)
 
 
-def _describe_notice(notice: EditNotice) -> dict[str, Any]:
+def _describe_notice(notice: EditNotice, handle_tag: str) -> dict[str, Any]:
     return {
-        "handle": notice.handle,
+        "handle": notice.handle + handle_tag,
         "kind": notice.op,
         "count": notice.count,
         "tokens": notice.tokens_before,

@@ -10,7 +10,8 @@ import asyncio
 import threading
 from typing import Any, BinaryIO
 
-from trimtab.sidecar.sidecar import Answer, Refusal, Sidecar, read_call
+from trimtab.sidecar.call import Answer, Refusal, read_call
+from trimtab.sidecar.sidecar import Sidecar
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of a call."""

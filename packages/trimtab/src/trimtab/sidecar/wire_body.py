@@ -5,11 +5,13 @@ What no edit names keeps its text: spacing, unknown fields and the order of keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.dialects import DIALECT_NAMES, DialectName
+from trimtab.dialects.anthropic.cache_marks import MAX_CACHE_MARKS
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
 from trimtab.dialects.reading import guess_dialects
@@ -30,6 +32,8 @@ _OUTPUT_KEYS: Mapping[str, Sequence[str]] = {
 _COUNTED_PARAMS = ("output_config", "output_format", "response_format", "text")
 """Parameters that a provider bills as input: schemas of the reply. No other one is stored."""
 _LEADING_ROLES = ("system", "developer")
+_MARK = "cache_control"
+"""The key of Anthropic's cache marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,10 @@ class Piece:
     """Its places in the client's list; none for a text that Trimtab wrote."""
     items: Sequence[WireObject] | None = None
     """What to send instead; None for the client's own."""
+
+
+Patches = dict[bytes, tuple[Sequence[WireObject], list[str]]]
+"""The edited messages of the last body and their texts, by the digest of the client's own text."""
 
 
 class WireBody:
@@ -148,7 +156,33 @@ class WireBody:
             else:
                 own.append((place, Piece(positions=shown.positions, items=shown.wire)))
         own += [(len(self.messages), piece) for piece in written]
-        return [piece for _, piece in sorted(own, key=lambda pair: pair[0])]
+        pieces = [piece for _, piece in sorted(own, key=lambda pair: pair[0])]
+        return self._mark_frontier(pieces, view.frontier)
+
+    def _mark_frontier(self, pieces: list[Piece], frontier: int | None) -> list[Piece]:
+        """Put a free cache mark on the last text of Trimtab's before the frontier.
+
+        The client marks the end of its list. After the next hiding that mark is too far from the
+        frontier for the provider to find the stored prefix.
+        """
+        if frontier is None or self.dialect != "anthropic":
+            return pieces
+        following = (mark for message in self.messages[frontier:] for mark in _list_marks(message))
+        mark = next(following, None)  # with the same lifetime: a longer one must not come after it
+        count = self._source.text.count(f'"{_MARK}"', self._body.start, self._body.end)
+        if mark is None or count >= MAX_CACHE_MARKS:
+            return pieces
+        for index, piece in reversed([*enumerate(pieces)]):
+            if piece.items is not None and max(piece.positions, default=-1) < frontier:
+                *items, item = piece.items
+                own = [self.messages[at].get("content") for at in piece.positions]
+                *blocks, block = item["content"]
+                is_own = any(block in dicts_in_list(content) for content in own)
+                if not is_own and block["type"] in ("text", "tool_result") and _MARK not in block:
+                    item = {**item, "content": [*blocks, {**block, _MARK: mark}]}
+                    pieces[index] = replace(piece, items=[*items, item])
+                    return pieces
+        return pieces
 
     def is_changed_by(self, pieces: Sequence[Piece]) -> bool:
         """Whether the pieces are another list than the client's."""
@@ -156,11 +190,13 @@ class WireBody:
             return True
         return len(pieces) != len(self.messages)
 
-    def write(self, pieces: Sequence[Piece], *, max_output_tokens: int | None) -> str:
+    def write(
+        self, pieces: Sequence[Piece], patches: Patches, *, max_output_tokens: int | None
+    ) -> str:
         """Return the body with these pieces, and with fewer tokens of output unless it is None."""
         edits: list[tuple[JsonItem, str]] = []
         if self._list is not None and self.is_changed_by(pieces):
-            edits.append((self._list, self._write_list(self._list, pieces)))
+            edits.append((self._list, self._write_list(self._list, pieces, patches)))
         if max_output_tokens is not None:
             keys = _OUTPUT_KEYS[self.dialect]
             edits += [
@@ -174,16 +210,25 @@ class WireBody:
             at = item.end
         return text + self._source.text[at : self._body.end]
 
-    def _write_list(self, listed: JsonItem, pieces: Sequence[Piece]) -> str:
+    def _write_list(self, listed: JsonItem, pieces: Sequence[Piece], patches: Patches) -> str:
         items, text = [*(listed.items or ())], self._source.text
         between = text[items[0].end : items[1].first] if len(items) > 1 else ","
         texts: list[str] = []
+        used: Patches = {}
         for piece in pieces:
             known = [items[at] for at in piece.positions]
+            own = [text[item.start : item.end] for item in known]
             if piece.items is None:
-                texts += [text[item.start : item.end] for item in known]
-            else:
-                texts += self._write_items(known, piece.items)
+                texts += own
+                continue
+            key = hashlib.sha256("\n".join(own).encode("utf-8", "surrogatepass")).digest()
+            patch = patches.get(key)
+            if patch is None or patch[0] != piece.items:
+                patch = piece.items, self._write_items(known, piece.items)
+            used[key] = patch
+            texts += patch[1]
+        patches.clear()
+        patches.update(used)
         opening = text[listed.start : items[0].start]
         closing = text[items[-1].end : listed.end]
         return opening + between.join(texts) + closing
@@ -243,6 +288,14 @@ def describe_pieces(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 def _is_own(shown: ShownMessage) -> bool:
     """Whether nothing in it was edited. Trimtab may only have ordered it as providers prefer."""
     return shown.is_callers_own or not shown.edited_parts
+
+
+def _list_marks(item: Any) -> Iterator[Any]:
+    """Yield the cache marks on the blocks of a message, and in those of a tool result."""
+    for block in dicts_in_list((dict_or_none(item) or {}).get("content")):
+        if mark := block.get(_MARK):
+            yield mark
+        yield from _list_marks(block)
 
 
 def _list_blocks(item: JsonItem, source: JsonText) -> list[tuple[Any, str]]:

@@ -70,12 +70,20 @@ class ShownMessage:
 class View(Sequence[ShownMessage]):
     """What a request shows: its messages in order, and what else the caller needs to send them."""
 
-    __slots__ = ("_messages", "is_unchanged", "max_output_tokens")
+    __slots__ = ("_messages", "frontier", "is_unchanged", "max_output_tokens")
 
     def __init__(
-        self, messages: Sequence[ShownMessage], *, is_unchanged: bool, max_output_tokens: int
+        self,
+        messages: Sequence[ShownMessage],
+        *,
+        frontier: int | None,
+        is_unchanged: bool,
+        max_output_tokens: int,
     ) -> None:
         self._messages = messages
+        self.frontier = frontier
+        """The first place in the caller's list that the next hiding would change; None if nothing
+        can be hidden. What a cache mark before it covers is read again after that hiding."""
         self.is_unchanged = is_unchanged
         """Whether nothing is edited, added, repaired or in another order: the caller can send the
         own list."""
@@ -190,7 +198,12 @@ class IncrementalView:
         return self._must_join(_blocks_of(first)[-1], _blocks_of(second)[0])
 
     def build_view(
-        self, callers_list: CallersList, sent: SentBlocks, *, max_output_tokens: int
+        self,
+        callers_list: CallersList,
+        sent: SentBlocks,
+        *,
+        frontier_seq: int | None,
+        max_output_tokens: int,
     ) -> View:
         """Build the view of a request that sends the blocks in this way."""
         messages = [*self._shown]
@@ -214,7 +227,13 @@ class IncrementalView:
                 messages[-1] = _join(messages[-1], volatile)
             else:
                 messages.append(volatile)
-        return View(messages, is_unchanged=is_unchanged, max_output_tokens=max_output_tokens)
+        places = callers_list.find_positions(frontier_seq) if frontier_seq is not None else ()
+        return View(
+            messages,
+            frontier=min(places, default=None),
+            is_unchanged=is_unchanged,
+            max_output_tokens=max_output_tokens,
+        )
 
     def _show_text(self, block: PromptBlock) -> ShownMessage:
         text = str(block.body.get("text") or block.body["content"])

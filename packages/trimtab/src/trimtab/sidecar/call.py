@@ -1,0 +1,124 @@
+"""A call of a client, and its answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import trimtab
+from trimtab.session.threads import run_in_thread_if_long
+from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json
+from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody
+
+MAX_ID_BYTES = 256
+"""Bytes of a conversation's id."""
+CALL_LEVELS: Levels = {"body": BODY_LEVELS}
+"""What of a call is read with its places."""
+
+
+class Refusal(Exception):
+    """A call cannot be answered.
+
+    Args:
+        status: The status, as in HTTP.
+        error: What is wrong, and what is right.
+        is_blocked: Whether the client must not send its body.
+    """
+
+    def __init__(self, status: int, error: str, *, is_blocked: bool = False) -> None:
+        super().__init__(error)
+        self.status, self.is_blocked = status, is_blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a call."""
+
+    status: int = 200
+    """The status, as in HTTP."""
+    fields: Mapping[str, Any]
+    """Its fields."""
+    body: str | None = None
+    """The text of its field `body`, if it has one."""
+
+    def write(self, **more: Any) -> str:
+        """Return it as JSON, with more fields before its own."""
+        text = dump_json({**more, "version": trimtab.__version__, **self.fields})
+        return text if self.body is None else f'{text[:-1]},"body":{self.body}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a client."""
+
+    source: JsonText
+    item: JsonItem
+    owner: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its fields."""
+        return cast("dict[str, Any]", self.item.value)
+
+    @property
+    def short_id(self) -> str:
+        """The conversation for a line of a log."""
+        return str(self.fields.get("conversation"))[:40]
+
+    @property
+    def conversation_id(self) -> str:
+        """The id of the conversation among those of all owners."""
+        name = self.require_text("conversation")
+        size = len(name.encode("utf-8", "surrogatepass"))
+        if size > MAX_ID_BYTES:
+            raise Refusal(400, f"conversation has {size:,} bytes; at most {MAX_ID_BYTES}")
+        return f"{self.owner}/{name}"
+
+    def read_text(self, name: str) -> str:
+        """Return a field that may be missing."""
+        text = self.fields.get(name)
+        if text is None:
+            return ""
+        if not isinstance(text, str):
+            raise Refusal(400, f"{name} must be a text")
+        return text
+
+    def require_text(self, name: str) -> str:
+        """Return a field that must be there."""
+        if text := self.read_text(name):
+            return text
+        raise Refusal(400, f"{name} is missing")
+
+    def read_body(self) -> WireBody:
+        """Return the body of a model call that it passes."""
+        body = self.item.find("body")
+        if body is None:
+            raise ValueError("body is missing")
+        return WireBody(self.source, body, dialect=self.read_text("dialect") or None)
+
+
+async def read_call(text: str, *, owner: str) -> Call:
+    """Read a call.
+
+    Raises:
+        Refusal: If it is not an object of JSON.
+    """
+
+    def read() -> Call:
+        source = JsonText(text)
+        return Call(source, source.read(CALL_LEVELS), owner)
+
+    try:
+        call = await run_in_thread_if_long(read, len(text))
+    except ValueError as error:
+        raise Refusal(400, str(error)) from None
+    if not isinstance(call.item.value, dict):
+        raise Refusal(400, "a call is an object of JSON")
+    return call
+
+
+def name_owner(token: str) -> str:
+    """Return the name of whoever has a token."""
+    return hashlib.sha256(token.encode()).hexdigest()[:16]

@@ -1,0 +1,36 @@
+"""What happened in one conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.sidecar.wire_body import Patches
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the last line about a conversation says."""
+
+    calls: int = 0
+    """Bodies that were fitted, or that passed."""
+    refused: int = 0
+    """Refusals for length."""
+    handles: dict[str, None] = field(default_factory=dict[str, None])
+    """The handles of what was hidden, without their tag."""
+    handle_tag: str = ""
+    """The tag of these handles."""
+    store_fault: str = ""
+    """Why the conversation is kept in memory and no longer in the store."""
+    patches: Patches = field(default_factory=Patches)
+    """The texts of its edited messages."""
+
+
+def format_totals(totals: Mapping[str, Any]) -> str:
+    """Return the line that a client prints when its agent ends."""
+    tokens, unreadable = totals["hidden_tokens"], totals["unreadable"]
+    size = f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens}"
+    readable = f"{unreadable} not readable" if unreadable else "all readable"
+    calls, refused = totals["calls"], totals["refused"]
+    return f"trimtab: {calls:,} calls, {refused:,} refused, {size} tokens hidden, {readable}"
