@@ -16,8 +16,8 @@ from trimtab.engine.log.event import (
     load_event_line,
 )
 from trimtab.engine.recall.search import (
-    get_searchable_text,
     Query,
+    get_searchable_text,
     rank_scored_positions,
     score_text,
 )
