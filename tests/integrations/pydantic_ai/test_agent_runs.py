@@ -502,11 +502,11 @@ async def test_an_agent_that_is_a_tool_has_a_conversation_of_its_own(served, dia
 
 async def count_events(capability: TrimtabCapability, conversation_id: str) -> dict[str, int]:
     async def count() -> dict[str, int]:
-        store = await capability.conversations._get_store()
+        store = await capability._conversations._get_store()
         kinds = [type(event.body).__name__.lower() async for event in store.events(conversation_id)]
         return {"rewind": kinds.count("rewind"), "all": len(kinds)}
 
-    return await capability.conversations.run_async(count())
+    return await capability._conversations.run_async(count())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
