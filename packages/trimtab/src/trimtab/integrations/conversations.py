@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from reprlib import repr as short
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from trimtab.context import Context, OnEdit
@@ -706,9 +707,10 @@ def reject_unnamed_arguments(owner: object, arguments: Sequence[object]) -> None
         TypeError: If there are any.
     """
     if arguments:
+        name = type(owner).__name__
         raise TypeError(
-            f"{type(owner).__name__} takes its options by name, such as store='sessions'; "
-            f"{arguments[0]!r} has no name"
+            f"{name} takes options by name, as in {name}() or {name}(store='sessions'), and not "
+            f"{short(arguments[0])}"
         )
 
 
@@ -734,9 +736,9 @@ def check_conversation_options(options: Mapping[str, Any]) -> None:
         owner="this module",
         sender="the framework's own settings",
     )
-    if options.get("context_window") == 0:
+    if isinstance(window := options.get("context_window"), int) and window < 1:
         right = "more than 0, or None for the window of the model"
-        raise ValueError(describe_wrong_value("context_window", 0, right))
+        raise ValueError(describe_wrong_value("context_window", window, right))
     if (on_edit := options.get("on_edit")) is not None and not callable(on_edit):
         right = "a function that takes an EditNotice"
         raise TypeError(describe_wrong_value("on_edit", on_edit, right))
