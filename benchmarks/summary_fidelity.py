@@ -35,11 +35,10 @@ from benchmarks.harness import Report, finish, head, no_corpus, parser, progress
 from benchmarks.peers import envs
 from benchmarks.probes import Case, Probe, cases, told
 from trimtab.engine.recall.search import (
+    Query,
     get_message_search_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
-    split_query_words,
+    score_text,
 )
 from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES, format_best_snippets
 from trimtab.engine.summaries.extract import extract_summary
@@ -98,21 +97,17 @@ class Search:
 
     def __init__(self, case: Case, counter: TokenCounter) -> None:
         self._messages = dict(enumerate(case.covered))
-        self._words = [
-            split_index_words(get_message_search_text(message)) for message in case.covered
-        ]
+        self._texts = [get_message_search_text(message) for message in case.covered]
         self._counter = counter
 
     def answers(self, question: str, fact: str) -> bool:
-        wanted = split_query_words(question)
-        hits = (
-            (score_query_words(wanted, words), index) for index, words in enumerate(self._words)
-        )
+        query = Query.parse(question)
+        hits = ((score_text(query, text), index) for index, text in enumerate(self._texts))
         chosen = {
             index: self._messages[index]
             for index in rank_scored_positions(hits, MAX_SEARCHED_MESSAGES)
         }
-        return fact in format_best_snippets(chosen, wanted, self._counter)
+        return fact in format_best_snippets(chosen, query, self._counter)
 
 
 def measure(every: Sequence[Case], counter: TokenCounter, lists: Sequence[int]) -> dict[str, Row]:

@@ -54,6 +54,26 @@ def test_what_was_dropped_undone_or_erased_is_told_apart():
     assert (found.state, found.reason, found.text) == ("erased", "asked to", "")
 
 
+def test_a_range_is_explained_by_what_hides_most_of_it_and_says_what_differs():
+    context = chat(policy="auto", context_window=8_000)
+    for number in range(30):
+        context.add(user(f"Question {number}?"))
+        context.request()
+        context.add(said(prose(1_500, f"answer {number}")))
+    summary = context.window.summary
+    assert summary is not None
+    reason = context.why(summary.handle)
+    assert (reason.state, reason.reason) == ("partial", summary.why)
+    assert reason.parts["m2"] == "listed"
+    assert set(reason.parts.values()) == {"listed", "summarised"}
+    assert reason.text == context.recall(summary.handle)
+    assert f"({len(reason.parts) // 2} listed, " in str(reason)
+    answers = [handle for handle, state in reason.parts.items() if state == "summarised"]
+    shown = context.why(f"m{context.window.seq - 1}-m{context.window.seq}")
+    assert (shown.state, shown.event, shown.parts) == ("shown", None, {})
+    assert context.why(answers[0]).state == "summarised"
+
+
 def test_what_is_no_message_is_not_found():
     context = chat()
     context.add(user("Hello."))

@@ -171,7 +171,7 @@ def test_an_unknown_conversation_is_said_to_be_unknown():
     assert "nothing is known of conversation 'a'" in conversations.run(
         conversations.answer("a", "recall", {"handle": "m1"})
     )
-    with pytest.raises(LookupError, match="nothing is known of conversation 'a'"):
+    with pytest.raises(LookupError, match="nothing is known of conversation 'a'.*store= keeps it"):
         conversations.run(conversations.report("a"))
     conversations.run(conversations.add_reply("a", reply(0)))  # the next list has it
     assert conversations.run(conversations.retry("a", TooLong(2_000))) is False
@@ -256,6 +256,48 @@ def test_two_agents_that_share_an_id_are_told(caplog):
     [warning] = caplog.records
     assert "conversation 'ann' differs from the list before it" in warning.getMessage()
     assert "give one of them another id" in warning.getMessage()
+    assert "pass the whole history" in warning.getMessage()
+
+
+def test_a_conversation_that_gets_a_new_id_in_each_run_is_told_once(caplog):
+    conversations = Conversations()
+    shared = history(2)[:2]  # examples that begin every conversation are nobody's history
+    for number in range(9):
+        conversations.run(conversations.fit(f"user {number}", [*shared, ask(number)], **MODEL))
+    for number in range(2, 9):
+        conversations.run(conversations.fit(f"run {number}", history(number), **MODEL))
+        conversations.run(conversations.add_reply(f"run {number}", reply(number)))
+        if number < 5:
+            assert not caplog.records
+    [warning] = caplog.records
+    assert "give it the same id in each run" in warning.getMessage()
+
+
+def test_the_window_that_is_assumed_of_an_unknown_model_is_told_once(caplog):
+    for options in ({"context_window": 9_000}, {"model_info": {"context_window": 9_000}}, {}, {}):
+        conversations = Conversations(**options)
+        call = conversations.fit("a", history(1), model="house-model", dialect="openai_chat")
+        conversations.run(call)
+    [warning] = caplog.records
+    assert "a window of 128,000 tokens is assumed" in warning.getMessage()
+    assert "Set context_window=" in warning.getMessage()
+
+
+@pytest.mark.parametrize("options", [{}, {"context_window": 9_000}, {"max_input_tokens": 9_000}])
+def test_the_first_message_is_m2_whatever_the_framework_asks_for(options):
+    conversations = Conversations(**options)
+    call = conversations.fit(
+        "a", history(1), **MODEL, max_output_tokens=16_000, is_output_default=True
+    )
+    view = conversations.run(call)
+    assert view.max_output_tokens <= conversations.run(conversations.report("a")).limit // 4
+    assert conversations.run(conversations.why("a", "m2")).text.endswith(history(1)[0]["content"])
+
+
+def test_an_id_that_is_no_text_is_refused():
+    for wrong, kind in (([], "list"), (None, "NoneType")):
+        with pytest.raises(TypeError, match=rf"such as result\.conversation_id .*, not {kind}"):
+            Conversations().run(Conversations().report(cast("str", wrong)))
 
 
 def test_the_report_names_what_is_hidden():
@@ -429,6 +471,7 @@ def test_a_folder_that_somebody_deleted_begins_again(tmp_path, caplog, moment):
         ({"summaries": "manual"}, TypeError, "summaries"),
         ({"limits": {"max_result": 1}}, ValueError, "max_result"),
         ({"context_window": "8k"}, TypeError, "context_window is '8k'"),
+        ({"context_window": 0}, ValueError, "context_window is 0; it must be more than 0"),
         ({"on_edit": 5}, TypeError, "on_edit is 5"),
         ({"store": ""}, ValueError, "store is ''; it must be a folder such as 'sessions'"),
         ({"store": 5}, TypeError, "store is 5; it must be a folder such as 'sessions'"),

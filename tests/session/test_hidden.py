@@ -8,6 +8,7 @@ from trimtab.engine.log.event import Edit, MessageAdded, Pin, Rewind, dump_canon
 from trimtab.engine.log.message import ToolCall
 from trimtab.engine.policy.budget import Budget
 from trimtab.engine.policy.planning.plan import Decision
+from trimtab.engine.recall.tools import search_window
 from trimtab.engine.window.window import Window
 from trimtab.errors import SessionExists, UnusableSummary
 from trimtab.session import Session
@@ -65,6 +66,19 @@ async def test_a_search_shows_what_is_hidden_before_what_the_model_sees_anyway(s
     newest = await worker.say("The xylophone vault, the xylophone vault: where was it?")
     told = await worker.session.search("xylophone vault where")
     assert [line.partition(".")[0] for line in told.split("\n\n")] == [handle, newest]
+
+
+async def test_a_search_shows_first_what_contains_the_query_as_it_is_written(store):
+    """The months of all these days, and all their days of a month, contain the same numbers."""
+    session = await Session.create(store, "s", **options())
+    handle = await session.add(user("\n".join(f"2024-03-{day:02d} paid" for day in range(1, 29))))
+    for month in range(4, 12):
+        days = (f"2024-{month:02d}-{day:02d} paid" for day in range(1, 29))
+        await session.add(user("\n".join(days)))
+    answers = [await session.search("2024-03-05"), search_window(session.window, "2024-03-05")]
+    for answer in answers:
+        assert answer.startswith(f"{handle}.0: ")
+        assert "2024-03-05 paid" in answer.split("\n\n")[0]
 
 
 async def test_the_recall_tools_answer_from_the_store_and_the_answer_is_marked(store):

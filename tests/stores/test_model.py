@@ -20,11 +20,10 @@ from trimtab.engine.log.event import (
     load_event_line,
 )
 from trimtab.engine.recall.search import (
+    Query,
     get_searchable_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
-    split_query_words,
+    score_text,
 )
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
@@ -79,15 +78,9 @@ class Model:
         )
 
     def found(self, query, limit):
-        wanted = split_query_words(query)
+        wanted = Query.parse(query)
         return rank_scored_positions(
-            (
-                (
-                    score_query_words(wanted, split_index_words(get_searchable_text(event))),
-                    event.seq,
-                )
-                for event in self.events
-            ),
+            ((score_text(wanted, get_searchable_text(event)), event.seq) for event in self.events),
             limit,
         )
 

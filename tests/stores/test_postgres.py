@@ -25,11 +25,10 @@ from trimtab.cli.app import app
 from trimtab.engine.log.erase import erase_event_payload
 from trimtab.engine.log.event import Edit, Event
 from trimtab.engine.recall.search import (
+    Query,
     get_searchable_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
-    split_query_words,
+    score_text,
 )
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
@@ -544,13 +543,9 @@ def test_a_search_finds_what_the_definition_finds(runner, texts, query, at):
             await made.checkpoint(session, Snapshot(seq=min(at, len(events))))
         return await made.search(session, query, limit=5)
 
-    wanted = split_query_words(query)
+    wanted = Query.parse(query)
     pure = rank_scored_positions(
-        (
-            (score_query_words(wanted, split_index_words(get_searchable_text(e))), e.seq)
-            for e in events
-        ),
-        5,
+        ((score_text(wanted, get_searchable_text(event)), event.seq) for event in events), 5
     )
     assert loop.run(search()) == pure
 

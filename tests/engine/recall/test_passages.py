@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from trimtab.engine.log.message import Message, Text, ToolCall, ToolResult, make_text_message
-from trimtab.engine.recall.search import split_query_words
+from trimtab.engine.recall.search import Query
 from trimtab.engine.recall.snippets import (
     MAX_EXTRA_SNIPPET_CHARS,
     MAX_SEARCH_ANSWER_TOKENS,
@@ -23,7 +23,7 @@ def user(text: str) -> Message:
 
 
 def shown(said: dict[int, Message], query: str, seen: tuple[int, ...] = ()) -> list[str]:
-    return format_best_snippets(said, split_query_words(query), COUNTER, seen).split("\n\n")
+    return format_best_snippets(said, Query.parse(query), COUNTER, seen).split("\n\n")
 
 
 def test_a_short_message_is_shown_whole_with_the_handle_of_its_part():
@@ -41,22 +41,24 @@ def test_of_a_long_text_the_place_is_shown_that_holds_the_rare_words_together():
 
 def test_a_passage_that_holds_more_of_the_words_comes_before_a_newer_one():
     said = {1: user("vault door green"), 2: user("door"), 3: user("door")}
-    assert [
-        passage.seq for passage in find_best_snippets(said, split_query_words("vault door"))
-    ] == [1, 3, 2]
+    assert [passage.seq for passage in find_best_snippets(said, Query.parse("vault door"))] == [
+        1,
+        3,
+        2,
+    ]
 
 
 def test_what_is_seen_anyway_comes_last():
     said = {1: user("The door is open."), 2: user("The vault door is shut.")}
     assert [
         passage.seq
-        for passage in find_best_snippets(said, split_query_words("vault door"), visible_seqs=(2,))
+        for passage in find_best_snippets(said, Query.parse("door, vault"), visible_seqs=(2,))
     ] == [1, 2]
 
 
 def test_a_word_counts_half_where_it_only_begins_another():
     said = {1: user("herons"), 2: user("heron"), 3: user("herons"), 4: user("stork")}
-    assert [passage.seq for passage in find_best_snippets(said, ["heron"])] == [2, 3, 1]
+    assert [passage.seq for passage in find_best_snippets(said, Query.parse("heron"))] == [2, 3, 1]
 
 
 def test_arguments_and_results_are_shown_but_not_what_the_recall_tools_were_asked():
@@ -68,12 +70,15 @@ def test_arguments_and_results_are_shown_but_not_what_the_recall_tools_were_aske
             ToolResult(call_id="b", content=(Text(text="a heron"),)),
         ),
     )
-    assert [passage.part for passage in find_best_snippets({1: message}, ["heron"])] == [1, 2]
+    assert [passage.part for passage in find_best_snippets({1: message}, Query.parse("heron"))] == [
+        1,
+        2,
+    ]
 
 
 def test_no_two_passages_overlap_and_there_are_five_at_most():
     text = "heron " * 5_000
-    chosen = find_best_snippets({1: user(text)}, ["heron"])
+    chosen = find_best_snippets({1: user(text)}, Query.parse("heron"))
     assert len(chosen) == MAX_SNIPPETS
     starts = sorted(passage.first for passage in chosen)
     assert all(later - first >= SNIPPET_CHARS for first, later in pairwise(starts))
@@ -81,7 +86,7 @@ def test_no_two_passages_overlap_and_there_are_five_at_most():
 
 @pytest.mark.parametrize("word", ["x" * 5_000, "漢" * 5_000])
 def test_an_endless_word_is_cut_all_the_same(word):
-    for passage in find_best_snippets({1: user(f"heron {word}")}, ["heron"]):
+    for passage in find_best_snippets({1: user(f"heron {word}")}, Query.parse("heron")):
         assert len(passage.text) <= SNIPPET_CHARS + MAX_EXTRA_SNIPPET_CHARS + 2
 
 
@@ -92,12 +97,18 @@ def test_an_answer_keeps_within_its_tokens():
 
 def test_words_at_the_ends_of_a_passage_are_whole():
     text = " ".join(f"word_{number:06}" for number in range(1_000))
-    for passage in find_best_snippets({1: user(text)}, ["word_000500"]):
+    for passage in find_best_snippets({1: user(text)}, Query.parse("word_000500")):
         pieces = passage.text.strip("…").split()
         assert all(len(piece) == len("word_000000") for piece in pieces)
 
 
 def test_nothing_is_found_without_any_of_the_words():
-    assert format_best_snippets({1: user("stork")}, ["heron"], COUNTER) == ""
-    assert format_best_snippets({}, ["heron"], COUNTER) == ""
-    assert format_best_snippets({1: user("stork")}, [], COUNTER) == ""
+    assert format_best_snippets({1: user("stork")}, Query.parse("heron"), COUNTER) == ""
+    assert format_best_snippets({}, Query.parse("heron"), COUNTER) == ""
+    assert format_best_snippets({1: user("stork")}, Query.parse(""), COUNTER) == ""
+
+
+def test_a_passage_with_the_query_as_it_is_written_comes_first_even_if_the_model_sees_it():
+    texts = {1: user("the door of the vault"), 2: user("a vault door"), 3: user("vault of a door")}
+    passages = find_best_snippets(texts, Query.parse("vault door"), visible_seqs=(2,))
+    assert [passage.seq for passage in passages] == [2, 3, 1]

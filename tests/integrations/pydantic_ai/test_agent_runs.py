@@ -7,13 +7,14 @@ import copy
 import logging
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed here")
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_ai import Agent, ModelRetry, NativeOutput, PromptedOutput, RunContext, ToolOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
@@ -61,6 +62,7 @@ from trimtab.testing import ServedSimulator, serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
 
+PAGE = Path(__file__).parents[3] / "docs" / "pydantic-ai.md"
 HANDLE = re.compile(r"recall (m\d+\.\d+)")
 
 
@@ -96,6 +98,25 @@ def check_history(history: list[ModelMessage], turns: int) -> None:
         if isinstance(part, ToolReturnPart) and part.tool_name == "read_report"
     ]
     assert results == [make_report(number) for number in range(3 * turns)]
+
+
+def test_the_program_of_the_page_and_the_tutorials_agent_run_without_a_key(monkeypatch, capsys):
+    class SupportOutput(BaseModel):
+        support_advice: str
+        block_card: bool
+        risk: int = Field(ge=0, le=10)
+
+    [program] = re.findall(r"```python\n(import asyncio\n.*?)```", PAGE.read_text("utf-8"), re.S)
+    with serve_simulated_provider() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        exec(compile(program, PAGE.name, "exec"), {"__name__": "__main__"})  # noqa: S102 - ours
+        assert "m2 is in the context, in full" in capsys.readouterr().out
+        for model in ("openai:gpt-5.2", "openai-chat:gpt-5.2"):
+            capability = TrimtabCapability()
+            agent = Agent(model, output_type=SupportOutput, capabilities=[capability])
+            result = asyncio.run(agent.run("My card is lost."))
+            assert isinstance(result.output, SupportOutput)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -465,6 +486,7 @@ async def test_an_agent_that_is_a_tool_has_a_conversation_of_its_own(served, dia
     model = make_model(served, dialect)
     inner = make_agent(model, capability)
     outer = make_agent(model, capability)
+    inner_ids: list[str] = []
 
     @outer.tool
     async def delegate(ctx: RunContext[object], task: str) -> str:
@@ -472,6 +494,7 @@ async def test_an_agent_that_is_a_tool_has_a_conversation_of_its_own(served, dia
         result = await inner.run(
             task, usage=ctx.usage, deps=ctx.deps, conversation_id=ctx.conversation_id
         )
+        inner_ids.append(f"chat-7/{result.run_id}")
         return str(result.output)
 
     history: list[ModelMessage] = []
@@ -495,19 +518,19 @@ async def test_an_agent_that_is_a_tool_has_a_conversation_of_its_own(served, dia
         is_inner = not any("Turn " in text for text in texts)
         if is_inner:
             assert sum("inner task" in text for text in texts) == 1
-    log = (await capability.report("chat-7")).to_dict()
-    assert log
+    assert (await capability.why("m2", "chat-7")).text.endswith(ask(0))
+    assert (await capability.why("m2", inner_ids[3])).text.endswith("inner task 3")
     events = await count_events(capability, "chat-7")
     assert events["rewind"] == 0
 
 
 async def count_events(capability: TrimtabCapability, conversation_id: str) -> dict[str, int]:
     async def count() -> dict[str, int]:
-        store = await capability.conversations._get_store()
+        store = await capability._conversations._get_store()
         kinds = [type(event.body).__name__.lower() async for event in store.events(conversation_id)]
         return {"rewind": kinds.count("rewind"), "all": len(kinds)}
 
-    return await capability.conversations.run_async(count())
+    return await capability._conversations.run_async(count())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

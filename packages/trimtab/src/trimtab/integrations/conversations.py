@@ -20,6 +20,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from reprlib import repr as short
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from trimtab.context import Context, OnEdit
@@ -28,7 +30,7 @@ from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.dialects.tool_definitions import read_tool_name
 from trimtab.engine.log.erase import RECALL_TOOL
-from trimtab.engine.log.event import Usage
+from trimtab.engine.log.event import Settings, Usage
 from trimtab.engine.log.message import Role, ToolCall
 from trimtab.engine.log.redaction import Redact
 from trimtab.engine.policy.config import Goal, PolicyLimits
@@ -43,9 +45,14 @@ from trimtab.engine.window.accounting import resolve_token_limit_and_source
 from trimtab.errors import SessionLockedByOtherProcess, SessionNotFound
 from trimtab.integrations.loop_thread import LoopThread
 from trimtab.integrations.refusal import ReplyCut, find_refusal
-from trimtab.integrations.session_ids import make_session_id
+from trimtab.integrations.session_ids import check_conversation_id, make_session_id
 from trimtab.integrations.shared_stores import SharedStores
-from trimtab.models.catalog import CacheMarks, ModelInfoValues, find_model_info
+from trimtab.models.catalog import (
+    CacheMarks,
+    ModelInfoValues,
+    find_model_info,
+    suggest_model_name,
+)
 from trimtab.options import Tokenizer, reject_unknown_options
 from trimtab.session.session import Session
 from trimtab.stores.base import Store
@@ -67,12 +74,16 @@ SMALLER_SHARE = 0.75
 As long as each is, the requests soon reach what fits, or the smallest possible one."""
 RECALL_HINT = f"{RECALL_TOOL} {{handle}}"
 """How a placeholder tells the model to call the framework's own tool."""
+MAX_COPIED_HISTORIES = 2
+"""How many new conversations may continue the history of another one before the log says so."""
 LOCK_WAIT_S, LOCK_RETRY_S = 10.0, 0.02
 """How long to wait for another process that writes to a conversation, and how often to look. A
 process writes for a moment only, unless it is a server or a program that keeps the session open."""
 _FRAMEWORKS_OPTIONS = ("model", "dialect", "system", "tools", "params")
 """Options of `Context` for what is in the framework's own request."""
 _HANDLE_TAG = re.compile(r"\{handle\}(~[0-9a-f]{4})")
+_WINDOW_OPTIONS = ("model", "dialect", "model_info", "context_window", "max_input_tokens")
+"""Options of `Context` that say how large the window is."""
 _LOOP_THREAD = LoopThread()
 _STORES = SharedStores()
 
@@ -189,6 +200,8 @@ class Conversations:
         self._store: Store | None = None
         self._opening = asyncio.Lock()
         self._by_id: OrderedDict[str, _Conversation] = OrderedDict()
+        self._id_by_reply: OrderedDict[int, str] = OrderedDict()
+        self._copied_histories = 0
 
     @property
     def recall_tools(self) -> Sequence[Mapping[str, Any]]:
@@ -286,7 +299,16 @@ class Conversations:
         ids: Sequence[str] | None,
         default_output: int | None,
     ) -> View:
-        if default_output and conversation.session is not None:  # it is set below
+        if conversation.session is None:
+            self._warn_if_ids_are_forgotten(conversation_id, messages)
+            chosen = {**self._options, **head}
+            about_window = {name: chosen[name] for name in _WINDOW_OPTIONS if name in chosen}
+            settings = Context(**cast("Any", about_window)).window.settings
+            _warn_of_assumed_window(settings, chosen.get("model_info"))
+            if default_output:  # not as a change afterwards, so that the first message is m2
+                output = _limit_default_output(settings, None, default_output)
+                head = {**head, "max_output_tokens": output}
+        elif default_output:  # it is set below
             head = {name: head[name] for name in head if name != "max_output_tokens"}
         if self._tags_handles:
             head = await self._tag_handles(conversation_id, conversation, head, messages)
@@ -294,8 +316,8 @@ class Conversations:
         if default_output:
             window = session.window
             learned = window.accounting.learned_limit
-            limit, _ = resolve_token_limit_and_source(window.settings, learned)
-            await session.configure(max_output_tokens=min(default_output, max(1, limit // 4)))
+            output = _limit_default_output(window.settings, learned, default_output)
+            await session.configure(max_output_tokens=output)
         rewinds, first_role = len(session.window.base.rewinds), _read_first_role(session)
         await session.sync(messages, ids=ids)
         # A framework that hands over a whole history as one text begins its list with a reply.
@@ -304,6 +326,21 @@ class Conversations:
             self._warn_if_nothing_stayed(conversation_id, conversation, session)
         await session.request()
         return session.view()
+
+    def _warn_if_ids_are_forgotten(self, conversation_id: str, messages: Sequence[Any]) -> None:
+        """Log once that new conversations continue the histories of others."""
+        if len(messages) < 2:
+            return
+        other_id = self._id_by_reply.get(hash(repr(messages[-2])))
+        if other_id is None or f"{conversation_id}/".startswith(f"{other_id}/"):
+            return
+        self._copied_histories += 1
+        if self._copied_histories > MAX_COPIED_HISTORIES:
+            _warn_once(
+                "several new conversations continue the history of another one. If they are one "
+                "conversation, give it the same id in each run (conversation_id, thread_id or a "
+                "session): else Trimtab decides again, and the provider's cache is not read"
+            )
 
     def _warn_if_nothing_stayed(
         self, conversation_id: str, conversation: _Conversation, session: Session
@@ -315,7 +352,8 @@ class Conversations:
         conversation.is_warned = True
         log.warning(
             "the list for conversation %r differs from the list before it from the first message "
-            "on; if two agents use this id in one store, give one of them another id or store",
+            "on. If you shortened it, pass the whole history: Trimtab hides what does not fit. If "
+            "two agents use this id in one store, give one of them another id or store",
             conversation_id[:100],
         )
 
@@ -337,6 +375,9 @@ class Conversations:
                 conversation.forget_refusals()
                 if conversation.session is None:
                     return
+                self._id_by_reply[hash(repr(message))] = conversation_id
+                if len(self._id_by_reply) > self._max_conversations:
+                    self._id_by_reply.popitem(last=False)
                 try:
                     await conversation.session.add(message, usage=usage)
                 except SessionNotFound:
@@ -561,6 +602,7 @@ class Conversations:
         conversation ends.
         """
         self._use_running_loop()
+        check_conversation_id(conversation_id)
         conversation = self._by_id.setdefault(conversation_id, _Conversation())
         self._by_id.move_to_end(conversation_id)
         conversation.users += 1
@@ -651,9 +693,10 @@ class Conversations:
         if conversation.session is None:
             store, session_id = await self._get_store(), make_session_id(conversation_id)
             if not await store.position(session_id):
+                reason = "it has left the memory: store= keeps it"
                 raise LookupError(
-                    f"nothing is known of conversation {conversation_id[:100]!r}; it was not "
-                    "fitted yet, or it has left the memory"
+                    f"nothing is known of conversation {conversation_id[:100]!r}; no model call "
+                    f"was made for it, or {reason if self._keeps_nothing else 'it was deleted'}"
                 )
             options = {
                 name: self._options[name]
@@ -706,6 +749,50 @@ def _check_store(store: Any) -> None:
     check_store_location(location)
 
 
+def _limit_default_output(settings: Settings, learned_limit: int | None, default: int) -> int:
+    """Return the tokens of output to ask for: at most a quarter of the window."""
+    limit, _ = resolve_token_limit_and_source(settings, learned_limit)
+    return min(default, max(1, limit // 4))
+
+
+def _warn_of_assumed_window(settings: Settings, model_info: object) -> None:
+    """Log once which window is assumed of a model that nobody has described."""
+    model = settings.model
+    limit, source = resolve_token_limit_and_source(settings, None)
+    # A context warns itself of a name that may be misspelt.
+    if source == "model" and not (
+        model_info or find_model_info(model) or suggest_model_name(model)
+    ):
+        _warn_once(
+            f"the catalog has no model {model!r}; a window of {limit:,} tokens is assumed. Set "
+            "context_window= to the window of its server"
+        )
+
+
+@lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    """Log a warning once in a process."""
+    log.warning("%s", text)
+
+
+def reject_unnamed_arguments(owner: object, arguments: Sequence[object]) -> None:
+    """Raise if arguments have no name. Python would only count them.
+
+    Args:
+        owner: What was created with them.
+        arguments: The arguments without a name.
+
+    Raises:
+        TypeError: If there are any.
+    """
+    if arguments:
+        name = type(owner).__name__
+        raise TypeError(
+            f"{name} takes options by name, as in {name}() or {name}(store='sessions'), and not "
+            f"{short(arguments[0])}"
+        )
+
+
 def check_conversation_options(options: Mapping[str, Any]) -> None:
     """Raise if an option is unknown or has an invalid value. A call would be too late.
 
@@ -728,6 +815,9 @@ def check_conversation_options(options: Mapping[str, Any]) -> None:
         owner="this module",
         sender="the framework's own settings",
     )
+    if isinstance(window := options.get("context_window"), int) and window < 1:
+        right = "more than 0, or None for the window of the model"
+        raise ValueError(describe_wrong_value("context_window", window, right))
     if (on_edit := options.get("on_edit")) is not None and not callable(on_edit):
         right = "a function that takes an EditNotice"
         raise TypeError(describe_wrong_value("on_edit", on_edit, right))

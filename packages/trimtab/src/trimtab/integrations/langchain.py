@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
-from typing import Any, Unpack, cast
+from typing import Any, Never, Unpack, cast
 from weakref import ref
 
 from trimtab.integrations.missing_framework import make_missing_framework_error
@@ -55,7 +55,11 @@ from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit, ProviderError
-from trimtab.integrations.conversations import ConversationOptions, Conversations
+from trimtab.integrations.conversations import (
+    ConversationOptions,
+    Conversations,
+    reject_unnamed_arguments,
+)
 from trimtab.integrations.refusal import ReplyCut, find_full_window, find_refusal
 from trimtab.integrations.unnamed_conversations import UnnamedConversations
 from trimtab.models.catalog import find_model_info, resolve_model_info
@@ -143,7 +147,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(
         self,
-        *,
+        *unnamed: Never,
         model: str | None = None,
         dialect: DialectName | None = None,
         store: Store | str | os.PathLike[str] | None = None,
@@ -162,6 +166,7 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             **options: Options of `Context`, such as `goal` or `context_window`.
         """
         super().__init__()
+        reject_unnamed_arguments(self, unnamed)
         self._model_name = model
         self._dialect: DialectName | None = dialect
         self._agent = agent
@@ -280,6 +285,9 @@ class TrimtabMiddleware(AgentMiddleware[Any, Any, Any]):
             await conversations.close()
 
     def _find(self, thread_id: str | int | uuid.UUID | None) -> tuple[Conversations, str]:
+        if not isinstance(thread_id, str | int | uuid.UUID | None):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+            kind = type(thread_id).__name__
+            raise TypeError(f"a thread's id must be a text, a number or a UUID, not {kind}")
         if thread_id is not None:
             return self._stored, self._name_conversation(thread_id)
         if self._newest is None:

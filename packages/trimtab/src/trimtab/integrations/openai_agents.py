@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import takewhile
 from threading import Lock
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Never, TypeVar, Unpack, cast
 from uuid import uuid4
 
 from trimtab.integrations.missing_framework import make_missing_framework_error
@@ -61,8 +61,10 @@ from trimtab.integrations.conversations import (
     ConversationOptions,
     Conversations,
     limit_output,
+    reject_unnamed_arguments,
 )
 from trimtab.integrations.refusal import find_full_window
+from trimtab.integrations.session_ids import check_conversation_id
 from trimtab.integrations.unnamed_conversations import UnnamedConversations
 from trimtab.stores.base import Store
 
@@ -120,10 +122,11 @@ class TrimtabModel(Model):
     def __init__(
         self,
         model: str | Model | None = None,
-        *,
+        *unnamed: Never,
         store: Store | str | os.PathLike[str] | None = None,
         **options: Unpack[ConversationOptions],
     ) -> None:
+        reject_unnamed_arguments(self, unnamed)
         self._given_model = _check_model(model)
         self._provider: MultiProvider | None = None
         self._named = Conversations(store=store, **options)
@@ -464,6 +467,7 @@ class TrimtabModel(Model):
     @contextmanager
     def _find(self, session_id: str) -> Generator[str]:
         """Yield the id of a conversation. An error that says it says the caller's own instead."""
+        check_conversation_id(session_id)
         name = _hash(session_id.strip())
         conversation_id = self._ids_by_group.get(name, f"session-{name}")
         try:

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, Never, Unpack, cast
 
 from trimtab.integrations.missing_framework import make_missing_framework_error
 
@@ -70,7 +70,12 @@ from trimtab.engine.prompt.report import ContextReport
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import CannotFit
-from trimtab.integrations.conversations import ConversationOptions, Conversations, limit_output
+from trimtab.integrations.conversations import (
+    ConversationOptions,
+    Conversations,
+    limit_output,
+    reject_unnamed_arguments,
+)
 from trimtab.integrations.refusal import find_full_window
 from trimtab.models.catalog import find_model_info
 from trimtab.stores.base import Store
@@ -121,11 +126,12 @@ class TrimtabCapability(AbstractCapability[object]):
 
     def __init__(
         self,
-        *,
+        *unnamed: Never,
         store: Store | str | os.PathLike[str] | None = None,
         **options: Unpack[ConversationOptions],
     ) -> None:
-        self.conversations = Conversations(store=store, **options)
+        reject_unnamed_arguments(self, unnamed)
+        self._conversations = Conversations(store=store, **options)
         self._options = options
         self._has_window = bool(options.get("context_window") or options.get("max_input_tokens"))
         self._translations = _Translations()
@@ -136,12 +142,13 @@ class TrimtabCapability(AbstractCapability[object]):
         """Return how the next call would use its tokens.
 
         Args:
-            conversation_id: As `result.conversation_id` says it.
+            conversation_id: As `result.conversation_id` says it. A run inside another run of
+                the same conversation has the id "conversation_id/run_id" of its own result.
 
         Raises:
             LookupError: If nothing is known of the conversation.
         """
-        return await self.conversations.report(conversation_id)
+        return await self._conversations.report(conversation_id)
 
     async def why(self, handle: str, conversation_id: str) -> VisibilityReason:
         """Explain why the model sees something or does not.
@@ -153,11 +160,11 @@ class TrimtabCapability(AbstractCapability[object]):
         Raises:
             LookupError: If nothing is known of the conversation, or nothing has this handle.
         """
-        return await self.conversations.why(conversation_id, handle)
+        return await self._conversations.why(conversation_id, handle)
 
     async def close(self) -> None:
         """Release the conversations, and close a store that was given by its location."""
-        await self.conversations.close()
+        await self._conversations.close()
 
     def __deepcopy__(self, memo: object) -> TrimtabCapability:
         return self  # a copy of an agent has the same conversations
@@ -199,7 +206,7 @@ class TrimtabCapability(AbstractCapability[object]):
         default = None if own_limit else model.default_output
         reserved = limit_output(model.name, own_limit or default)
         own_output = self._options.get("max_output_tokens")
-        view = await self.conversations.fit(
+        view = await self._conversations.fit(
             _find_key(ctx),
             history.messages,
             model=model.name,
@@ -246,14 +253,14 @@ class TrimtabCapability(AbstractCapability[object]):
         model = _ModelFacts.of(request_context.model)
         [reply] = self._translations.find(response, model.dialect).pieces
         usage = None if model.is_simulated else _read_usage(response)
-        await self.conversations.add_reply(_find_key(ctx), reply.message, usage=usage)
+        await self._conversations.add_reply(_find_key(ctx), reply.message, usage=usage)
         return response
 
     async def on_model_request_error(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
         is_ours = not _is_kept_by_provider(_read_settings(request_context))
-        if is_ours and await self.conversations.retry(_find_key(ctx), error):
+        if is_ours and await self._conversations.retry(_find_key(ctx), error):
             raise RetryModelRequest from error
         raise error
 
@@ -265,12 +272,12 @@ class TrimtabCapability(AbstractCapability[object]):
         reason = (response.provider_details or {}).get("finish_reason")
         cut = find_full_window(reason, _read_usage(response))
         try:
-            return cut is not None and await self.conversations.retry(_find_key(ctx), cut)
+            return cut is not None and await self._conversations.retry(_find_key(ctx), cut)
         except CannotFit:
             return False  # a part of a reply is better than none
 
     def _make_toolset(self) -> FunctionToolset[object] | None:
-        definitions = self.conversations.recall_tools
+        definitions = self._conversations.recall_tools
         tools = [self._make_recall_tool(definition) for definition in definitions]
         return FunctionToolset(tools, id="trimtab") if tools else None
 
@@ -278,7 +285,7 @@ class TrimtabCapability(AbstractCapability[object]):
         name = definition["name"]
 
         async def answer(ctx: RunContext[object], **arguments: Any) -> str:
-            return await self.conversations.answer(_find_key(ctx), name, arguments)
+            return await self._conversations.answer(_find_key(ctx), name, arguments)
 
         return Tool[object].from_schema(
             answer,

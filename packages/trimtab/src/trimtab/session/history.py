@@ -59,6 +59,8 @@ async def explain_visibility_by_part(
 ) -> list[VisibilityReason]:
     """Explain the same, with one result for each part of a message whose parts differ."""
     whole = await explain_visibility(store, session_id, handle)
+    if "-" in handle:
+        return [whole]
     parts = [await explain_visibility(store, session_id, part) for part in whole.parts]
     return parts or [whole]
 

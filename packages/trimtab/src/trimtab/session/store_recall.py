@@ -12,8 +12,8 @@ from trimtab.engine.log.message import Message, Part, ToolCall
 from trimtab.engine.log.rewind import is_event_in_force
 from trimtab.engine.recall.expansion import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
 from trimtab.engine.recall.lines import MAX_ANSWER_CHARS, extract_lines
-from trimtab.engine.recall.search import split_query_words
-from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.engine.recall.search import Query
+from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES, select_positions
 from trimtab.engine.recall.snippets import format_best_snippets as passages
 from trimtab.engine.recall.tools import (
     NOTHING_FOUND_TEXT,
@@ -78,22 +78,19 @@ async def find_recalled_parts_in_store(
 
 
 async def search_session(store: Store, session_id: str, window: Window, query: str) -> str:
-    """Return the passages that contain most of the words, starting with those the model does not
-    see."""
-    query_words = split_query_words(query)
+    """Return the passages that contain the query as it is written, or most of its words."""
     visible = find_fully_visible_messages(window)
     limit = len(visible) + 4 * MAX_SEARCHED_MESSAGES
     while True:
         hits = await store.search(session_id, query, limit=limit)
         # Some may have been undone: they are passed over.
         hits_in_force = [seq for seq in hits if is_event_in_force(seq, window.base.rewinds)]
-        hidden_hits = [seq for seq in hits_in_force if seq not in visible]
-        if len(hidden_hits) >= MAX_SEARCHED_MESSAGES or len(hits) < limit:
+        if len(set(hits_in_force) - visible) >= MAX_SEARCHED_MESSAGES or len(hits) < limit:
             break
         limit *= 4
-    seqs = [*hidden_hits, *(seq for seq in hits_in_force if seq in visible)][:MAX_SEARCHED_MESSAGES]
-    messages = await _read_messages(store, session_id, window, [(seq, seq) for seq in sorted(seqs)])
-    find = partial(passages, messages, query_words, window.counter, visible)
+    spans = [(seq, seq) for seq in select_positions(hits_in_force, visible)]
+    messages = await _read_messages(store, session_id, window, spans)
+    find = partial(passages, messages, Query.parse(query), window.counter, visible)
     size = sum(map(estimate_item_bytes, messages.values()))
     return await run_in_thread_if_long(find, size) or NOTHING_FOUND_TEXT
 

@@ -16,10 +16,10 @@ from trimtab.engine.log.event import (
     load_event_line,
 )
 from trimtab.engine.recall.search import (
+    Query,
     get_searchable_text,
     rank_scored_positions,
     score_text,
-    split_query_words,
 )
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
@@ -118,10 +118,10 @@ class MemoryStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        query_words = split_query_words(query)
+        parsed_query = Query.parse(query)
         events = map(load_event_line, self._logs.get(session, _Log()).lines)
         return rank_scored_positions(
-            ((score_text(query_words, get_searchable_text(e)), e.seq) for e in events),
+            ((score_text(parsed_query, get_searchable_text(e)), e.seq) for e in events),
             limit,
         )
 

@@ -398,7 +398,7 @@ def compact_to_target(
 ) -> None:
     """Compact to the target in one batch: first mask results, then summarise whole oldest
     groups."""
-    why = f"to {target_tokens} tokens"
+    why = f"to shrink the conversation to {target_tokens:,} tokens"
     for result in ordered_results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
             return

@@ -36,6 +36,8 @@ from trimtab.engine.window.structure import Group, ToolResultView
 from trimtab.engine.window.window import Window
 from trimtab.errors import UnusableSummary
 
+EXTRACTIVE_REASON = "the summary has lines of the conversation; no model wrote it"
+"""Added to the reason of an extractive summary."""
 TOKENS_PER_NAME = 8
 """Approximate tokens of one name in a list of names."""
 
@@ -69,7 +71,7 @@ def replace_groups_by_extractive_summary(
 ) -> bool:
     """Replace the groups by an extractive summary, which needs no model."""
     text = write_extractive_summary(plan, groups, max_tokens=max_tokens, list_tokens=list_tokens)
-    return plan.summarise(groups, text, f"{reason}; extractive")
+    return plan.summarise(groups, text, f"{reason}; {EXTRACTIVE_REASON}")
 
 
 def hide_groups_of_short_messages(
@@ -129,7 +131,7 @@ def summarise_extractively_to_target(
             + plan.count_summary_tokens(in_order, text)
             - before
         )
-    plan.summarise(groups[:count], text, f"{reason}; extractive")
+    plan.summarise(groups[:count], text, f"{reason}; {EXTRACTIVE_REASON}")
 
 
 def append_missing_groups(groups: list[Group], others: list[Group]) -> list[Group]:

@@ -1,4 +1,5 @@
-"""What a search finds: the messages that contain most of the words, newest first.
+"""What a search finds: the messages that contain the query as it is written, and then those that
+contain most of its words, newest first.
 
 Words match by their beginning, ignoring case. Scripts without spaces are matched by pairs of
 characters. Every store finds the same messages.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from operator import add
+from typing import NamedTuple
 
 from trimtab.engine.log.erase import RECALL_TOOL_NAMES
 from trimtab.engine.log.event import Event, MessageAdded, ToolResultRepair
@@ -27,6 +29,28 @@ MAX_SEARCH_WORD_CHARS = 60
 MAX_QUERY_WORDS = 64
 """How many different words of a query are searched for, because each word costs a pass over each
 text."""
+PHRASE_SCORE = 2 * MAX_QUERY_WORDS + 1
+"""What a text gains if it contains the query as it is written: more than words can score."""
+
+
+class Query(NamedTuple):
+    """What is searched for."""
+
+    words: list[str]
+    """Its words, see `split_query_words`."""
+    phrase: str
+    """The query as it is written, in lower case; empty if it is one word."""
+
+    @classmethod
+    def parse(cls, text: str) -> Query:
+        words = split_query_words(text)
+        phrase = text.lower().strip(" \t\r\n\"'`")
+        return cls(words, "" if [phrase] == words else phrase)
+
+    def score_phrase(self, lower_text: str, word_score: int) -> int:
+        """Score the query as it is written. A text that lacks most of its words is not searched."""
+        has_words = bool(self.phrase) and word_score >= len(self.words)
+        return PHRASE_SCORE if has_words and self.phrase in lower_text else 0
 
 
 def get_searchable_text(event: Event) -> str:
@@ -94,12 +118,13 @@ def score_query_words(query_words: Sequence[str], text_words: Collection[str]) -
     return int(2 * sum(weigh_query_words(query_words, text_words).values()))
 
 
-def score_text(query_words: Sequence[str], text: str) -> int:
+def score_text(query: Query, text: str) -> int:
     """Score a text. If it contains none of the words, it is not split."""
     lower_text = text.lower()
-    if not any(word in lower_text for word in query_words):
+    if not any(word in lower_text for word in query.words):
         return 0
-    return score_query_words(query_words, split_index_words(lower_text))
+    score = score_query_words(query.words, split_index_words(lower_text))
+    return score + query.score_phrase(lower_text, score)
 
 
 def rank_scored_positions(scored: Iterable[tuple[int, int]], limit: int) -> list[int]:

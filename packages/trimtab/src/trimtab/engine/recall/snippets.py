@@ -1,4 +1,5 @@
-"""What a search shows: the passages of the found messages that contain most of the words.
+"""What a search shows: the passages of the found messages that contain the query as it is written,
+and then those that contain most of its words.
 
 A rare word counts more than a frequent one. A long result contains nearly every word once, but the
 right place contains the rare words together.
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from trimtab.engine.log.message import Message
 from trimtab.engine.recall.search import (
+    Query,
     get_part_search_text,
     split_index_words,
     weigh_query_words,
@@ -31,7 +33,7 @@ MAX_EXTRA_SNIPPET_CHARS = 200
 """Characters by which a passage may be longer, so that no word at its ends is cut. A longer word is
 cut."""
 MAX_SEARCHED_MESSAGES = 20
-"""Maximum number of messages to search for passages, those with most of the words."""
+"""Maximum number of messages to search for passages, and of those that the model does not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +53,23 @@ class Snippet:
         return f"m{self.seq}.{self.part}: {self.text}"
 
 
+def select_positions(hits: Sequence[int], visible_seqs: Container[int]) -> list[int]:
+    """Return the positions to search for passages: the best hits, and the best of those that the
+    model does not see."""
+    hidden_hits = [seq for seq in hits if seq not in visible_seqs]
+    return sorted({*hits[:MAX_SEARCHED_MESSAGES], *hidden_hits[:MAX_SEARCHED_MESSAGES]})
+
+
 def format_best_snippets(
     messages: Mapping[int, Message],
-    query_words: Sequence[str],
+    query: Query,
     counter: TokenCounter,
     visible_seqs: Container[int] = (),
 ) -> str:
-    """Format the best passages of messages by position. Visible messages come last."""
+    """Format the best passages of messages by position."""
     texts: list[str] = []
     room = MAX_SEARCH_ANSWER_TOKENS
-    for passage in find_best_snippets(messages, query_words, visible_seqs):
+    for passage in find_best_snippets(messages, query, visible_seqs):
         text = passage.format_with_handle()
         room -= counter.count(text) + 1
         if texts and room < 0:
@@ -70,17 +79,19 @@ def format_best_snippets(
 
 
 def find_best_snippets(
-    messages: Mapping[int, Message], query_words: Sequence[str], visible_seqs: Container[int] = ()
+    messages: Mapping[int, Message], query: Query, visible_seqs: Container[int] = ()
 ) -> list[Snippet]:
-    """Find passages with any of the words, best first and then newest, without overlaps."""
+    """Find passages with any of the words, without overlaps: those with the query as it is written,
+    then those the model does not see, each best first and then newest."""
     passages = [
         passage for seq, message in messages.items() for passage in _cut_into_passages(seq, message)
     ]
-    shares = [_weigh_passage(passage, query_words) for passage in passages]
+    shares = [_weigh_passage(passage, query.words) for passage in passages]
     counts = Counter(word for each in shares for word in each)
-    rarity = {word: math.log((len(passages) + 1) / (0.5 + counts[word])) for word in query_words}
+    rarity = {word: math.log((len(passages) + 1) / (0.5 + counts[word])) for word in query.words}
     ranking = sorted(
         (
+            query.phrase not in passage.cut_text().lower(),
             passage.seq in visible_seqs,
             -sum(rarity[word] * share for word, share in each.items()),
             -passage.seq,

@@ -20,12 +20,12 @@ from trimtab.engine.log.text_cuts import format_recall_hint
 from trimtab.engine.recall.expansion import expand_summary
 from trimtab.engine.recall.lines import MAX_ANSWER_CHARS, extract_lines
 from trimtab.engine.recall.search import (
+    Query,
     get_message_search_text,
     rank_scored_positions,
     score_text,
-    split_query_words,
 )
-from trimtab.engine.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.engine.recall.snippets import select_positions
 from trimtab.engine.recall.snippets import format_best_snippets as passages
 from trimtab.engine.tokens.counter import list_media
 from trimtab.engine.tokens.media import describe_media
@@ -262,20 +262,14 @@ def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
     return {key: "" if (value := arguments.get(key)) is None else str(value) for key in keys}
 
 
-def search_window(window: Window, query: str) -> str:
-    """Return the passages that contain most of the words, starting with those the model does not
-    see."""
-    query_words = split_query_words(query)
-    hits = [(score_text(query_words, text), seq) for seq, text in _searchable_texts(window)]
+def search_window(window: Window, text: str) -> str:
+    """Return the passages that contain a text, or most of its words."""
+    query = Query.parse(text)
+    hits = [(score_text(query, each), seq) for seq, each in _searchable_texts(window)]
     visible = find_fully_visible_messages(window)
-    seqs = rank_scored_positions(
-        [hit for hit in hits if hit[1] not in visible], MAX_SEARCHED_MESSAGES
-    )
-    seqs += rank_scored_positions(
-        [hit for hit in hits if hit[1] in visible], MAX_SEARCHED_MESSAGES - len(seqs)
-    )
+    seqs = select_positions(rank_scored_positions(hits, len(hits)), visible)
     messages = {seq: window.entries[seq].message for seq in seqs}
-    return passages(messages, query_words, window.counter, visible) or NOTHING_FOUND_TEXT
+    return passages(messages, query, window.counter, visible) or NOTHING_FOUND_TEXT
 
 
 def find_fully_visible_messages(window: Window) -> frozenset[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab.engine.log.edits import HandleTarget, parse_handle
@@ -35,6 +37,8 @@ STATE_BY_EDIT_KIND = {
     "reveal": "shown",
 }
 """By kind of edit: the state of what it hides, cuts or shows."""
+MAX_NAMED_PARTS = 10
+"""A sentence names the state of each of so many parts. Of more it counts the states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +60,18 @@ class VisibilityReason:
     text: str = ""
     """The text itself; empty if it was erased."""
     parts: dict[str, str] = field(default_factory=dict[str, str])
-    """By handle: the state of each part of a message that is `partial`; otherwise empty."""
+    """By handle: the state of each part of a message, or of each message of a range, that is
+    `partial`; otherwise empty."""
 
     def __str__(self) -> str:
         """Return a sentence for people: the state, and the reason."""
         sentence = f"{self.handle} {STATE_DESCRIPTIONS[self.state]}"
-        if self.parts:
-            sentence += (
-                f" ({', '.join(f'{handle}: {state}' for handle, state in self.parts.items())})"
-            )
+        if len(self.parts) > MAX_NAMED_PARTS:
+            counts = Counter(self.parts.values()).most_common()
+            sentence += f" ({', '.join(f'{count} {state}' for state, count in counts)})"
+        elif self.parts:
+            states = (f"{handle}: {state}" for handle, state in self.parts.items())
+            sentence += f" ({', '.join(states)})"
         return f"{sentence}; {self.reason}" if self.reason else sentence
 
 
@@ -77,6 +84,9 @@ def explain_message_visibility(
     deciding event; `add_event_time_and_reason` adds its time and reason.
     """
     target = parse_handle(handle)
+    seqs = [seq for seq in window.entries if target.first_seq <= seq <= target.last_seq]
+    if target.first_seq < target.last_seq and seqs:
+        return _explain_range(window, handle, seqs)
     if message is None or (target.part_index or 0) >= max(1, len(message.parts)):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
     if parts := _find_part_states(window, target, message):
@@ -110,6 +120,23 @@ def explain_message_visibility(
         replacement = list_text
     return VisibilityReason(
         handle=handle, state=state, event=by, reason=edit.why, replacement=replacement, text=text
+    )
+
+
+def _explain_range(window: Window, handle: str, seqs: Sequence[int]) -> VisibilityReason:
+    """Explain messages together: by what hides most of them."""
+    reasons = [
+        explain_message_visibility(window, f"m{seq}", window.entries[seq].message) for seq in seqs
+    ]
+    states = {reason.handle: reason.state for reason in reasons}
+    text = recall_text(window, handle)
+    counts = Counter(reason.event for reason in reasons if reason.event is not None)
+    event = max(counts, key=counts.__getitem__, default=None)
+    main = next(reason for reason in reasons if reason.event == event)
+    if len(set(states.values())) == 1:
+        return replace(main, handle=handle, text=text, parts={})
+    return VisibilityReason(
+        handle=handle, state="partial", event=event, reason=main.reason, text=text, parts=states
     )
 
 

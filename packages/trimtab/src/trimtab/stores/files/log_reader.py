@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trimtab.engine.log.event import Event, Fork
-from trimtab.engine.recall.search import get_searchable_text, rank_scored_positions, score_text
+from trimtab.engine.recall.search import (
+    Query,
+    get_searchable_text,
+    rank_scored_positions,
+    score_text,
+)
 from trimtab.stores.base import PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import folder_name_to_session
 from trimtab.stores.files.event_lines import event_and_size_from_line, event_from_line
@@ -38,8 +43,8 @@ def read_event_chunk(
 class LogSearch:
     """A search, and the best results so far."""
 
-    words: list[str]
-    """The words to search for."""
+    query: Query
+    """What to search for."""
     limit: int
     """Maximum number of positions to return."""
     scored: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -51,14 +56,14 @@ class LogSearch:
 
     def search_next_chunk(self, view: LogView) -> None:
         """Search one more piece of the log."""
-        plain = [word.encode() for word in self.words if word.isascii()]
+        plain = [word.encode() for word in self.query.words if word.isascii()]
         scores = list(self.scored)
         size = 0
         upto = self.next - 1
         for seq, line in view.read_lines(self.next, view.last.seq):
             if _may_contain_word(line, plain):
                 text = get_searchable_text(event_from_line(view, seq, line))
-                scores.append((score_text(self.words, text), seq))
+                scores.append((score_text(self.query, text), seq))
             size = size + len(line)
             upto = seq
             if size >= READ_CHUNK_BYTES:

@@ -36,7 +36,7 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from trimtab.engine.log.event import Event
-from trimtab.engine.recall.search import split_query_words
+from trimtab.engine.recall.search import Query
 from trimtab.engine.window.checkpoint import Snapshot
 from trimtab.errors import (
     LogDamaged,
@@ -225,10 +225,10 @@ class FileStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        log_search = LogSearch(words=split_query_words(query), limit=limit)
+        log_search = LogSearch(query=Query.parse(query), limit=limit)
         with contextlib.suppress(SessionNotFound):
             # In pieces, so that a cancelled caller leaves no thread that reads on.
-            while log_search.words and not log_search.is_complete:
+            while log_search.query.words and not log_search.is_complete:
                 await self._look(session, log_search.search_next_chunk)
         return log_search.best_positions()
 

@@ -25,10 +25,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.recall.search import (
+    Query,
     get_searchable_text,
     rank_scored_positions,
     score_text,
-    split_query_words,
 )
 from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 from trimtab.errors import SessionMoved, SessionNotFound, StoreUnavailable
@@ -209,21 +209,31 @@ class PostgresStore:
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
         """Return the positions of the messages that match a query best, best first."""
-        query_words = split_query_words(query)
+        words, phrase = parsed_query = Query.parse(query)
         key = compute_session_uuid(session)
         rows = await self._fetch(QUERIES["checkpoint"], [key])
-        if not rows or not query_words or limit < 1:
+        if not rows or not words or limit < 1:
             return []
         last_indexed = rows[0][0]
         matches = await self._fetch(
             QUERIES["search"],
-            [key, build_word_and_prefix_tsqueries(key, query_words), limit, last_indexed],
+            [
+                key,
+                build_word_and_prefix_tsqueries(key, words),
+                None if phrase else limit,
+                last_indexed,
+            ],
         )
-        tail = [
-            (score_text(query_words, get_searchable_text(event)), event.seq)
-            async for event in read_events(self._fetch, key, ((last_indexed + 1, None),))
-        ]
-        return rank_scored_positions([*((hits, seq) for seq, hits in matches), *tail], limit)
+        scores: dict[int, int] = dict(matches)
+        # The index has words only. So texts that may contain the phrase are read.
+        spans = [(seq, seq) for seq, hits in matches if phrase and hits >= len(words)]
+        async for event in read_events(self._fetch, key, [*spans, (last_indexed + 1, None)]):
+            text = get_searchable_text(event)
+            if event.seq > last_indexed:
+                scores[event.seq] = score_text(parsed_query, text)
+            else:
+                scores[event.seq] += parsed_query.score_phrase(text.lower(), scores[event.seq])
+        return rank_scored_positions([(score, seq) for seq, score in scores.items()], limit)
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]

@@ -2,7 +2,8 @@
 
 A step is JSON: a text, or an object with any of these fields:
 
-- `text`: the text, or the number of words
+- `text`: the text, or the number of words. Without it, and without calls, a reply is filler: some
+  words, or the call or the JSON that the request demands
 - `calls`: the number of parallel calls, or a list of `{"name": …, "arguments": …}`, with a
   `namespace` if the tool is in one
 - `tool`: the tool to call
@@ -41,7 +42,7 @@ class ScriptStep:
     """One reply, or one failure."""
 
     text: str | int | None = None
-    """The text, or the number of words. None means a few words if there are no calls."""
+    """The text, or the number of words. None means filler if there are no calls."""
     calls: int | tuple[ScriptedCall, ...] = 0
     """How many of the caller's tools are called in parallel, or the calls themselves."""
     tool: str | None = None

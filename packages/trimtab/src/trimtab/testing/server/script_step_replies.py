@@ -3,9 +3,9 @@ limit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from trimtab.testing.replies import ScriptedCall, ScriptedReply
 from trimtab.testing.request_counter import (
@@ -15,7 +15,13 @@ from trimtab.testing.request_counter import (
     list_array_objects,
 )
 from trimtab.testing.server.script import ScriptStep
-from trimtab.testing.tool_arguments import build_tool_call, dump_tool_arguments, list_callable_tools
+from trimtab.testing.tool_arguments import (
+    OfferedTool,
+    build_tool_call,
+    dump_tool_arguments,
+    generate_schema_value,
+    list_callable_tools,
+)
 
 _FILLER_SENTENCE = (
     "the report says that most files were read and a few of them need another look before "
@@ -49,7 +55,7 @@ def generate_reply(
     """Return the reply that a step describes, as far as it fits the output limit."""
     calls = _build_calls(step, request, seed)
     thinking = _build_thinking(step, seed, thinks=thinks)
-    text = _build_text(step, seed, has_calls=bool(calls))
+    text = _build_text(step, request, seed, has_calls=bool(calls))
     answer = ScriptedReply(
         text=text, calls=calls, thinking=thinking, redacted=step.redacted, stop=step.stop
     )
@@ -71,13 +77,36 @@ def _build_calls(
 ) -> tuple[ScriptedCall, ...]:
     if not isinstance(step.calls, int):
         return step.calls
-    if not step.calls:
-        return ()
     loaded = {*iterate_loaded_tool_names(request.get("messages", request.get("input")))}
     tools = list_callable_tools(list_array_objects(request.get("tools")), loaded)
     if not tools:
         return ()
+    if not step.calls and step.text is None and (name := _find_forced_tool(request, tools)):
+        return (build_tool_call(tools, seed, name),)
     return tuple(build_tool_call(tools, seed + index, step.tool) for index in range(step.calls))
+
+
+def _find_forced_tool(request: Mapping[str, Any], tools: Sequence[OfferedTool]) -> str | None:
+    """Return the tool that the request forces the model to call: the last one if it may choose,
+    because frameworks add the tool for the output last. None if a text will do."""
+    choice = request.get("tool_choice")
+    if not isinstance(choice, Mapping):
+        return tools[-1].name if choice == "required" else None
+    settings = cast("Mapping[str, Any]", choice)
+    settings = settings.get("function") or settings.get("allowed_tools") or settings
+    if settings.get("type") == "any" or settings.get("mode") == "required":
+        return tools[-1].name
+    return next((tool.name for tool in tools if tool.name == settings.get("name")), None)
+
+
+def _find_text_schema(request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the JSON Schema that the request demands of the text of the reply."""
+    for name in ("text", "response_format", "output_config", "output_format"):
+        settings = request.get(name) or {}
+        settings = settings.get("format") or settings.get("json_schema") or settings
+        if "schema" in settings:
+            return settings["schema"]
+    return None
 
 
 def _build_thinking(step: ScriptStep, seed: int, *, thinks: bool) -> str | None:
@@ -88,11 +117,13 @@ def _build_thinking(step: ScriptStep, seed: int, *, thinks: bool) -> str | None:
     return generate_words(12, seed) if thinks or step.thinking else None
 
 
-def _build_text(step: ScriptStep, seed: int, *, has_calls: bool) -> str:
+def _build_text(step: ScriptStep, request: Mapping[str, Any], seed: int, *, has_calls: bool) -> str:
     if isinstance(step.text, str):
         return step.text
     if step.text is None and has_calls:
         return ""
+    if step.text is None and (schema := _find_text_schema(request)) is not None:
+        return dump_tool_arguments(generate_schema_value(schema, seed))
     return generate_words(12 if step.text is None else step.text, seed)
 
 
