@@ -57,8 +57,8 @@ EMPTY_LOG = LogEnd(seq=0, offset=0, epoch=0, messages=0, fork=0)
 
 
 def save_log_end(folder: Path, end: LogEnd) -> None:
-    """Write what is known of the end of a log to the disk. It may fail, because readers look behind
-    the end that they know."""
+    """Write what is known of the end of a log to the disk. It may fail, because readers also look
+    at what comes after."""
     data = _END_STRUCT.pack(end.offset, end.epoch, end.messages, end.fork, end.seq)
     with contextlib.suppress(OSError):
         fd = open_private_file(folder / END_FILE, os.O_WRONLY | os.O_CREAT)
