@@ -89,7 +89,7 @@ def tear(root: Path) -> None:
     seq = (folder / "events.jsonl").read_bytes().count(b"\n") + 1
     with (folder / "events.jsonl").open("ab") as log:
         log.write(b'{"version":1,"seq":%d} \n {"version":1,"se' % seq)
-    (folder / "events.idx").unlink()
+    (folder / "events.end").unlink()
 
 
 ACTS: dict[str, Callable[[Store], Awaitable[None]]] = {

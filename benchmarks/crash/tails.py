@@ -14,7 +14,7 @@ from benchmarks.crash.files import NAME, Place
 from benchmarks.crash.ledger import Ledger, Ledgers
 from benchmarks.crash.look import looked, read_or_refused
 
-MADE = ("events.idx", "state.yaml", "snapshots.jsonl", "keys.idx")
+MADE = ("events.end", "state.yaml", "index.db")
 """What can be made again from the log."""
 
 Damage = Callable[[Path], int]

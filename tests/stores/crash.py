@@ -69,7 +69,7 @@ def torn(root: Path) -> None:
     past(root)
     with (root / SESSION / "events.jsonl").open("ab") as log:
         log.write(b'{"version":1,"seq":5} \n {"version":1,"se')
-    (root / SESSION / "events.idx").unlink()
+    (root / SESSION / "events.end").unlink()
 
 
 def goes_on(root: Path, before: list[str]) -> None:

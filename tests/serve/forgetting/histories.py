@@ -155,5 +155,5 @@ async def _crash(service: AgentService, pick: random.Random, known: list[str], n
         folder = store.root / session_to_folder_name(session)
         with (folder / "events.jsonl").open("ab") as log:
             log.write(b'{"version":1,"seq":999,"kind":"message","extra":{"trimtab_sender":"an')
-        for name in ("events.idx", "keys.idx"):
+        for name in ("events.end", "index.db"):
             (folder / name).unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""The log of one session, `events.jsonl`, and the index that finds a position in it.
+"""The log of one session, `events.jsonl`, and what is known of its end.
 
 Each line is an event. The lines of one append are one batch. All lines except the last end in a
 space, and all except the first begin with one. So an incomplete batch after a crash is recognised
 by its last whole line. JSON, `cat` and `grep` ignore these spaces.
 
-The index, `events.idx`, has 32 bytes for each event: the offset of its line, and the counts up to
-it. It is a cache. An entry counts only if the line at its offset is that event. Otherwise the index
-is built again from the log.
+A line begins with its position, so an event is found by bisection. `events.end` has the offset of
+the last line and the counts up to it. It is a cache: it counts only if that line is that event, and
+otherwise the log is read from its beginning.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from trimtab.errors import LogDamaged
 from trimtab.stores.files.disk import open_private_file, write_all_at
 
 LOG_FILE = "events.jsonl"
-INDEX_FILE = "events.idx"
+END_FILE = "events.end"
 
-_ENTRY_STRUCT = struct.Struct(">QQIII")
-INDEX_ENTRY_BYTES = _ENTRY_STRUCT.size + 4
-"""Bytes of an entry with its checksum. It is a power of two, so that no entry spans two pages."""
-
+_END_STRUCT = struct.Struct(">QQIII")
 _LINE_START = re.compile(rb' ?\{"version":\d+,"seq":(\d+),')
-_MAX_LINE_START_BYTES = 64
-_MAX_WRONG_ENTRIES = 1_024
-"""Maximum number of wrong entries at the end of the index before it is built again."""
+_BLOCK_BYTES = 4 * 1024
+"""Bytes to read at once when the beginning of a line is looked for."""
+_MAX_SKIPPED_LINES = 64
+"""Lines up to which it is faster to read than to look for a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexEntry:
+class LogEnd:
+    """The last event of a log."""
+
     seq: int
     """Position of the event."""
     offset: int
@@ -53,32 +53,40 @@ class IndexEntry:
     """Position of the newest fork event up to here; 0 for none."""
 
 
-ENTRY_BEFORE_FIRST = IndexEntry(seq=0, offset=0, epoch=0, messages=0, fork=0)
-"""The entry before the first event."""
+EMPTY_LOG = LogEnd(seq=0, offset=0, epoch=0, messages=0, fork=0)
 
 
-def pack_index_entry(entry: IndexEntry) -> bytes:
-    data = _ENTRY_STRUCT.pack(entry.offset, entry.epoch, entry.messages, entry.fork, entry.seq)
-    return data + zlib.crc32(data).to_bytes(4, "big")
+def save_log_end(folder: Path, end: LogEnd) -> None:
+    """Write what is known of the end of a log to the disk. It may fail, because readers also look
+    at what comes after."""
+    data = _END_STRUCT.pack(end.offset, end.epoch, end.messages, end.fork, end.seq)
+    with contextlib.suppress(OSError):
+        fd = open_private_file(folder / END_FILE, os.O_WRONLY | os.O_CREAT)
+        try:
+            write_all_at(fd, 0, data + zlib.crc32(data).to_bytes(4, "big"))
+        finally:
+            os.close(fd)
 
 
-def _unpack_index_entry(data: bytes) -> IndexEntry | None:
-    if len(data) < INDEX_ENTRY_BYTES or zlib.crc32(data[:-4]).to_bytes(4, "big") != data[-4:]:
-        return None
-    offset, epoch, messages, fork, seq = _ENTRY_STRUCT.unpack(data[:-4])
-    return IndexEntry(seq=seq, offset=offset, epoch=epoch, messages=messages, fork=fork)
+def _read_log_end(folder: Path) -> LogEnd:
+    try:
+        data = (folder / END_FILE).read_bytes()
+    except FileNotFoundError:
+        return EMPTY_LOG
+    if len(data) <= 4 or zlib.crc32(data[:-4]).to_bytes(4, "big") != data[-4:]:
+        return EMPTY_LOG
+    offset, epoch, messages, fork, seq = _END_STRUCT.unpack(data[:-4])
+    return LogEnd(seq=seq, offset=offset, epoch=epoch, messages=messages, fork=fork)
 
 
-def build_next_index_entry(
-    previous: IndexEntry, offset: int, event_json: Mapping[str, Any]
-) -> IndexEntry:
-    """Return the index entry of an event that follows another one."""
+def advance_log_end(previous: LogEnd, offset: int, event_json: Mapping[str, Any]) -> LogEnd:
+    """Return the end of a log after one more event."""
     kind = event_json.get("kind")
     seq = previous.seq + 1
     epoch = previous.epoch
     if kind == "turn" and event_json.get("state") == "claimed":
         epoch = max(epoch, event_json["epoch"])
-    return IndexEntry(
+    return LogEnd(
         seq=seq,
         offset=offset,
         epoch=epoch,
@@ -110,61 +118,49 @@ def parse_log_line(line: bytes) -> dict[str, Any] | None:
 class LogView:
     """A view of a log for one operation: its end, and any of its lines.
 
-    With `verify_last_batch` it checks that the last batch is complete and does not trust the index.
+    With `verify_last_batch` it checks that the last batch is complete.
     """
 
     def __init__(self, folder: Path, *, verify_last_batch: bool = False) -> None:
         self.folder = folder
         self.path = folder / LOG_FILE
-        self._files = contextlib.ExitStack()
+        self._log = self.path.open("rb")
         try:
-            self._log = self._files.enter_context(self.path.open("rb"))
-            self._index = self._opened_index(folder / INDEX_FILE)
             self.size = os.fstat(self._log.fileno()).st_size
             """Bytes of the log, including an unfinished batch at its end."""
-            self._kept = 0
-            self._rest = bytearray()
-            self.last = ENTRY_BEFORE_FIRST
-            """The entry of the last event."""
+            self._next = (1, 0)
+            """Position and offset of the line after the one that was read last."""
+            self.last = EMPTY_LOG
+            """The last event."""
             self.end = 0
             """Bytes of the log up to the end of the last event."""
-            self._settle(careful=verify_last_batch)
+            self._find_end(careful=verify_last_batch)
         except BaseException:
-            self._files.close()
+            self._log.close()
             raise
 
     def __enter__(self) -> LogView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._files.close()
-
-    def _opened_index(self, path: Path) -> int | None:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        self._files.callback(os.close, fd)
-        return fd
+        self._log.close()
 
     def read_lines(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
         """Yield positions and lines in order, up to the end."""
         if not 1 <= first <= min(last, self.last.seq):
             return
-        self._log.seek(self.get_index_entry(first).offset)
-        for seq in range(first, min(last, self.last.seq) + 1):
-            yield seq, self._log.readline()
-
-    def get_index_entry(self, seq: int) -> IndexEntry:
-        """Return the entry of an existing event. If the index does not have it, it is built
-        again."""
-        entry = self._believed(seq)
-        if entry is None:
-            self._scan(ENTRY_BEFORE_FIRST, 0)
-            entry = self._believed(seq)
-        if entry is None:
-            raise self.damage_error(seq)
-        return entry
+        seq, offset = self._next
+        if not seq <= first <= seq + _MAX_SKIPPED_LINES:
+            seq = first
+            offset = self._find_line(first)
+        self._log.seek(offset)
+        while seq <= min(last, self.last.seq):
+            line = self._log.readline()
+            offset += len(line)
+            self._next = (seq + 1, offset)
+            if seq >= first:
+                yield seq, line
+            seq += 1
 
     def damage_error(self, line_number: int) -> LogDamaged:
         return LogDamaged(
@@ -173,36 +169,19 @@ class LogView:
             "file from a backup"
         )
 
-    def write_index(self) -> None:
-        """Write what this view knows to the index on the disk."""
-        fd = open_private_file(self.path.with_name(INDEX_FILE), os.O_WRONLY | os.O_CREAT)
-        try:
-            os.ftruncate(fd, self._kept * INDEX_ENTRY_BYTES)
-            write_all_at(fd, self._kept * INDEX_ENTRY_BYTES, bytes(self._rest))
-        finally:
-            os.close(fd)
+    def _find_end(self, *, careful: bool) -> None:
+        """Find the end of the log. Read what was appended after the known end, or everything."""
+        known = _read_log_end(self.folder)
+        line = self._read_line(known.offset, known.seq)
+        if line is None or line.endswith(b" \n") or (careful and not self._is_whole(known, line)):
+            self._scan(EMPTY_LOG, 0)
+        else:
+            self._scan(known, known.offset + len(line))
 
-    def _settle(self, *, careful: bool) -> None:
-        """Find the end of the log. Read what the index does not know, or what the log no longer
-        has."""
-        entry_count = (
-            os.fstat(self._index).st_size // INDEX_ENTRY_BYTES if self._index is not None else 0
-        )
-        self._kept = entry_count
-        for seq in range(entry_count, max(entry_count - _MAX_WRONG_ENTRIES, 0), -1):
-            entry = self._believed(seq)
-            line = self._line_of(entry)
-            if entry is None or line is None or line.endswith(b" \n"):
-                continue
-            if not careful or self._is_whole(entry, line):
-                self._scan(entry, entry.offset + len(line))
-                return
-        self._scan(ENTRY_BEFORE_FIRST, 0)
-
-    def _scan(self, before: IndexEntry, offset: int) -> None:
+    def _scan(self, before: LogEnd, offset: int) -> None:
         """Read the lines after one, batch by batch. Only the last batch may be unfinished."""
-        self._kept, self._rest, self.last, self.end = before.seq, bytearray(), before, offset
-        pending = bytearray()
+        self.last = before
+        self.end = offset
         broken = 0
         self._log.seek(offset)
         while offset < self.size:
@@ -219,52 +198,64 @@ class LogView:
                 raise self.damage_error(before.seq + 1)
             else:
                 check_event_version(data)
-                before = build_next_index_entry(before, offset - len(line), data)
-                pending += pack_index_entry(before)
+                before = advance_log_end(before, offset - len(line), data)
                 if not line.endswith(b" \n"):
-                    self._rest += pending
-                    pending.clear()
                     self.last = before
                     self.end = offset
 
-    def _is_whole(self, entry: IndexEntry, line: bytes) -> bool:
+    def _is_whole(self, last: LogEnd, line: bytes) -> bool:
         """Whether the other lines of a batch are valid, given its last line."""
-        for seq in range(entry.seq - 1, max(entry.seq - _MAX_WRONG_ENTRIES, 0), -1):
-            if not line.startswith(b" "):
-                break
-            next_line = self._line_of(self._believed(seq))
-            if next_line is None:
+        start = last.offset
+        seq = last.seq
+        while line.startswith(b" "):
+            start = self._find_line_start(start - 1)
+            seq -= 1
+            previous = self._read_line(start, seq)
+            if previous is None:
                 return False
-            line = next_line
+            line = previous
         return True
 
-    def _line_of(self, entry: IndexEntry | None) -> bytes | None:
-        """Return the line of an entry; None if it cannot be read."""
-        if entry is None:
+    def _read_line(self, offset: int, seq: int) -> bytes | None:
+        """Return the line at an offset; None if it is not this event."""
+        if self._find_line_start(offset) != offset:
             return None
-        self._log.seek(entry.offset)
+        self._log.seek(offset)
         line = self._log.readline()
-        data = parse_log_line(line)
-        return line if data is not None and data.get("seq") == entry.seq else None
+        is_event = _read_position(line) == seq and parse_log_line(line) is not None
+        return line if is_event else None
 
-    def _believed(self, seq: int) -> IndexEntry | None:
-        """Return the entry if its line exists."""
-        if seq > self._kept:
-            start = (seq - self._kept - 1) * INDEX_ENTRY_BYTES
-            data = bytes(self._rest[start : start + INDEX_ENTRY_BYTES])
-        elif self._index is not None:
-            data = os.pread(self._index, INDEX_ENTRY_BYTES, (seq - 1) * INDEX_ENTRY_BYTES)
-        else:
-            return None
-        entry = _unpack_index_entry(data)
-        if entry is None or entry.seq != seq or entry.offset >= self.size:
-            return None
-        start = _LINE_START.match(self._begins(entry.offset))
-        return entry if start is not None and int(start[1]) == seq else None
+    def _find_line(self, seq: int) -> int:
+        """Return the offset of an existing event."""
+        low = 0
+        high = self.end
+        while low < high:
+            start = self._find_line_start((low + high) // 2)
+            self._log.seek(start)
+            line = self._log.readline()
+            position = _read_position(line)
+            if position == seq:
+                return start
+            if position is None:
+                break
+            if position < seq:
+                low = start + len(line)
+            else:
+                high = start
+        self._scan(EMPTY_LOG, 0)  # it names the line that is damaged
+        raise self.damage_error(seq)
 
-    def _begins(self, offset: int) -> bytes:
-        """Return the beginning of the line at an offset; empty if no line begins there."""
-        self._log.seek(max(offset - 1, 0))
-        if offset and self._log.read(1) != b"\n":
-            return b""
-        return self._log.read(_MAX_LINE_START_BYTES)
+    def _find_line_start(self, offset: int) -> int:
+        """Return the offset of the line that contains a byte."""
+        while offset > 0:
+            start = max(offset - _BLOCK_BYTES, 0)
+            newline = os.pread(self._log.fileno(), offset - start, start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            offset = start
+        return 0
+
+
+def _read_position(line: bytes) -> int | None:
+    start = _LINE_START.match(line)
+    return int(start[1]) if start else None

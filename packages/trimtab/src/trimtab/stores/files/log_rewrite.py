@@ -6,7 +6,6 @@ everything is removed. So the next writer after a crash can finish the work.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,12 +21,9 @@ from trimtab.stores.files.disk import (
 )
 from trimtab.stores.files.event_lines import encode_event_line_and_blobs, event_from_line
 from trimtab.stores.files.log_file import (
-    ENTRY_BEFORE_FIRST,
-    INDEX_FILE,
+    END_FILE,
     LOG_FILE,
     LogView,
-    build_next_index_entry,
-    pack_index_entry,
     parse_log_line,
 )
 from trimtab.stores.large_texts import list_blob_digests
@@ -50,34 +46,26 @@ def replace_log_file(
     """
     folder = view.folder
     write_file_atomically(folder / SWEEP_MARKER_FILE, b"", fsync=fsync)
+    unfinished = view.path.with_name(LOG_FILE + UNFINISHED_SUFFIX)
     key_lost = False
     try:
-        with (
-            _create_unfinished_file(folder / LOG_FILE) as log,
-            _create_unfinished_file(folder / INDEX_FILE) as index,
-        ):
-            entry = ENTRY_BEFORE_FIRST
-            for line, data, is_key_lost in _iter_changed_lines(
-                view, change, added_lines, fsync=fsync
-            ):
+        with _create_unfinished_file(unfinished) as log:
+            for line, is_key_lost in _iter_changed_lines(view, change, fsync=fsync):
                 key_lost |= is_key_lost
-                entry = build_next_index_entry(entry, log.tell(), data)
                 log.write(line)
-                index.write(pack_index_entry(entry))
-            for file in (log, index):
-                file.flush()
-                if fsync:
-                    os.fsync(file.fileno())
+            log.writelines(added_lines)
+            log.flush()
+            if fsync:
+                os.fsync(log.fileno())
     except BaseException:
         delete_unfinished_files(folder)
         (folder / SWEEP_MARKER_FILE).unlink()
         raise
     # A list of sessions by recency shows when a log was written, which this is not.
     times = view.path.stat()
-    os.utime(_unfinished_path(view.path), ns=(times.st_atime_ns, times.st_mtime_ns))
-    # From here on the new log counts: an index that does not fit it is not believed.
-    for name in (LOG_FILE, INDEX_FILE):
-        _unfinished_path(folder / name).replace(folder / name)
+    os.utime(unfinished, ns=(times.st_atime_ns, times.st_mtime_ns))
+    (folder / END_FILE).unlink(missing_ok=True)
+    unfinished.replace(view.path)
     if fsync:
         fsync_folder(folder)
     return key_lost
@@ -109,13 +97,9 @@ def delete_unfinished_files(folder: Path) -> None:
 
 
 def _iter_changed_lines(
-    view: LogView,
-    change: Callable[[Event], Event],
-    added_lines: Iterable[bytes],
-    *,
-    fsync: bool,
-) -> Iterable[tuple[bytes, dict[str, Any], bool]]:
-    """Yield the lines of the new log, their contents, and whether a key was lost."""
+    view: LogView, change: Callable[[Event], Event], *, fsync: bool
+) -> Iterable[tuple[bytes, bool]]:
+    """Yield the changed lines, and whether a key was lost."""
     for seq, line in view.read_lines(1, view.last.seq):
         old = event_from_line(view, seq, line)
         new = change(old)
@@ -125,18 +109,12 @@ def _iter_changed_lines(
             )
         new_line = encode_event_line_and_blobs(new)
         if new is old or new_line.text == line.strip():
-            yield line, _parse_whole_line(view, seq, line), False
+            yield line, False
             continue
         save_blobs(view.folder, new_line.blobs, fsync=fsync)
         first = b" " if line.startswith(b" ") else b""
         last = b" " if line[-2:-1] == b" " else b""
-        yield (
-            first + new_line.text + last + b"\n",
-            json.loads(new_line.text),
-            _lost_idempotency_key(old, new),
-        )
-    for line in added_lines:
-        yield line, json.loads(line), False
+        yield first + new_line.text + last + b"\n", _lost_idempotency_key(old, new)
 
 
 def _lost_idempotency_key(old: Event, new: Event) -> bool:
@@ -151,11 +129,5 @@ def _parse_whole_line(view: LogView, seq: int, line: bytes) -> dict[str, Any]:
     return data
 
 
-def _unfinished_path(path: Path) -> Path:
-    return path.with_name(path.name + UNFINISHED_SUFFIX)
-
-
 def _create_unfinished_file(path: Path) -> BinaryIO:
-    return os.fdopen(
-        open_private_file(_unfinished_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb"
-    )
+    return os.fdopen(open_private_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")

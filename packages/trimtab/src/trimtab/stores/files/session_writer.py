@@ -28,24 +28,15 @@ from trimtab.stores.files.disk import (
     write_all_at,
 )
 from trimtab.stores.files.event_lines import encode_event_line_and_blobs
-from trimtab.stores.files.key_index import (
-    delete_key_index,
-    find_indexed_key_position,
-    list_candidate_positions,
-    read_last_indexed_position,
-    save_keys_to_index,
-    scan_log_for_keys,
-)
+from trimtab.stores.files.index import RecentKeys, SessionIndex, read_recent_keys
 from trimtab.stores.files.lock import FolderLock
 from trimtab.stores.files.log_file import (
-    ENTRY_BEFORE_FIRST,
-    INDEX_ENTRY_BYTES,
-    INDEX_FILE,
+    EMPTY_LOG,
     LOG_FILE,
     LogView,
-    build_next_index_entry,
+    advance_log_end,
     mark_batch_lines,
-    pack_index_entry,
+    save_log_end,
 )
 from trimtab.stores.files.log_rewrite import (
     SWEEP_MARKER_FILE,
@@ -74,11 +65,11 @@ class SessionWriter:
         self._session = session
         self._folder = root / session_to_folder_name(session)
         self._fsync = fsync
-        self._last = ENTRY_BEFORE_FIRST
+        self._last = EMPTY_LOG
         self._end = 0
-        self._keys: dict[str, int] = {}
+        self._index = SessionIndex(self._folder)
+        self._recent_keys = RecentKeys(0, {})
         self._unusable = ""
-        self._reindex = False
         with translate_write_errors(self._folder):
             make_private_folder(self._folder)
         self._lock = FolderLock(self._folder, session)
@@ -99,9 +90,9 @@ class SessionWriter:
         return self._last.epoch
 
     @property
-    def keys(self) -> Mapping[str, int]:
-        """Keys of the messages since the last checkpoint."""
-        return self._keys
+    def recent_keys(self) -> RecentKeys:
+        """The keys that the index does not have."""
+        return self._recent_keys
 
     def append(self, events: Sequence[Event], epoch: int | None) -> None:
         if epoch is not None and epoch < self._last.epoch:
@@ -111,13 +102,19 @@ class SessionWriter:
             lines, data = self._lines(events)
             self._write(b"".join(lines))
             self._taken_in(lines, data)
-        self._keys.update(keys)
+        self._recent_keys.positions.update(keys)
 
     def checkpoint(self, snapshot: Snapshot) -> None:
         with translate_write_errors(self._folder):
-            save_keys_to_index(self._folder, self._keys, self.position, fsync=self._fsync)
-            self._keys = {}
-            save_snapshot(self._folder, snapshot, fsync=self._fsync)
+            if save_snapshot(
+                self._folder,
+                snapshot,
+                self._index,
+                self._recent_keys,
+                self.position,
+                fsync=self._fsync,
+            ):
+                self._recent_keys = RecentKeys(self.position, {})
 
     def rewrite(self, events: Sequence[Event], change: Callable[[Event], Event]) -> None:
         keys = self._admitted(events)
@@ -130,13 +127,14 @@ class SessionWriter:
                 self._look_again()
             with LogView(self._folder) as view:
                 if key_lost:
-                    delete_key_index(self._folder)
-                    self._keys = scan_log_for_keys(view, 1)
+                    self._index.delete()
+                    self._recent_keys = read_recent_keys(view, 0)
                 else:
-                    self._keys.update(keys)
+                    self._recent_keys.positions.update(keys)
                 delete_unreferenced_data(view, fsync=self._fsync)
 
     def close(self) -> None:
+        self._index.close()
         self._lock.release()
 
     def _admitted(self, events: Sequence[Event]) -> dict[str, int]:
@@ -160,10 +158,14 @@ class SessionWriter:
         return keys
 
     def _find_key(self, key: str) -> int | None:
-        if key in self._keys or not list_candidate_positions(self._folder, key):
-            return self._keys.get(key)
+        recent = self._recent_keys
+        if key in recent.positions or not recent.after:
+            return recent.positions.get(key)
+        after, positions = self._index.look_up_key(key)
+        if after >= recent.after and not positions:
+            return None
         with LogView(self._folder) as view:
-            return find_indexed_key_position(view, key)
+            return self._index.find_key(view, key, recent)
 
     def _lines(self, events: Sequence[Event]) -> tuple[list[bytes], list[Mapping[str, Any]]]:
         """Return the lines of a batch. The blobs that they name are already written."""
@@ -227,43 +229,31 @@ class SessionWriter:
 
     def _taken_in(self, lines: Sequence[bytes], data: Sequence[Mapping[str, Any]]) -> None:
         """Record that the batch is durable. From here on nothing may fail."""
-        entry_count = self._last.seq
-        entries = bytearray()
         for line, event in zip(lines, data, strict=True):
-            self._last = build_next_index_entry(self._last, self._end, event)
+            self._last = advance_log_end(self._last, self._end, event)
             self._end += len(line)
-            entries += pack_index_entry(self._last)
-        try:
-            if self._reindex:
-                with LogView(self._folder) as view:
-                    view.write_index()
-            else:
-                _write_index_entries(
-                    self._folder / INDEX_FILE, entry_count * INDEX_ENTRY_BYTES, bytes(entries)
-                )
-            self._reindex = False
-        except OSError:
-            # Readers find the missing entries in the log, and the next append tries again.
-            self._reindex = True
+        save_log_end(self._folder, self._last)
 
     def _recover(self) -> None:
         delete_unfinished_files(self._folder)
         if not (self._folder / LOG_FILE).exists():
             # Whatever else is here belongs to no event.
-            delete_key_index(self._folder)
+            self._index.delete()
             return
         with LogView(self._folder, verify_last_batch=True) as view:
             self._last = view.last
             self._end = view.end
             if view.size > view.end:
                 self._cut(view)
-            view.write_index()
+            save_log_end(self._folder, view.last)
             if (self._folder / SWEEP_MARKER_FILE).exists():
-                delete_key_index(self._folder)
+                self._index.delete()
                 delete_unreferenced_data(view, fsync=self._fsync)
-            if not 0 < read_last_indexed_position(self._folder) <= self.position:
-                delete_key_index(self._folder)
-            self._keys = scan_log_for_keys(view, read_last_indexed_position(self._folder) + 1)
+            after, _ = self._index.look_up_key("")
+            if after > self.position:
+                self._index.delete()
+                after = 0
+            self._recent_keys = read_recent_keys(view, after)
 
     def _look_again(self) -> None:
         """Read the end of the log after a rewrite, so that the next append goes there."""
@@ -271,6 +261,7 @@ class SessionWriter:
             with LogView(self._folder) as view:
                 self._last = view.last
                 self._end = view.end
+            save_log_end(self._folder, self._last)
         except (OSError, LogDamaged) as error:
             self._unusable = f"{self._folder / LOG_FILE} cannot be read after a rewrite: {error}"
             raise
@@ -299,11 +290,3 @@ class SessionWriter:
             view.last.seq,
             TORN_WRITES_FILE,
         )
-
-
-def _write_index_entries(path: Path, offset: int, entries: bytes) -> None:
-    fd = open_private_file(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        write_all_at(fd, offset, entries)
-    finally:
-        os.close(fd)

@@ -1,10 +1,9 @@
 """The store on files: a folder for each session, readable with `cat`, `grep` and `git diff`.
 
 - `events.jsonl`: the log, one event a line. It is the source of truth.
-- `events.idx`: the offset of each line.
+- `events.end`: the offset of its last line, and counts.
 - `state.yaml`: the newest snapshot.
-- `snapshots.jsonl`: earlier snapshots.
-- `keys.idx`: idempotency keys up to the newest snapshot.
+- `index.db`: earlier snapshots, and idempotency keys.
 - `blobs/`: texts over 64 KiB, compressed, each once.
 - `forks/`: an empty file for each session that was forked from this one.
 - `lock`: the process that writes.
@@ -57,11 +56,7 @@ from trimtab.stores.files.disk import (
     translate_read_errors,
     translate_write_errors,
 )
-from trimtab.stores.files.key_index import (
-    find_indexed_key_position,
-    read_last_indexed_position,
-    scan_log_for_keys,
-)
+from trimtab.stores.files.index import SessionIndex
 from trimtab.stores.files.lock import LOCK_FILE, FolderLock, find_lock_holder
 from trimtab.stores.files.log_file import LOG_FILE, LogView
 from trimtab.stores.files.log_reader import (
@@ -212,12 +207,9 @@ class FileStore:
 
         def find(view: LogView) -> int | None:
             lock_and_writer = self._writers.get(session)
-            fresh = (
-                lock_and_writer[1].keys
-                if lock_and_writer
-                else scan_log_for_keys(view, read_last_indexed_position(view.folder) + 1)
-            )
-            return fresh[key] if key in fresh else find_indexed_key_position(view, key)
+            recent = lock_and_writer[1].recent_keys if lock_and_writer else None
+            with contextlib.closing(SessionIndex(view.folder)) as index:
+                return index.find_key(view, key, recent)
 
         with contextlib.suppress(SessionNotFound):
             return await self._look(session, find)
