@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from trimtab.engine.tokens import piecewise
+from trimtab.testing import MemoryStore
 
 pytest_plugins = ["tests.lanes"]
 
@@ -76,6 +77,16 @@ def remember_estimates() -> None:
 
 if CHOSEN == "quick":
     remember_estimates()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def memory():
+    return MemoryStore()
 
 
 @pytest.hookimpl(tryfirst=True)
