@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
+    from trimtab.stores.base import PoolUsage as PoolUsage
     from trimtab.stores.base import PositionSpan as PositionSpan
     from trimtab.stores.base import SessionListEntry as SessionListEntry
     from trimtab.stores.base import Store as Store
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from trimtab.stores.export import import_session as import_session
     from trimtab.stores.factory import open_store as open_store
     from trimtab.stores.files.store import FileStore as FileStore
-    from trimtab.stores.pool_usage import PoolUsage as PoolUsage
     from trimtab.stores.postgres.migrations import migrate as migrate
     from trimtab.stores.postgres.store import PostgresStore as PostgresStore
     from trimtab.stores.spending import CallReservation as CallReservation
