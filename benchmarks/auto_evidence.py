@@ -10,7 +10,7 @@ The results are stored: `… --json > benchmarks/results/auto_evidence.json`, fr
 takes the figures of the pages.
 
 `full_edits_per_100_calls` are calls before which something was hidden under `full`.
-`--orders` adds `over_optimum` and `order_gain…`, which optimum.py and orders.py explain.
+`--optimum` adds `over_optimum`, which optimum.py explains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any
 
 from benchmarks.harness import finish, head, no_corpus, parser, progress, skip
 from benchmarks.optimum import over_optimum
-from benchmarks.orders import order_gain
 from benchmarks.recorded import (
     BASELINE,
     MODEL,
@@ -100,8 +99,8 @@ def main() -> int:
             progress(f"{done} of {len(long)} conversations")
         short_runs = [run for own in pool.map(replay_short, short) for run in own]
     report = {**head(), **build_report(long, short, runs, short_runs, OWN)}
-    if asked.orders:
-        report |= {"over_optimum": over_optimum(long), **order_gain(long)}
+    if asked.optimum:
+        report |= {"over_optimum": over_optimum(long)}
     return finish(report, as_json=asked.json)
 
 
@@ -139,7 +138,7 @@ def build_report(
 def _arguments() -> argparse.ArgumentParser:
     arguments = parser(__doc__)
     arguments.add_argument("--jobs", type=int, default=None, help="processes; all cores by default")
-    arguments.add_argument("--orders", action="store_true", help="also compare hiding orders")
+    arguments.add_argument("--optimum", action="store_true", help="also find the best schedule")
     return arguments
 
 

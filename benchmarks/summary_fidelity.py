@@ -15,10 +15,6 @@ newest    the newest text of what is summarised, at as many tokens as summary an
 Shares are of probes, with a 95 % bootstrap interval over conversations; `argument`, `text` and
 `body` are the shares by how the fact was needed. Two things must hold: a list misses less than
 newest text does, and a search asked with the words of the statement misses at most 0.05.
-
-With `--model` 20 of the conversations are summarised by a small real model, too, for us and by
-LangChain's `SummarizationMiddleware`: the shortest of which at least 600 tokens are summarised.
-That model is too small to write a summary: those rows show that the plumbing holds.
 """
 
 from __future__ import annotations
@@ -30,9 +26,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks import corpus, llama_server, summary_model
+from benchmarks import corpus
 from benchmarks.harness import Report, finish, head, no_corpus, parser, progress, skip, table
-from benchmarks.peers import envs
 from benchmarks.probes import Case, Probe, cases, told
 from trimtab.engine.recall.search import (
     Query,
@@ -61,10 +56,6 @@ LISTS = (500, 1_000, 2_000, 4_000)
 """Tokens of other lists."""
 USES = ("argument", "text", "body")
 DRAWS = 1_000
-LEAST_TOKENS = 600
-"""Of what a real model summarises."""
-CONVERSATIONS = 20
-"""That a real model summarises."""
 QUICK = 6
 """One conversation in so many."""
 
@@ -152,49 +143,6 @@ def newest(text: str, tokens: int, counter: TokenCounter) -> str:
         fits = counter.count(text[len(text) - middle :]) <= tokens
         low, high = (middle, high) if fits else (low, middle - 1)
     return text[len(text) - low :]
-
-
-def modelled(every: Sequence[Case], counter: TokenCounter) -> Report:
-    """The same for summaries of a real model, ours and LangChain's."""
-    sizes = {case.id: counter.count(told(case.covered)) for case in every}
-    large = [case for case in every if sizes[case.id] >= LEAST_TOKENS]
-    chosen = sorted(large, key=lambda case: sizes[case.id])[:CONVERSATIONS]
-    names = ("model", "model list", "model search", "LangChain", "model newest", "extractive list")
-    rows = {name: Row(name) for name in names}
-    outcomes: dict[str, int] = {}
-    for case, pair in zip(chosen, summary_model.pairs(chosen, counter), strict=True):
-        own = pair.ours
-        outcomes[own.outcome] = outcomes.get(own.outcome, 0) + 1
-        plain = extract_summary("", case.covered, counter)
-        cap = compute_list_cap(sizes[case.id])
-        stands_in = add_verbatim_list(
-            "", case.covered, plain, counter, list_tokens=cap, visible_text=told(case.kept)
-        )
-        # What is rejected replaces nothing; where there is no room the extractive one stands in.
-        text = own.text or stands_in
-        search = Search(case, counter)
-        later = [search.answers(probe.question, probe.fact) for probe in case.probes]
-        rows["model"].add(own.raw, case, counter)
-        rows["model list"].add(text, case, counter)
-        rows["model search"].add(text, case, counter, later)
-        rows["LangChain"].add(pair.theirs, case, counter)
-        same = newest(told(case.covered), counter.count(text), counter)
-        rows["model newest"].add(same, case, counter)
-        rows["extractive list"].add(stands_in, case, counter)
-        if pair.error:
-            outcomes["LangChain failed"] = outcomes.get("LangChain failed", 0) + 1
-    better = min(share(rows["LangChain"], chosen), share(rows["model newest"], chosen))
-    own = share(rows["model list"], chosen)
-    return {
-        "model_sample": f"{len(chosen)} conversations, {sum(len(c.probes) for c in chosen)} probes",
-        "model_versions": {
-            **llama_server.versions(),
-            "langchain": envs.versions(summary_model.LANGCHAIN)["langchain"],
-        },
-        "model_rows": [shown(row, chosen) for row in rows.values()],
-        "model_outcomes": outcomes,
-        "model_list_over_better": round(own / better, 3) if better else None,
-    }
 
 
 def share(row: Row, every: Sequence[Case], use: str | None = None) -> float:
@@ -285,26 +233,20 @@ def main(given: argparse.Namespace) -> int:
         "rows": [shown(row, every) for row in rows.values()],
         **figures(rows, every),
     }
-    if given.model:
-        if why := summary_model.missing():
-            return skip(why, as_json=given.json)
-        report |= modelled(every, counter)
     return finish(report, show, as_json=given.json)
 
 
 def show(report: Report) -> None:
-    for name in ("rows", "model_rows"):
-        if rows := report.get(name):
-            print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}\n")
+    rows = report["rows"]
+    print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}\n")
     for name, value in report.items():
-        if name not in ("command", "versions", "sample", "rows", "model_rows", "broken"):
+        if name not in ("command", "versions", "sample", "rows", "broken"):
             print(f"{name}: {value}")
 
 
 def start() -> int:
     options = parser(__doc__)
     options.add_argument("--half", choices=("odd", "even", "all"), default="odd")
-    options.add_argument("--model", action="store_true", help="with a real model; an hour")
     return main(options.parse_args())
 
 

@@ -9,8 +9,7 @@ view    `view` after each warm request
 configure  `configure` with the same model, system prompt and 60 tools as before
 auto    `request` in a conversation whose results are 40 kB of log, JSON, code, CJK and base64 text
 
-Times are CPU times of one process. `--before REF` measures a past commit of this repository in the
-same run; its figures begin with `before_`.
+Times are CPU times of one process.
 """
 
 from __future__ import annotations
@@ -18,23 +17,16 @@ from __future__ import annotations
 import base64
 import gc
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
-import tarfile
-import tempfile
 import time
 import tracemalloc
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 from benchmarks.fit import WORDS
 from benchmarks.harness import finish, head, parser
 
-ROOT = Path(__file__).parents[1]
 MODEL = "gpt-4.1"
 WINDOW: dict[str, Any] = {"context_window": 200_000, "max_output_tokens": 4_000}
 RESULT_CHARS = 40_000
@@ -290,12 +282,12 @@ def trim_ms(count: int) -> float:
     return round(1e3 * statistics.median(times), 2)
 
 
-def figures(*, quick: bool, before: bool = False) -> dict[str, Any]:
-    """All that is measured of one version. A past one is spared the longest lists."""
+def figures(*, quick: bool) -> dict[str, Any]:
+    """All that is measured."""
     from trimtab import fit
 
-    rounds = 10 if quick or before else 30
-    longest = 10_001 if before else 20_001 if quick else 100_001
+    rounds = 10 if quick else 30
+    longest = 20_001 if quick else 100_001
     out: dict[str, Any] = {"longest": longest}
     warm: dict[int, float] = {}
     for count in (101, 1_001, longest):
@@ -319,46 +311,17 @@ def figures(*, quick: bool, before: bool = False) -> dict[str, Any]:
     start = time.process_time()
     fit(messages, model="gpt-4o", context_window=32_000)
     out["fit_300_s"] = round(time.process_time() - start, 3)
-    times = sorted(measure_auto(60 if quick or before else 150))
+    times = sorted(measure_auto(60 if quick else 150))
     out["auto_40kb_p50_ms"] = round(1e3 * statistics.median(times), 2)
     out["auto_40kb_p95_ms"] = round(1e3 * times[int(0.95 * len(times))], 2)
     out["memory_bytes_per_message"] = measure_memory(1_001)
     return out
 
 
-def figures_of(ref: str) -> dict[str, Any]:
-    """The figures of a past commit, in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = subprocess.run(  # noqa: S603 - the caller's own repository
-            ["git", "archive", ref, "packages/trimtab/src"],  # noqa: S607 - whichever git the caller has
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-        )
-        with tarfile.open(fileobj=BytesIO(made.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([f"{folder}/packages/trimtab/src", str(ROOT)])
-        }
-        command = [sys.executable, "-m", "benchmarks.sync_growth", "--past"]
-        told = subprocess.run(  # noqa: S603 - this program
-            command, env=environment, check=True, capture_output=True, text=True, cwd=folder
-        )
-        return {f"before_{name}": value for name, value in json.loads(told.stdout).items()}
-
-
 def main() -> int:
-    arguments = parser(__doc__)
-    arguments.add_argument("--before", metavar="REF", help="a past commit to measure beside")
-    arguments.add_argument("--past", action="store_true", help="print the figures of this source")
-    asked = arguments.parse_args()
-    if asked.past:
-        print(json.dumps(figures(quick=True, before=True)))
-        return 0
+    asked = parser(__doc__).parse_args()
     report = {**head(("langchain-core",)), **figures(quick=asked.quick)}
     report["trim_messages_ms_10001"] = trim_ms(10_001)
-    if asked.before:
-        report |= figures_of(asked.before)
     missed = [
         f"{name} is {report[name]}, above {most}"
         for name, most in LIMITS.items()

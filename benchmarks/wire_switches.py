@@ -26,8 +26,7 @@ from typing import Any, cast
 
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.switches import saying
-from benchmarks.switches.judging import Court
-from benchmarks.switches.models import PARAMS, TARGETS, Target
+from benchmarks.switches.judging import PARAMS, TARGETS, Court, Target
 from benchmarks.switches.spoiling import SPOILS, spoiled
 from trimtab import Context
 from trimtab.errors import CannotFit

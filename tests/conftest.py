@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from trimtab.engine.tokens import piecewise
+from trimtab.testing import MemoryStore
 
 pytest_plugins = ["tests.lanes"]
 
@@ -83,6 +84,16 @@ def pytest_collection_finish() -> None:
 
 if CHOSEN == "quick":
     remember_estimates()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def memory():
+    return MemoryStore()
 
 
 @pytest.hookimpl(tryfirst=True)

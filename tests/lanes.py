@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-DATABASES = frozenset({"template", "database", "server"})
+DATABASES = frozenset({"template", "shared_database", "database", "server"})
 """Fixtures that make a database, or look whether there is a server."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 """What Python tells its audit hooks when a process is started."""

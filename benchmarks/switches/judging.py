@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.switches.models import Target
 from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses
 from tests.adversary.speech import made_with
 from trimtab import check
@@ -15,6 +14,49 @@ from trimtab.testing.server import anthropic_rules, openai_chat_rules, openai_re
 from trimtab.testing.server.openai_responses import StoredResponses
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import ProviderRefusal
+
+Params = Mapping[str, Any]
+BUDGET: Params = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+ADAPTIVE: Params = {"thinking": {"type": "adaptive"}}
+CLEARING: Params = {
+    **BUDGET,
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+}
+EFFORT: Params = {"reasoning_effort": "low"}
+PARAMS: tuple[Params, ...] = ({}, {}, BUDGET, BUDGET, CLEARING, ADAPTIVE, EFFORT)
+"""What callers set, whatever the model is: most of it is one provider's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    model: str
+    """As its provider calls it."""
+    dialect: str
+    """The wire format."""
+    thinks: bool
+    """Whether its replies bring thinking along."""
+    maker: str
+    """Who signs what it thinks."""
+
+
+TARGETS = (
+    Target("claude-3-5-haiku", "anthropic", False, "anthropic"),
+    Target("claude-sonnet-4-5", "anthropic", True, "anthropic"),
+    Target("claude-sonnet-4-6", "anthropic", True, "anthropic"),
+    Target("claude-opus-4-8", "anthropic", True, "anthropic"),
+    Target("claude-sonnet-5-5", "anthropic", True, "anthropic"),
+    Target("us.anthropic.claude-opus-4-8-v1:0", "anthropic", True, "anthropic"),
+    Target("kimi-k2", "anthropic", True, "moonshot"),
+    Target("gpt-4o", "openai_chat", False, "openai"),
+    Target("gpt-5.6", "openai_chat", False, "openai"),
+    Target("deepseek-reasoner", "openai_chat", True, "deepseek"),
+    Target("qwen/qwen3-coder", "openai_chat", True, "qwen"),
+    Target("gpt-4.1", "openai_responses", False, "openai"),
+    Target("gpt-5", "openai_responses", True, "openai"),
+    Target("o4-mini", "openai_responses", True, "openai"),
+    Target("grok-4", "openai_responses", True, "xai"),
+)
+
 
 Wire = dict[str, Any]
 JUDGES = ("check", "simulator", "documents")

@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from benchmarks.switches.models import Target
+from benchmarks.switches.judging import Target
 from tests.adversary.texts import png
 from trimtab.testing.signatures import sign_thinking
 

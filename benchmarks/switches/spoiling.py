@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.switches.models import Target
+from benchmarks.switches.judging import Target
 from tests.adversary.texts import png
 
 Wire = dict[str, Any]

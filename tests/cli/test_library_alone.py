@@ -16,7 +16,7 @@ from trimtab.stores.files import FileStore
 USERS = (
     "trimtab.cli",
     "trimtab.cli.app",
-    "trimtab.cli.local_agent",
+    "trimtab.cli.extension",
     "trimtab.cli.session.changes",
 )
 

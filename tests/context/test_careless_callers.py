@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from trimtab import Context, Message, ToolCall, check, fit
+from trimtab import Context, Message, ToolCall, check
 from trimtab.engine.log.message import Text, ToolResult
 from trimtab.models import ModelInfoValues
 
@@ -94,8 +94,10 @@ def test_any_json_that_a_tool_returns_is_sent_as_its_text_and_recalled(dialect, 
 @each_dialect
 @pytest.mark.parametrize("output", [None, []], ids=["null", "no parts"])
 def test_a_tool_that_returned_nothing_sends_neither_a_null_nor_an_empty_list(dialect, output):
-    request = returned(dialect, output)[0].request()
+    context, handle = returned(dialect, output)
+    request = context.request()
     assert told(request) == (None if dialect == "anthropic" else "")
+    assert context.recall(f"{handle}.0") == ""
     assert "null" not in json.dumps(told(request) or "")
     assert check(request) == []
 
@@ -131,7 +133,7 @@ DUMPED = {
 
 @pytest.mark.parametrize(
     "said",
-    [DUMPED, {"role": "assistant", "content": "Hi.", "tool_calls": [], "annotations": []}],
+    [DUMPED, {"role": "assistant", "content": "Hi.", "tool_calls": [], "reasoning_content": "Hm."}],
     ids=["nulls", "empty lists"],
 )
 def test_what_a_reply_does_not_say_is_not_sent_back(said):
@@ -292,14 +294,6 @@ def test_no_breakpoints_are_written_where_the_cache_is_off():
 def test_a_lifetime_that_no_cache_has_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="unknown cache '2h'; choose one of off, 5m, 1h"):
         Context("claude-sonnet-4-5", cache="2h")  # pyright: ignore[reportArgumentType] - on purpose
-
-
-def test_a_list_that_was_fitted_and_is_fitted_again_has_its_system_prompt_once():
-    said = [user("Hello.")]
-    for _ in range(3):
-        sent = fit(said, model="gpt-4o", system="Be brief.").messages
-        said = [*sent, {"role": "assistant", "content": "Hi."}, user("Well?")]
-    assert json.dumps(said).count("Be brief.") == 1
 
 
 @each_dialect

@@ -175,14 +175,6 @@ def test_a_system_message_is_the_users_where_no_model_takes_one():
     assert len(check(request | {"messages": wrong})) == 2
 
 
-def test_a_conversation_that_begins_with_a_system_message_invents_nothing():
-    context = Context("claude-sonnet-4-5")
-    context.add({"role": "system", "content": "Answer in Italian."})
-    context.add(user("Hello."))
-    assert "(conversation start)" not in json.dumps(context.request())
-    assert roles(context.request()) == ["user"]
-
-
 def test_a_developer_message_of_another_provider_is_marked_as_the_systems_words():
     context = Context("gpt-4o")
     context.add(user("Look."))

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tests.context.contexts import READ, blocks, kinds, messages, start
+from tests.context.contexts import READ, kinds, messages, start
 from tests.conversations import (
     chat,
     prose,
@@ -152,19 +152,6 @@ def test_open_calls_are_repaired(dialect):
     assert check(request, dialect_name=dialect) == []
     assert "[no result: the call was interrupted]" in str(messages(request))
     assert kinds(context)[-2:] == ["ToolResultRepair", "ModelCall"]
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_between_edits_a_request_only_grows_at_its_end(dialect):
-    context = start(dialect)
-    before: list[tuple[str, object]] = []
-    for number in range(6):
-        context.add(user(f"question {number}"))
-        rendered = blocks(context.request())
-        assert rendered[: len(before)] == before
-        assert len(rendered) > len(before)
-        before = rendered
-        context.add(REPLY[dialect](f"answer {number}", name=f"r{number}"))
 
 
 def test_params_are_passed_on():

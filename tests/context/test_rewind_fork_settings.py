@@ -343,19 +343,6 @@ def test_what_cannot_fit_is_an_error_of_its_own():
         context.request()
 
 
-@pytest.mark.parametrize(
-    ("item", "told"),
-    [
-        ("hi", "a text has no role"),
-        ([{"role": "user", "content": "hi"}], "sync"),
-        (7, "expected a mapping or an SDK object"),
-    ],
-)
-def test_what_is_no_message_is_refused(item, told):
-    with pytest.raises(TypeError, match=told):
-        chat().add(item)
-
-
 def test_a_request_before_anything_was_said_is_refused():
     with pytest.raises(ValueError, match="the conversation has no message yet"):
         chat().request()

@@ -40,9 +40,10 @@ FILE = Path(__file__).with_suffix(".txt")
 
 def list_names(module: str) -> list[str]:
     """The names in the `__all__` of a public package or module."""
-    names = list_bindings(module)["__all__"]
+    bindings = list_bindings(module)
+    names = bindings.get("__all__") or bindings["_HOMES"]
     assert isinstance(names, ast.Assign)
-    return ast.literal_eval(names.value)
+    return sorted(ast.literal_eval(names.value))
 
 
 def exported() -> list[str]:

@@ -194,9 +194,7 @@ def test_a_lazy_name_has_a_home_and_a_type():
         top, *rooms = package.split(".")
         path = SOURCES[top].joinpath(*rooms, "__init__.py")
         typed = {
-            alias.asname: (node.module or "").removeprefix(
-                f"{package if top != 'trimtab' else top}."
-            )
+            alias.asname: (node.module or "").removeprefix(f"{top}.")
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.ImportFrom)
             for alias in node.names

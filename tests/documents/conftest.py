@@ -9,11 +9,6 @@ from tests.documents.expected import EXPECTED
 HERE = Path(__file__).parent
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Expect those to fail that the one table names, and only by what they assert."""
     for item in items:

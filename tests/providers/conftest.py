@@ -1,6 +1,9 @@
 import pytest
 
+from trimtab.testing.server import serve_simulated_provider
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
+
+@pytest.fixture(scope="module")
+def served():
+    with serve_simulated_provider() as started:
+        yield started

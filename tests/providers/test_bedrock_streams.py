@@ -16,7 +16,6 @@ from trimtab.dialects import get_dialect
 from trimtab.errors import ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.testing import MemoryStore
-from trimtab.testing.server import serve_simulated_provider
 from trimtab.testing.server.clouds.aws_event_stream import encode_event, encode_exception
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -34,17 +33,6 @@ REPLIES: dict[str, Any] = {
     "thinking, a text and a call": {"thinking": "Hm, deep.", "text": "So.", "calls": [LOOK]},
     "cut at its limit": {"text": "Half a", "stop": "max_tokens"},
 }
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def served():
-    with serve_simulated_provider() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from trimtab.dialects import get_dialect
 from trimtab.errors import ProviderError
 from trimtab.providers.bedrock import BedrockClaudeProvider, find_aws_credentials
 from trimtab.providers.error_parser import parse_stop_failure
-from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
+from trimtab.testing.server import PROVIDER_FAULTS
 from trimtab.testing.server.clouds.aws_event_stream import encode_event
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -42,12 +42,6 @@ PICTURE = base64.b64encode(
         "rkJggg=="
     )
 ).decode()
-
-
-@pytest.fixture(scope="module")
-def served():
-    with serve_simulated_provider() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)

@@ -37,11 +37,6 @@ UNSIGNED = {"type": "thinking", "thinking": "Hm.", "signature": ""}
 
 
 @pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture
 def served():
     with serve_simulated_provider(signatures=False) as started:
         yield started

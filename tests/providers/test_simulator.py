@@ -9,7 +9,7 @@ from trimtab.context import Context
 from trimtab.dialects import get_dialect
 from trimtab.errors import ProviderError
 from trimtab.providers.error_parser import parse_stop_failure
-from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
+from trimtab.testing.server import PROVIDER_FAULTS
 
 pytestmark = pytest.mark.anyio
 
@@ -19,12 +19,6 @@ MODELS = {
     "openai_responses": "gpt-4o",
 }
 TOLD = {"limit": 8_192, "input": 9_000, "requested": 500}
-
-
-@pytest.fixture(scope="module")
-def served():
-    with serve_simulated_provider() as started:
-        yield started
 
 
 def request_of(name, *, stream=False):

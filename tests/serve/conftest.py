@@ -1,13 +1,23 @@
 """One suite for every queue: `queue` is each in turn, with its `store`; `place` opens it again."""
 
+import asyncio
+
 import pytest
 
 from tests.serve.queue import queues
+from tests.serve.queue.postgres import databases
+
+
+@pytest.fixture(scope="session")
+def shared_database():
+    yield from databases.made()
 
 
 @pytest.fixture
-def anyio_backend():
-    return "asyncio"
+def database(shared_database):
+    """A database with nothing in it."""
+    asyncio.run(databases.wipe(shared_database))
+    return shared_database
 
 
 @pytest.fixture(params=queues.NAMES)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.stores.conftest import anyio_backend, place, shared, store, template
+from tests.stores.conftest import place, shared, store, template
 from trimtab.session import loading
 
-__all__ = ["anyio_backend", "place", "shared", "store", "template"]
+__all__ = ["place", "shared", "store", "template"]
 
 
 @pytest.fixture

@@ -5,11 +5,6 @@ import pytest
 from tests.stores import places
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @pytest.fixture(scope="session")
 def template():
     yield from places.template()

@@ -498,18 +498,6 @@ async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
     assert [event.seq async for event in store.events("s")] == list(range(1, 9))
 
 
-async def test_a_rewrite_that_fails_changes_nothing(store):
-    await store.append("s", [said(1, "one", key="k"), said(2, "two")])
-    before = await held(store, "s")
-    with pytest.raises(DuplicateIdempotencyKey):
-        await store.rewrite("s", [said(3, key="k")], lambda event: said(event.seq, "x"))
-    with pytest.raises(PositionTaken):
-        await store.rewrite("s", [said(9)], lambda event: said(event.seq, "x"))
-    with pytest.raises(ValueError, match="event 2 was changed into one at 3"):
-        await store.rewrite("s", [], lambda event: said(event.seq if event.seq == 1 else 3, "x"))
-    assert await held(store, "s") == before
-
-
 async def test_a_message_of_very_many_words_is_found_by_each(store):
     words = " ".join(f"w{number:07}" for number in range(150_000))
     await store.append("s", [said(1, words), said(2, "w0000001")])

@@ -5,7 +5,6 @@ import pytest
 from tests.conversations import calls, chat, prose, result, results, use, user
 from trimtab.engine.log.edits import format_first_line_placeholder
 from trimtab.engine.log.event import Edit
-from trimtab.engine.policy.presets import COMPACT_BYTES_AND_KEPT_BY_GOAL, COMPACT_MAX_RESULT_BYTES
 
 VIEWED = "[Previously viewed: "
 
@@ -20,15 +19,6 @@ def loop(context, rounds, size=3_900):
 
 def viewed(request):
     return [text for text in results(request) if text.startswith(VIEWED)]
-
-
-def test_the_defaults_and_the_three_tunings_are_those_of_document_1():
-    assert COMPACT_MAX_RESULT_BYTES == 4_000
-    assert COMPACT_BYTES_AND_KEPT_BY_GOAL == {
-        "cost": (30_000, 4),
-        "balanced": (50_000, 6),
-        "quality": (80_000, 10),
-    }
 
 
 def test_a_cut_that_would_not_make_a_file_smaller_is_not_made():
@@ -64,10 +54,6 @@ def test_compaction_says_the_bytes_and_the_limit():
     loop(context, 13)
     edits = [e.body for e in context.events if isinstance(e.body, Edit)]
     assert {edit.why for edit in edits} == {"50838 bytes over 50000"}
-
-
-def test_the_first_line_is_cut_at_100_characters():
-    assert format_first_line_placeholder("y" * 300) == f"[Previously viewed: {'y' * 100}]"
 
 
 def test_blank_lines_before_the_first_are_passed_over():

@@ -43,11 +43,6 @@ def test_an_unknown_policy_is_refused_with_the_choices():
         chat("best")
 
 
-def test_an_unknown_goal_is_refused_with_the_choices():
-    with pytest.raises(ValueError, match="unknown goal 'speed'; choose one of cost, balanced"):
-        chat("compact", goal="speed")
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [

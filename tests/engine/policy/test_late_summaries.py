@@ -2,21 +2,9 @@
 
 import pytest
 
-from tests.conversations import chat, contents, prose, request_anyway, said, talk, texts, user
+from tests.conversations import chat, request_anyway, said, talk, texts, user
 from trimtab.engine.policy.planning.plan import Plan
 from trimtab.errors import UnusableSummary
-
-
-def test_what_was_said_while_a_summary_was_made_stays():
-    context = chat("rolling", summaries="manual")
-    talk(context, 10, size=200)
-    wanted = context.pending_summary()
-    assert wanted is not None
-    talk(context, 3, size=200, start=10)
-    context.add_summary("The first five.", span=wanted.span)
-    shown = contents(request_anyway(context))
-    assert shown[0].endswith("The first five.\n\n" + prose(200, "question 5"))
-    assert len(shown) == 16
 
 
 def test_a_summary_of_what_was_undone_meanwhile_is_refused():

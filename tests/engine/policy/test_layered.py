@@ -22,12 +22,6 @@ from tests.snapshots import snapshot
 from trimtab.engine.log.event import Edit
 from trimtab.engine.log.message import Media, Message, Text
 from trimtab.engine.policy.budget import bytes_to_tokens
-from trimtab.engine.policy.presets import (
-    LAYERED_KEPT_FIRST_RESULTS,
-    LAYERED_KEPT_LAST_RESULTS,
-    LAYERED_MAX_HISTORY_TOKENS,
-    LAYERED_MAX_RESULT_TOKENS,
-)
 
 MASKED = "[result masked"
 
@@ -45,11 +39,6 @@ def visible(request):
     return [not text.startswith(MASKED) for text in results(request)]
 
 
-def test_the_defaults_are_those_of_document_0():
-    assert (LAYERED_MAX_HISTORY_TOKENS, LAYERED_MAX_RESULT_TOKENS) == (20_000, 8_000)
-    assert (LAYERED_KEPT_FIRST_RESULTS, LAYERED_KEPT_LAST_RESULTS) == (2, 5)
-
-
 @pytest.mark.parametrize(("words", "whole"), [(2_001, True), (2_005, True), (2_006, False)])
 def test_a_cut_that_would_not_make_a_result_smaller_is_not_made(words, whole):
     """Tokens are counted as words; 2,000 words of 16 bytes are 8,000 tokens by bytes."""
@@ -62,33 +51,12 @@ def test_a_cut_that_would_not_make_a_result_smaller_is_not_made(words, whole):
     assert len(shown.split()) <= 2_005
 
 
-def test_a_cut_never_falls_inside_a_character():
-    context = chat()
-    context.add(user("go"))
-    [shown] = results(use(context, "c1", "x" + "🙂" * 20_000))
-    kept = shown.partition("\n[truncated: ")[0]
-    assert set(kept) == {"x", "🙂"}
-
-
 def test_a_result_is_cut_before_it_is_first_sent_and_never_again():
     context = chat()
     context.add(user("go"))
     first = results(use(context, "c1", prose(100_000)))
     assert results(use(context, "c2", "small"))[:1] == first
     assert sum(isinstance(event.body, Edit) for event in context.events) == 1
-
-
-@pytest.mark.parametrize(
-    ("first", "last", "seen"),
-    [
-        (0, 2, [False, False, False, True, True]),
-        (2, 0, [True, True, False, False, True]),
-    ],
-)
-def test_one_keep_at_zero_leaves_the_other(first, last, seen):
-    """The newest result has not been seen by the model when it is first sent."""
-    context = chat(limits={"tool_result_keep_first": first, "tool_result_keep_last": last})
-    assert visible(loop(context, 5)) == seen
 
 
 def test_results_the_model_has_not_seen_are_never_masked():

@@ -22,18 +22,13 @@ from trimtab import Context
 from trimtab.engine.log.event import Edit
 from trimtab.engine.policy.budget import build_budget
 from trimtab.engine.policy.config import (
-    DEFAULT_KEPT_MESSAGES,
-    ROLLING_FORCED_MESSAGES,
-    ROLLING_WINDOW_MESSAGES,
     PolicyConfig,
 )
 from trimtab.engine.policy.planning.plan import MessageSpan
 from trimtab.engine.policy.presets import (
     POLICY_NAMES,
-    ROLLING_MAX_RESULT_TOKENS,
     build_rolling_policy,
 )
-from trimtab.engine.summaries.extract import MAX_EXTRACT_TOKENS
 from trimtab.engine.summaries.format import format_verbatim_list, split_summary
 from trimtab.errors import UnusableSummary
 
@@ -44,16 +39,6 @@ def summary(request):
     """What the summary tells, apart from the first question that is kept."""
     first = contents(request)[0].partition("\n\nquestion ")[0]
     return first.removeprefix(SUMMARY) if first.startswith(SUMMARY) else None
-
-
-def test_the_defaults_are_those_of_document_3():
-    assert (
-        ROLLING_WINDOW_MESSAGES,
-        DEFAULT_KEPT_MESSAGES,
-        ROLLING_FORCED_MESSAGES,
-        MAX_EXTRACT_TOKENS,
-    ) == (15, 10, 50, 500)
-    assert ROLLING_MAX_RESULT_TOKENS == 8_000
 
 
 def test_the_stand_in_tells_what_was_asked_answered_called_and_found():

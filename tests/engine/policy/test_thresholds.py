@@ -20,11 +20,8 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import Context
 from trimtab.engine.log.message import make_text_message
-from trimtab.engine.policy.config import DEFAULT_KEPT_MESSAGES, SUMMARISE_AT_SHARE, TRIM_AT_SHARE
-from trimtab.engine.policy.presets import THRESHOLDS_MAX_RESULT_CHARS
-from trimtab.engine.summaries.extract import MAX_READ_CHARS, extract_summary
+from trimtab.engine.summaries.extract import extract_summary
 from trimtab.engine.tokens.counter import BYTES_4_COUNTER
 
 SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
@@ -42,11 +39,6 @@ def fill(context, messages, words):
         context.add(said(text) if number % 2 else user(text))
 
 
-def test_the_defaults_are_those_of_document_4():
-    assert (SUMMARISE_AT_SHARE, TRIM_AT_SHARE, DEFAULT_KEPT_MESSAGES) == (0.7, 0.9, 10)
-    assert (THRESHOLDS_MAX_RESULT_CHARS, MAX_READ_CHARS) == (8_000, 1_000)
-
-
 @pytest.mark.parametrize(("words", "used"), [(493, 14_000), (494, 14_001)])
 def test_70_percent_of_the_window_is_where_summaries_begin(words, used):
     context = exact()
@@ -54,19 +46,6 @@ def test_70_percent_of_the_window_is_where_summaries_begin(words, used):
     context.add(said("word " * words))
     assert context.report().used == used
     assert (SUMMARY in texts(request_anyway(context))) == (used > 14_000)
-
-
-def test_the_next_summary_takes_in_the_last_one():
-    context = exact()
-    fill(context, 60, 240)
-    first = contents(request_anyway(context))[0]
-    fill(context, 70, 240)
-    second = contents(request_anyway(context))[0]
-    assert first != second
-    assert texts(request_anyway(context)).count(SUMMARY) == 1
-    handed = context.window.summary
-    assert handed is not None
-    assert handed.first == 2
 
 
 def test_with_summaries_by_hand_70_percent_only_asks():
@@ -228,11 +207,3 @@ def test_an_exempt_tool_is_exempt_in_every_preset(policy):
     )
     context.add(user("go"))
     assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
-
-
-def test_a_summary_outlives_a_restart():
-    context = chat("thresholds", context_window=8_000, max_output_tokens=500)
-    talk(context, 40, size=1_000)
-    shown = contents(request_anyway(context))
-    assert shown[0].startswith(SUMMARY)
-    assert contents(Context.load(context.dump()).request()) == shown

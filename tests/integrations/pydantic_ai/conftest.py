@@ -14,11 +14,6 @@ from trimtab.testing import ServedSimulator, serve_simulated_provider
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def served() -> Iterator[ServedSimulator]:
     """A strict provider whose window is 16,000 tokens."""
     with serve_simulated_provider(window=16_000) as each:

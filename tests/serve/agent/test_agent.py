@@ -33,11 +33,6 @@ tools:
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "b", "PATH": "/usr/bin:/bin"}
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def agent(text: str = FILE):
     path = Path("agent.yaml")
     path.write_text(text, encoding="utf-8")

@@ -31,11 +31,6 @@ AGENTS = {
 AZURE_KEY = dict.fromkeys(("azure", "azure_responses"), "AZURE_OPENAI_API_KEY")
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def served():
     with serve_simulated_provider() as started:

@@ -58,27 +58,6 @@ def test_a_good_file_is_read(name, folder):
     assert read(GOOD[name]).model.name
 
 
-def test_the_example_of_document_0_is_read_as_it_stands(folder):
-    spec = read(DOCUMENT_0)
-    assert spec.model.model_dump(exclude_unset=True) == {
-        "provider": "anthropic",
-        "name": "claude-sonnet-4-20250514",
-        "max_input_tokens": 150_000,
-        "max_output_tokens": 8192,
-    }
-    assert spec.session.model_dump(exclude_unset=True) == {
-        "on_disconnect": "pause",
-        "max_tool_iterations": 25,
-        "context": {
-            "max_history_tokens": 20_000,
-            "max_tool_result_tokens": 8000,
-            "tool_result_truncation": "head",
-            "tool_result_keep_first": 2,
-            "tool_result_keep_last": 5,
-        },
-    }
-
-
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_file_says_where_and_what_to_do(name, folder):
     text, said = WRONG[name]

@@ -31,11 +31,6 @@ from trimtab_serve.cli.doctor.checks import find_model_dialect
 __all__ = ["folder"]
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def read(text: str) -> AgentSpec:
     Path("agent.yaml").write_text(text, encoding="utf-8")
     return load_agent_spec(Path("agent.yaml"), ENVIRON)

@@ -1,28 +1,10 @@
 """One suite for all that keeps API keys: `keys` is each in turn, and `again` opens it once more."""
 
-import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.serve.queue.postgres import databases
 from trimtab_serve.api_keys.command_line_control import open_api_keys
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def shared_database():
-    yield from databases.made()
-
-
-@pytest.fixture
-def database(shared_database):
-    asyncio.run(databases.wipe(shared_database))
-    return shared_database
 
 
 @pytest.fixture(params=["files", pytest.param("postgres", marks=pytest.mark.postgres)])

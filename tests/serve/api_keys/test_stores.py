@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trimtab_serve.api_keys.api_key import create_api_key, hash_api_key
-from trimtab_serve.api_keys.protocol import ApiKeyExists
+from trimtab_serve.api_keys.api_key import ApiKeyExists, create_api_key, hash_api_key
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from trimtab_serve.channels.inbound_text import (
 )
 from trimtab_serve.channels.keyed_locks import KeyedLocks
 from trimtab_serve.queue.bounded_dict import BoundedDict
-from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.retries import compute_backoff_s
 
 pytestmark = pytest.mark.anyio
 

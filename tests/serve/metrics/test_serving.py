@@ -14,7 +14,7 @@ from tests.serve.service.served_agents import SESSION, agent, inbound, served, u
 from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.engine.log.event import Usage
 from trimtab.errors import ProviderFailureDetails, StoreUnavailable
-from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.base import PoolUsage
 from trimtab.testing import MemoryStore, ScriptedProvider, ScriptedReply
 from trimtab_serve.channels.http.app import HttpServerState, create_http_app
 from trimtab_serve.forgetting import erasure

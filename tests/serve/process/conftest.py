@@ -1,16 +1,8 @@
 """The simulator in a process of its own; stores on files and in PostgreSQL."""
 
-import asyncio
-
 import pytest
 
 from tests import warm
-from tests.serve.queue.postgres import databases
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
 
 
 @pytest.fixture(scope="session")
@@ -23,17 +15,6 @@ def shared_simulator():
 def simulator(shared_simulator):
     shared_simulator.reset()
     return shared_simulator
-
-
-@pytest.fixture(scope="session")
-def shared_database():
-    yield from databases.made()
-
-
-@pytest.fixture
-def database(shared_database):
-    asyncio.run(databases.wipe(shared_database))
-    return shared_database
 
 
 @pytest.fixture(params=["files", "postgres"])

@@ -31,11 +31,6 @@ HALF = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 OPENED: list[asyncio.StreamWriter] = []
 
 

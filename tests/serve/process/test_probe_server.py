@@ -22,11 +22,6 @@ from trimtab_serve.process.probe_server import ProbeServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @contextmanager
 def probes(health: LoopHealth | None = None) -> Generator[str]:
     """The address of a server."""

@@ -10,32 +10,24 @@ from tests.stores.places import database as fresh
 
 
 @pytest.fixture(scope="session")
-def database():
-    yield from databases.made()
-
-
-@pytest.fixture(scope="session")
-def second_database(database):
-    with fresh(database) as conninfo:
+def shared_second_database(shared_database):
+    with fresh(shared_database) as conninfo:
         yield conninfo
 
 
 @pytest.fixture
+def second_database(shared_second_database):
+    asyncio.run(databases.wipe(shared_second_database))
+    return shared_second_database
+
+
+@pytest.fixture
 async def source(database):
-    await databases.wipe(database)
     async with opened(database) as shard:
         yield shard
 
 
 @pytest.fixture
 async def target(second_database):
-    await databases.wipe(second_database)
     async with opened(second_database) as shard:
         yield shard
-
-
-@pytest.fixture
-def addresses(database, second_database):
-    asyncio.run(databases.wipe(database))
-    asyncio.run(databases.wipe(second_database))
-    return database, second_database

@@ -336,8 +336,8 @@ async def test_http_says_where_a_session_is_or_when_to_ask_again():
         assert (problem.kind.status, problem.headers) == (status, headers)
 
 
-def test_the_command_moves_a_session_and_a_tenant_and_says_so(addresses):
-    source, target = addresses
+def test_the_command_moves_a_session_and_a_tenant_and_says_so(database, second_database):
+    source, target = database, second_database
 
     def run(*arguments):
         return CliRunner().invoke(app, ["move", *arguments], env={"TRIMTAB_STORE": source})

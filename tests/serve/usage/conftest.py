@@ -1,33 +1,15 @@
 """One suite for all counters: `counted` is each in turn, with its store."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.serve.queue.postgres import databases
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.usage.postgres import PostgresUsageCounters
 from trimtab_serve.usage.sqlite import SqliteUsageCounters
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
-def shared_database():
-    yield from databases.made()
-
-
-@pytest.fixture
-def database(shared_database):
-    asyncio.run(databases.wipe(shared_database))
-    return shared_database
 
 
 @pytest.fixture(params=["files", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -14,7 +14,7 @@ from trimtab.errors import ProviderFailureDetails
 from trimtab.session.awaited_summaries import NEAR_LIMIT_SHARE
 from trimtab.session.events import SummaryFinished, TurnFinished, turn_event_to_json
 from trimtab.session.turn import run_turn
-from trimtab.testing import MemoryStore, ScriptedProvider
+from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -156,8 +156,3 @@ async def test_a_context_that_nears_its_budget_is_warned_of_once(memory, caplog)
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("Context is at 8")
     assert caplog.messages[0].endswith("of 3500 tokens")
-
-
-@pytest.fixture
-def memory():
-    return MemoryStore()

@@ -7,8 +7,9 @@ release.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab_serve.agent.agent import Agent as Agent
@@ -29,22 +30,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ENVIRON",
-    "Agent",
-    "AgentFileError",
-    "AgentSpec",
-    "ApprovalAnswer",
-    "ApprovalCallback",
-    "ApprovalRequest",
-    "ConfigProblem",
-    "ModelSpec",
-    "TextPosition",
-    "load_agent_spec",
-    "open_agent",
-    "withhold_secrets_from_tools",
-]
-
 _HOMES = {
     "AgentSpec": "agent.config.spec",
     "ModelSpec": "agent.config.spec",
@@ -61,9 +46,4 @@ _HOMES = {
     "withhold_secrets_from_tools": "agent.environment",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, so that `import trimtab_serve` is fast."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab_serve' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab_serve.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

@@ -6,11 +6,6 @@ LONGEST = 60
 """Seconds after which a test that waits for something waits in vain."""
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def patience():
     def give_up(number, frame):

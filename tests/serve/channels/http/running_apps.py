@@ -15,8 +15,7 @@ from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, ServeSpec
-from trimtab_serve.api_keys.api_key import create_api_key
-from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.api_key import ApiKeyStore, create_api_key
 from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.channels.http import HttpServerState, create_http_app
 from trimtab_serve.client import Client, RemoteSession

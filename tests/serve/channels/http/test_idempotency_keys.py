@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -20,20 +19,13 @@ SESSION = "default/helper/one"
 KIND = "idempotency-key-reused"
 
 
-@pytest.fixture(scope="module")
-def database():
-    yield from databases.made()
-
-
 @pytest.fixture(params=[*queues.NAMES, pytest.param("postgres", marks=pytest.mark.postgres)])
 def place(request, tmp_path):
     if request.param != "postgres":
         with queues.made(request.param, tmp_path) as made:
             yield made
         return
-    conninfo = request.getfixturevalue("database")
-    asyncio.run(databases.wipe(conninfo))
-    yield databases.Postgres(conninfo)
+    yield databases.Postgres(request.getfixturevalue("database"))
 
 
 @pytest.fixture

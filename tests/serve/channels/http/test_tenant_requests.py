@@ -9,7 +9,7 @@ import pytest
 
 from tests.serve.channels.http.running_apps import house
 from trimtab_serve.channels.http.problems import HttpProblem
-from trimtab_serve.channels.http.tenant_requests import MAX_READS, TenantRequests
+from trimtab_serve.channels.http.server_state import MAX_READS, TenantRequests
 
 pytestmark = pytest.mark.anyio
 

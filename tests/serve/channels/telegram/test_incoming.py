@@ -26,87 +26,74 @@ from trimtab_serve.testing.telegram import (
 )
 from trimtab_serve.testing.telegram.api_errors import TelegramRefusal
 
+pytestmark = pytest.mark.anyio
+
 SECRET = "s3cret_of-this-test"  # noqa: S105 - of nobody
 
 
-def test_an_update_is_confirmed_when_it_is_kept_and_not_before(served):
-    async def run() -> None:
-        store = MemoryStore()
-        queue = _Away(store)
-        async with running(served, "Hello.", store=store, queue=queue) as bot:
-            served.simulator.post_user_message(ADA, "Hello.")
-            await until(lambda: queue.asked > 0)
-            assert served.simulator.list_pending_updates()
-            queue.away = False
-            await bot.settled()
-            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
-
-    asyncio.run(run())
+async def test_an_update_is_confirmed_when_it_is_kept_and_not_before(served):
+    store = MemoryStore()
+    queue = _Away(store)
+    async with running(served, "Hello.", store=store, queue=queue) as bot:
+        served.simulator.post_user_message(ADA, "Hello.")
+        await until(lambda: queue.asked > 0)
+        assert served.simulator.list_pending_updates()
+        queue.away = False
+        await bot.settled()
+        assert served.simulator.list_bot_texts(ADA) == ["Hello."]
 
 
-def test_a_redelivered_update_runs_once(served):
-    async def run() -> None:
-        store = MemoryStore()
-        async with running(served, "Hello.", store=store) as bot:
-            served.simulator.post_user_message(ADA, "Hello.")
-            first = served.simulator.list_pending_updates()
-            await bot.settled()
-        served.simulator.redeliver_updates(first)
-        async with running(served, "Again.", store=store) as bot:
-            await bot.settled()
-            assert bot.provider.requests == []
-            assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
-
-    asyncio.run(run())
+async def test_a_redelivered_update_runs_once(served):
+    store = MemoryStore()
+    async with running(served, "Hello.", store=store) as bot:
+        served.simulator.post_user_message(ADA, "Hello.")
+        first = served.simulator.list_pending_updates()
+        await bot.settled()
+    served.simulator.redeliver_updates(first)
+    async with running(served, "Again.", store=store) as bot:
+        await bot.settled()
+        assert bot.provider.requests == []
+        assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
 
 
-def test_malformed_updates_are_passed_over_and_sound_ones_answered(served):
-    async def run() -> None:
-        person = {"id": ADA, "is_bot": False, "first_name": "Ada"}
-        chat = {"id": ADA, "type": "private"}
-        good = {"message_id": 1, "date": 1, "chat": chat, "from": person, "text": "x"}
-        async with running(served, "Hello.") as bot:
-            for bad in (
-                {"message": {}},
-                {"message": 7},
-                {"message": {**good, "chat": {**chat, "id": "7"}}},
-                {"message": {**good, "chat": {**chat, "id": True}}},
-                {"message": {**good, "chat": {**chat, "id": 2**70}}},
-                {"message": {**good, "from": {**person, "id": "../x"}}},
-                {"message": {**good, "text": 5}},
-                {"message": {**good, "entities": [{"type": "bold"}]}},
-                {"message": {**good, "date": "yesterday"}},
-            ):
-                served.simulator.push_update(bad)
-            served.simulator.post_user_message(ADA, "Hello.")
-            await bot.settled()
-            assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
-
-    asyncio.run(run())
+async def test_malformed_updates_are_passed_over_and_sound_ones_answered(served):
+    person = {"id": ADA, "is_bot": False, "first_name": "Ada"}
+    chat = {"id": ADA, "type": "private"}
+    good = {"message_id": 1, "date": 1, "chat": chat, "from": person, "text": "x"}
+    async with running(served, "Hello.") as bot:
+        for bad in (
+            {"message": {}},
+            {"message": 7},
+            {"message": {**good, "chat": {**chat, "id": "7"}}},
+            {"message": {**good, "chat": {**chat, "id": True}}},
+            {"message": {**good, "chat": {**chat, "id": 2**70}}},
+            {"message": {**good, "from": {**person, "id": "../x"}}},
+            {"message": {**good, "text": 5}},
+            {"message": {**good, "entities": [{"type": "bold"}]}},
+            {"message": {**good, "date": "yesterday"}},
+        ):
+            served.simulator.push_update(bad)
+        served.simulator.post_user_message(ADA, "Hello.")
+        await bot.settled()
+        assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
 
 
-def test_halves_of_characters_are_replaced(served):
-    async def run() -> None:
-        async with running(served, "Hello.") as bot:
-            served.simulator.post_user_message(ADA, "half \ud83d and whole 😀")
-            await bot.settled()
-            assert (await bot.texts())[0] == ("user", "half \ufffd and whole 😀")
-
-    asyncio.run(run())
+async def test_halves_of_characters_are_replaced(served):
+    async with running(served, "Hello.") as bot:
+        served.simulator.post_user_message(ADA, "half \ud83d and whole 😀")
+        await bot.settled()
+        assert (await bot.texts())[0] == ("user", "half \ufffd and whole 😀")
 
 
-def test_entities_that_reach_out_of_the_text_do_no_harm(served):
-    async def run() -> None:
-        wild = [
-            {"type": "bot_command", "offset": 0, "length": 900},
-            {"type": "mention", "offset": 50, "length": 9},
-        ]
-        async with running(served, "Hello.") as bot:
-            served.simulator.post_user_message(ADA, "😀 /reset", entities=wild)
-            await bot.settled()
-            assert (await bot.texts())[0] == ("user", "😀 /reset")
-
-    asyncio.run(run())
+async def test_entities_that_reach_out_of_the_text_do_no_harm(served):
+    wild = [
+        {"type": "bot_command", "offset": 0, "length": 900},
+        {"type": "mention", "offset": 50, "length": 9},
+    ]
+    async with running(served, "Hello.") as bot:
+        served.simulator.post_user_message(ADA, "😀 /reset", entities=wild)
+        await bot.settled()
+        assert (await bot.texts())[0] == ("user", "😀 /reset")
 
 
 @pytest.mark.parametrize(
@@ -167,17 +154,14 @@ def test_a_rival_is_named_and_polling_goes_on(served, caplog, monkeypatch):
     assert any("another process polls this bot" in line for line in caplog.messages)
 
 
-def test_a_wrong_token_says_what_to_do(served):
-    async def run() -> None:
-        async with running(served, run=False) as bot:
-            wrong = f"{served.simulator.id}:{'x' * 35}"
-            block = TelegramSpec(token=wrong, allow=("*",), api=served.url)
-            made = TelegramChannel(bot.service, "helper", block)
-            with pytest.raises(InvalidTelegramToken, match="@BotFather"):
-                await made.run()
-            await made.close()
-
-    asyncio.run(run())
+async def test_a_wrong_token_says_what_to_do(served):
+    async with running(served, run=False) as bot:
+        wrong = f"{served.simulator.id}:{'x' * 35}"
+        block = TelegramSpec(token=wrong, allow=("*",), api=served.url)
+        made = TelegramChannel(bot.service, "helper", block)
+        with pytest.raises(InvalidTelegramToken, match="@BotFather"):
+            await made.run()
+        await made.close()
 
 
 def test_the_token_is_in_no_log_line(served, caplog):
@@ -191,84 +175,72 @@ def test_the_token_is_in_no_log_line(served, caplog):
     assert served.simulator.token not in caplog.text
 
 
-def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
-    async def run() -> None:
-        listener = free_socket()
-        host, port = listener.getsockname()
-        own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
-        async with (
-            running(served, "Hello.", **own) as bot,
-            listening(bot.channel.routes, listener),
-        ):
-            await until(lambda: served.simulator.webhook is not None)
-            assert served.simulator.webhook.secret == SECRET
-            statuses = [
-                await asyncio.to_thread(_post, port, body, secret)
-                for body, secret in (
-                    (b"{}", "wrong"),
-                    (b"{}", None),
-                    (b"{}", "é"),
-                    (b"{}", SECRET),
-                    (b"not json", SECRET),
-                    (b"[" * 100_000, SECRET),
-                    (b" " * 2_000_000, SECRET),
-                    (json.dumps({"update_id": 1}).encode(), SECRET),
-                )
-            ]
-            assert statuses == [403, 403, 403, 400, 400, 400, 413, 200]
-            served.simulator.post_user_message(ADA, "Hello.")
-            await bot.settled()
-            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
-            assert served.simulator.poll_count == 0
-
-    asyncio.run(run())
+async def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
+    listener = free_socket()
+    host, port = listener.getsockname()
+    own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
+    async with (
+        running(served, "Hello.", **own) as bot,
+        listening(bot.channel.routes, listener),
+    ):
+        await until(lambda: served.simulator.webhook is not None)
+        assert served.simulator.webhook.secret == SECRET
+        statuses = [
+            await asyncio.to_thread(_post, port, body, secret)
+            for body, secret in (
+                (b"{}", "wrong"),
+                (b"{}", None),
+                (b"{}", "é"),
+                (b"{}", SECRET),
+                (b"not json", SECRET),
+                (b"[" * 100_000, SECRET),
+                (b" " * 2_000_000, SECRET),
+                (json.dumps({"update_id": 1}).encode(), SECRET),
+            )
+        ]
+        assert statuses == [403, 403, 403, 400, 400, 400, 413, 200]
+        served.simulator.post_user_message(ADA, "Hello.")
+        await bot.settled()
+        assert served.simulator.list_bot_texts(ADA) == ["Hello."]
+        assert served.simulator.poll_count == 0
 
 
-def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
-    async def run() -> None:
-        listener = free_socket()
-        host, port = listener.getsockname()
-        own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
-        store = MemoryStore()
-        queue = _Away(store)
-        async with (
-            running(served, "Hello.", store=store, queue=queue, **own) as bot,
-            listening(bot.channel.routes, listener),
-        ):
-            served.simulator.post_user_message(ADA, "Hello.")
-            await until(lambda: queue.asked > 1)
-            queue.away = False
-            await bot.settled()
-            assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
-
-    asyncio.run(run())
+async def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
+    listener = free_socket()
+    host, port = listener.getsockname()
+    own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
+    store = MemoryStore()
+    queue = _Away(store)
+    async with (
+        running(served, "Hello.", store=store, queue=queue, **own) as bot,
+        listening(bot.channel.routes, listener),
+    ):
+        served.simulator.post_user_message(ADA, "Hello.")
+        await until(lambda: queue.asked > 1)
+        queue.away = False
+        await bot.settled()
+        assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
 
 
-def test_guesses_of_the_secret_are_paced_and_telegram_is_not(served):
-    async def run() -> None:
-        listener = free_socket()
-        host, port = listener.getsockname()
-        own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
-        async with running(served, **own) as bot, listening(bot.channel.routes, listener):
-            update = json.dumps({"update_id": 1}).encode()
-            guesses = [await asyncio.to_thread(_post, port, update, f"g{n}") for n in range(23)]
-            assert guesses == [403] * 20 + [429] * 3
-            assert await asyncio.to_thread(_post, port, update, SECRET) == 200
-
-    asyncio.run(run())
+async def test_guesses_of_the_secret_are_paced_and_telegram_is_not(served):
+    listener = free_socket()
+    host, port = listener.getsockname()
+    own: dict[str, Any] = {"webhook": f"http://{host}:{port}/telegram", "secret": SECRET}
+    async with running(served, **own) as bot, listening(bot.channel.routes, listener):
+        update = json.dumps({"update_id": 1}).encode()
+        guesses = [await asyncio.to_thread(_post, port, update, f"g{n}") for n in range(23)]
+        assert guesses == [403] * 20 + [429] * 3
+        assert await asyncio.to_thread(_post, port, update, SECRET) == 200
 
 
 @pytest.mark.parametrize("secret", [None, "a", "x" * 15, "with spaces in it!"])
-def test_a_webhook_needs_a_secret(served, secret):
-    async def run() -> None:
-        async with running(served, run=False) as bot:
-            block = TelegramSpec(
-                token=served.simulator.token, webhook="https://x.example/t", secret=secret
-            )
-            with pytest.raises(ValueError, match="openssl rand"):
-                TelegramChannel(bot.service, "helper", block)
-
-    asyncio.run(run())
+async def test_a_webhook_needs_a_secret(served, secret):
+    async with running(served, run=False) as bot:
+        block = TelegramSpec(
+            token=served.simulator.token, webhook="https://x.example/t", secret=secret
+        )
+        with pytest.raises(ValueError, match="openssl rand"):
+            TelegramChannel(bot.service, "helper", block)
 
 
 class _Away(MemoryQueue):

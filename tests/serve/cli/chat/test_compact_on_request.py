@@ -1,7 +1,8 @@
 """What is hidden when a person asks for a smaller context."""
 
-import asyncio
 from functools import partial
+
+import pytest
 
 from tests.serve.cli.chat.scripted_chat import script, talking, turns
 from trimtab.engine.policy.config import PolicyConfig
@@ -11,6 +12,8 @@ from trimtab.engine.policy.on_demand import (
     decide_on_demand_compaction,
 )
 from trimtab.session.recorder import SessionRecorder
+
+pytestmark = pytest.mark.anyio
 
 
 async def compacted(count, knobs):
@@ -23,38 +26,25 @@ async def compacted(count, knobs):
     return talk.session
 
 
-def test_the_newest_messages_stay_and_a_summary_stands_for_the_rest():
-    async def run():
-        session = await compacted(8, PolicyConfig())
-        window = session.window
-        assert window.summary is not None
-        assert window.summary.why.startswith("asked for")
-        assert (
-            KEPT_MESSAGES_ON_DEMAND <= window.visible_messages < window.conversation.total_messages
-        )
-        shown = [result for result in window.results.values() if result.edit is None]
-        assert len(shown) == min(KEPT_RESULTS_ON_DEMAND, len(window.results))
-
-    asyncio.run(run())
+async def test_the_newest_messages_stay_and_a_summary_stands_for_the_rest():
+    session = await compacted(8, PolicyConfig())
+    window = session.window
+    assert window.summary is not None
+    assert window.summary.why.startswith("asked for")
+    assert KEPT_MESSAGES_ON_DEMAND <= window.visible_messages < window.conversation.total_messages
+    shown = [result for result in window.results.values() if result.edit is None]
+    assert len(shown) == min(KEPT_RESULTS_ON_DEMAND, len(window.results))
 
 
-def test_asked_again_it_has_nothing_to_do():
-    async def run():
-        session = await compacted(8, PolicyConfig())
-        assert (
-            decide_on_demand_compaction(
-                session.window, session.budget(), config=PolicyConfig()
-            ).edits
-            == ()
-        )
-
-    asyncio.run(run())
+async def test_asked_again_it_has_nothing_to_do():
+    session = await compacted(8, PolicyConfig())
+    assert (
+        decide_on_demand_compaction(session.window, session.budget(), config=PolicyConfig()).edits
+        == ()
+    )
 
 
-def test_a_short_conversation_is_left_as_it_is():
-    async def run():
-        session = await compacted(1, PolicyConfig())
-        assert session.window.summary is None
-        assert session.window.visible_messages == session.window.conversation.total_messages
-
-    asyncio.run(run())
+async def test_a_short_conversation_is_left_as_it_is():
+    session = await compacted(1, PolicyConfig())
+    assert session.window.summary is None
+    assert session.window.visible_messages == session.window.conversation.total_messages

@@ -1,6 +1,5 @@
 """The context bar before the input, and what was hidden last."""
 
-import asyncio
 import time
 from dataclasses import replace
 
@@ -25,6 +24,8 @@ from trimtab_serve.cli.chat.context_display import (
     show_newly_hidden,
 )
 from trimtab_serve.cli.chat.state import ChatState
+
+pytestmark = pytest.mark.anyio
 
 
 def ledger(used: int, limit: int = 200_000) -> ContextReport:
@@ -109,71 +110,60 @@ def test_nothing_hidden_is_nothing_said():
     assert text_of(made) == ""
 
 
-def test_what_the_policy_hides_in_a_turn_is_found_with_its_tokens():
-    async def run():
-        talk = await talking(script(12))
-        found = []
-        for _ in range(12):
-            window = talk.session.window
-            before = window.seq
-            covered = window.summary.last if window.summary is not None else 0
-            await turns(talk, 1)
-            found = await total_hidden_since_by_edit_kind(
-                talk.session.store,
-                "s1",
-                talk.session.window,
-                before,
-                already_summarised_until=covered,
-            )
-            if found:
-                break
-        assert found
-        hidden = talk.session.report().hidden
-        assert {one.op: (one.count, one.tokens) for one in found} == hidden
-        for one in found:
-            assert await talk.session.recall(one.handle)
-        assert (
-            await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == found
+async def test_what_the_policy_hides_in_a_turn_is_found_with_its_tokens():
+    talk = await talking(script(12))
+    found = []
+    for _ in range(12):
+        window = talk.session.window
+        before = window.seq
+        covered = window.summary.last if window.summary is not None else 0
+        await turns(talk, 1)
+        found = await total_hidden_since_by_edit_kind(
+            talk.session.store,
+            "s1",
+            talk.session.window,
+            before,
+            already_summarised_until=covered,
         )
-
-    asyncio.run(run())
-
-
-def test_what_was_hidden_again_by_a_longer_summary_is_not_counted_twice():
-    async def run():
-        talk = await talking(script(40))
-        counted = 0
-        for _ in range(40):
-            window = talk.session.window
-            before = window.seq
-            covered = window.summary.last if window.summary is not None else 0
-            await turns(talk, 1)
-            found = await total_hidden_since_by_edit_kind(
-                talk.session.store,
-                "s1",
-                talk.session.window,
-                before,
-                already_summarised_until=covered,
-            )
-            counted += sum(one.count for one in found if one.op == "summarise")
-        assert counted == talk.session.report().hidden["summarise"][0]
-
-    asyncio.run(run())
+        if found:
+            break
+    assert found
+    hidden = talk.session.report().hidden
+    assert {one.op: (one.count, one.tokens) for one in found} == hidden
+    for one in found:
+        assert await talk.session.recall(one.handle)
+    assert await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == found
 
 
-def test_what_a_rewind_has_shown_again_was_not_hidden_last():
-    async def run():
-        talk = await talking(script(12))
-        positions = []
-        for _ in range(12):
-            positions.append(talk.session.window.seq)
-            await turns(talk, 1)
-            if await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window):
-                break
-        await talk.session.rewind(positions[-1])
-        assert await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == []
+async def test_what_was_hidden_again_by_a_longer_summary_is_not_counted_twice():
+    talk = await talking(script(40))
+    counted = 0
+    for _ in range(40):
+        window = talk.session.window
+        before = window.seq
+        covered = window.summary.last if window.summary is not None else 0
+        await turns(talk, 1)
+        found = await total_hidden_since_by_edit_kind(
+            talk.session.store,
+            "s1",
+            talk.session.window,
+            before,
+            already_summarised_until=covered,
+        )
+        counted += sum(one.count for one in found if one.op == "summarise")
+    assert counted == talk.session.report().hidden["summarise"][0]
 
-    asyncio.run(run())
+
+async def test_what_a_rewind_has_shown_again_was_not_hidden_last():
+    talk = await talking(script(12))
+    positions = []
+    for _ in range(12):
+        positions.append(talk.session.window.seq)
+        await turns(talk, 1)
+        if await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window):
+            break
+    await talk.session.rewind(positions[-1])
+    assert await total_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == []
 
 
 def cut(talk: ChatState, seq: int, op: EditKind, text: str) -> Edit:
@@ -187,52 +177,44 @@ async def apply(talk: ChatState, *edits: Edit) -> None:
     await SessionRecorder(talk.session).apply_policy(lambda window, budget: Decision(edits=edits))
 
 
-def test_what_is_cut_twice_and_then_masked_is_hidden_once_as_it_is_seen_now():
-    async def run():
-        talk = await talking(script(2))
-        await turns(talk, 2)
-        window = talk.session.window
-        first, second = (result.seq for result in window.results.values())
-        before = window.seq
-        await apply(talk, cut(talk, first, "truncate", "x" * 900))
-        await apply(talk, cut(talk, first, "truncate", "x" * 90))
-        await apply(talk, cut(talk, first, "mask", "[hidden]"))
-        await apply(talk, cut(talk, second, "truncate", "x" * 90))
-        found = await total_hidden_since_by_edit_kind(talk.session.store, "s1", window, before)
-        assert [(one.op, one.count, one.handle) for one in found] == [
-            ("mask", 1, f"m{first}.0"),
-            ("truncate", 1, f"m{second}.0"),
-        ]
-        told = {one.op: (one.count, one.tokens) for one in found}
-        assert told == talk.session.report().hidden
-        assert told["mask"][1] > told["truncate"][1] > 0
-
-    asyncio.run(run())
+async def test_what_is_cut_twice_and_then_masked_is_hidden_once_as_it_is_seen_now():
+    talk = await talking(script(2))
+    await turns(talk, 2)
+    window = talk.session.window
+    first, second = (result.seq for result in window.results.values())
+    before = window.seq
+    await apply(talk, cut(talk, first, "truncate", "x" * 900))
+    await apply(talk, cut(talk, first, "truncate", "x" * 90))
+    await apply(talk, cut(talk, first, "mask", "[hidden]"))
+    await apply(talk, cut(talk, second, "truncate", "x" * 90))
+    found = await total_hidden_since_by_edit_kind(talk.session.store, "s1", window, before)
+    assert [(one.op, one.count, one.handle) for one in found] == [
+        ("mask", 1, f"m{first}.0"),
+        ("truncate", 1, f"m{second}.0"),
+    ]
+    told = {one.op: (one.count, one.tokens) for one in found}
+    assert told == talk.session.report().hidden
+    assert told["mask"][1] > told["truncate"][1] > 0
 
 
-def test_an_edit_that_was_undone_or_shown_again_hides_nothing():
-    async def run():
-        talk = await talking(script(2))
-        await turns(talk, 2)
-        window = talk.session.window
-        first, second = (result.seq for result in window.results.values())
-        before = window.seq
-        await apply(talk, cut(talk, first, "mask", "[hidden]"))
-        kept = window.seq
-        await apply(talk, cut(talk, second, "mask", "[hidden]"))
-        await talk.session.rewind(kept)
-        window = talk.session.window
-        found = await total_hidden_since_by_edit_kind(talk.session.store, "s1", window, before)
-        assert [(one.count, one.handle) for one in found] == [(1, f"m{first}.0")]
-        await talk.session.reveal(f"m{first}.0")
-        assert (
-            await total_hidden_since_by_edit_kind(
-                talk.session.store, "s1", talk.session.window, before
-            )
-            == []
-        )
-
-    asyncio.run(run())
+async def test_an_edit_that_was_undone_or_shown_again_hides_nothing():
+    talk = await talking(script(2))
+    await turns(talk, 2)
+    window = talk.session.window
+    first, second = (result.seq for result in window.results.values())
+    before = window.seq
+    await apply(talk, cut(talk, first, "mask", "[hidden]"))
+    kept = window.seq
+    await apply(talk, cut(talk, second, "mask", "[hidden]"))
+    await talk.session.rewind(kept)
+    window = talk.session.window
+    found = await total_hidden_since_by_edit_kind(talk.session.store, "s1", window, before)
+    assert [(one.count, one.handle) for one in found] == [(1, f"m{first}.0")]
+    await talk.session.reveal(f"m{first}.0")
+    assert (
+        await total_hidden_since_by_edit_kind(talk.session.store, "s1", talk.session.window, before)
+        == []
+    )
 
 
 def test_one_line_says_how_full_it_is():

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from tests.serve.cli.chat.scripted_chat import SPEC, console, script, talking, text_of, turns
 from tests.serve.cli.chat.test_display import hiding, ledger
 from trimtab.errors import ProviderFailureDetails
@@ -15,6 +17,8 @@ from trimtab_serve.cli.chat.interruptible_turn import ChatSignalHandler
 from trimtab_serve.cli.chat.line_input import InputClosed
 from trimtab_serve.cli.chat.repl import ChatLoop, describe_interrupted_turn
 from trimtab_serve.cli.chat.turn_screen import TurnScreen
+
+pytestmark = pytest.mark.anyio
 
 
 class Seats:
@@ -86,56 +90,47 @@ def test_the_bar_is_drawn_whole_where_it_changed_much_and_else_is_a_line(monkeyp
     assert shown == ["", "bar", "", "line", "line", "bar", "bar", "line", "bar", "bar", "", "bar"]
 
 
-def test_who_comes_back_is_told_when_the_last_message_came():
-    async def run():
-        talk = await talking(script(1))
-        await turns(talk, 1)
-        clock = talk.session._context._clock
-        talk.session._context._clock = lambda: clock() - 7_300
-        await talk.session.add({"role": "user", "content": "Later."})
-        talk.session._context._clock = clock
-        await talk.session.configure(system="Another.")
-        chat, _ = chatting(talk)
-        await chat.show_greeting(is_resumed=True)
-        assert "5 messages so far, the last 2 hours ago." in text_of(talk.console)
-
-    asyncio.run(run())
+async def test_who_comes_back_is_told_when_the_last_message_came():
+    talk = await talking(script(1))
+    await turns(talk, 1)
+    clock = talk.session._context._clock
+    talk.session._context._clock = lambda: clock() - 7_300
+    await talk.session.add({"role": "user", "content": "Later."})
+    talk.session._context._clock = clock
+    await talk.session.configure(system="Another.")
+    chat, _ = chatting(talk)
+    await chat.show_greeting(is_resumed=True)
+    assert "5 messages so far, the last 2 hours ago." in text_of(talk.console)
 
 
-def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on_at_the_start():
-    async def run():
-        talk = await talking()
-        told = {"session": {"context": {"tool_result_keep_last": 5}}}
-        talk.agent.spec = AgentSpec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
-        await chatting(talk)[0].show_greeting(is_resumed=False)
-        seen = " ".join(text_of(talk.console).split())
-        assert "tool_result_keep_last is set without a policy, so `auto` decides" in seen
-        assert "`policy: layered`" in seen
-
-    asyncio.run(run())
+async def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on_at_the_start():
+    talk = await talking()
+    told = {"session": {"context": {"tool_result_keep_last": 5}}}
+    talk.agent.spec = AgentSpec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
+    await chatting(talk)[0].show_greeting(is_resumed=False)
+    seen = " ".join(text_of(talk.console).split())
+    assert "tool_result_keep_last is set without a policy, so `auto` decides" in seen
+    assert "`policy: layered`" in seen
 
 
-def test_a_session_that_another_process_writes_to_is_said_at_once(tmp_path):
-    async def run():
-        talk = await talking()
-        one, two = FileStore(tmp_path, fsync=False), FileStore(tmp_path, fsync=False)
-        mine = await Session.create(one, "s", model="claude-sonnet-4-5")
-        await mine.add({"role": "user", "content": "Hello."})
-        talk.session = await Session.open(two, "s")
-        chat, _ = chatting(talk)
-        await chat.show_greeting(is_resumed=True)
-        seen = " ".join(text_of(talk.console).split())
-        assert "has this session open, and only one process may write to it." in seen
-        assert "/fork" in seen
-        assert "Press Enter" not in seen
-        await mine.close()
-        await chat.show_greeting(is_resumed=True)
-        assert "has this session open" not in text_of(talk.console)
-        assert await two.held_by("nowhere") is None
-        await one.close()
-        await two.close()
-
-    asyncio.run(run())
+async def test_a_session_that_another_process_writes_to_is_said_at_once(tmp_path):
+    talk = await talking()
+    one, two = FileStore(tmp_path, fsync=False), FileStore(tmp_path, fsync=False)
+    mine = await Session.create(one, "s", model="claude-sonnet-4-5")
+    await mine.add({"role": "user", "content": "Hello."})
+    talk.session = await Session.open(two, "s")
+    chat, _ = chatting(talk)
+    await chat.show_greeting(is_resumed=True)
+    seen = " ".join(text_of(talk.console).split())
+    assert "has this session open, and only one process may write to it." in seen
+    assert "/fork" in seen
+    assert "Press Enter" not in seen
+    await mine.close()
+    await chat.show_greeting(is_resumed=True)
+    assert "has this session open" not in text_of(talk.console)
+    assert await two.held_by("nowhere") is None
+    await one.close()
+    await two.close()
 
 
 def test_a_tool_that_was_running_may_still_run():

@@ -25,8 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 
 @pytest.fixture
-async def place(database):
-    await databases.wipe(database)
+def place(database):
     return databases.Postgres(database)
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
-from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.api_key import ApiKeyStore
 from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.queue.sqlite.database import SqliteDatabase
 

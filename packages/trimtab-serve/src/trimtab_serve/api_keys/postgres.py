@@ -11,8 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int8
 
 from trimtab.stores.named_queries import parse_named_queries
-from trimtab_serve.api_keys.api_key import ApiKey
-from trimtab_serve.api_keys.protocol import ApiKeyExists
+from trimtab_serve.api_keys.api_key import ApiKey, ApiKeyExists
 
 BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 """Borrows a connection of the queue's pool, outside a transaction: `ConnectionPool.borrow`."""

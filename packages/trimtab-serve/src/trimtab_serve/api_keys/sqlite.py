@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from sqlite3 import Connection, IntegrityError
 from typing import Any
 
-from trimtab_serve.api_keys.api_key import ApiKey
-from trimtab_serve.api_keys.protocol import ApiKeyExists
+from trimtab_serve.api_keys.api_key import ApiKey, ApiKeyExists
 from trimtab_serve.queue.sqlite.database import Database
 from trimtab_serve.queue.sqlite.queries import SQLITE_QUERIES
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.retries import compute_backoff_s
 
 EDIT_PAUSE_S = 5.0
 """Seconds without a further edit of the same message before the agent reads the last one."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.local_agent import DEFAULT_AGENT_PATH
+from trimtab.cli.extension import DEFAULT_AGENT_PATH
 
 REQUIRED_PACKAGES = (
     *("pydantic", "yaml"),

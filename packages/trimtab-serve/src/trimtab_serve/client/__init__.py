@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from trimtab_serve.client.client import Client as Client
-from trimtab_serve.client.errors import ApiError as ApiError
-from trimtab_serve.client.errors import ServerUnreachable as ServerUnreachable
 from trimtab_serve.client.session import MessageContent as MessageContent
 from trimtab_serve.client.session import RemoteSession as RemoteSession
 from trimtab_serve.client.session import RemoteTurnFailed as RemoteTurnFailed
-from trimtab_serve.client.sse import StreamEvent as StreamEvent
+from trimtab_serve.client.transport import ApiError as ApiError
+from trimtab_serve.client.transport import ServerUnreachable as ServerUnreachable
+from trimtab_serve.client.transport import StreamEvent as StreamEvent
 from trimtab_serve.client.types import AgentInfo as AgentInfo
 from trimtab_serve.client.types import CompactionResult as CompactionResult
 from trimtab_serve.client.types import ContextUsageInfo as ContextUsageInfo

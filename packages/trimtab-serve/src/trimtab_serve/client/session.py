@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 from trimtab.engine.recall.visibility import VisibilityReason
 from trimtab.errors import TrimtabError
-from trimtab_serve.client.sse import StreamEvent
-from trimtab_serve.client.transport import HttpTransport, ReconnectingStream
+from trimtab_serve.client.transport import HttpTransport, ReconnectingStream, StreamEvent
 from trimtab_serve.client.types import (
     CompactionResult,
     ContextUsageInfo,

@@ -5,15 +5,89 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import aclosing
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from trimtab_serve.client.errors import ApiError, ServerUnreachable, parse_api_error
-from trimtab_serve.client.sse import KEEPALIVE_EVENT, StreamEvent, parse_sse_events
+from trimtab.errors import TrimtabError
+
+
+class ServerUnreachable(TrimtabError):
+    """The server did not answer, or a connection broke, for longer than the timeout."""
+
+
+class ApiError(TrimtabError):
+    """The server refused a request. The message says why and what to do."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None) -> None:
+        self.status = status
+        """The HTTP status."""
+        self.kind = str(problem.get("type", "")).rpartition(":")[2]
+        """The last word of the problem's `type`: `not-found`, `invalid-request`, …"""
+        self.detail = str(problem.get("detail", f"the server answered {status}"))
+        """What happened."""
+        self.help = str(problem.get("help", ""))
+        """What to do next."""
+        self.errors: list[Mapping[str, str]] = problem.get("errors") or []
+        """If the body was invalid: `field` and `detail` of each error."""
+        self.retry_after = retry_after
+        """Seconds after which to try again. None if the server does not say."""
+        super().__init__(f"{self.detail}. {self.help}".strip())
+
+
+def parse_api_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """Convert an error response to an exception."""
+    try:
+        problem: Any = json.loads(body)
+    except ValueError:
+        problem = {}
+    header = headers.get("retry-after", "")
+    wait = float(header) if header.isdigit() else None
+    return ApiError(status, cast("Any", problem) if isinstance(problem, dict) else {}, wait)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEvent:
+    """An event of a session."""
+
+    kind: str
+    """`message`, `message.delta`, `tool.started`, `context.edited`, `model_call.finished`,
+    `turn.started`, `turn.finished`, …"""
+    data: Mapping[str, Any]
+    """The content. The OpenAPI document describes each kind."""
+    id: str | None
+    """The event's position: a client can ask for the events after it. None if it has none."""
+
+
+KEEPALIVE_EVENT = StreamEvent(kind="keepalive", data={}, id=None)
+"""Stands for a comment of the server, which shows that it is alive."""
+
+
+async def parse_sse_events(byte_chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]:
+    """Yield the events of a stream."""
+    rest = b""
+    async for chunk in byte_chunks:
+        *frames, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
+        for frame in frames:
+            event = _parse_frame(frame)
+            if event is not None:
+                yield event
+
+
+def _parse_frame(frame: bytes) -> StreamEvent | None:
+    if frame.startswith(b":"):
+        return KEEPALIVE_EVENT
+    fields: dict[str, str] = {}
+    for line in frame.decode().split("\n"):
+        name, _, value = line.partition(":")
+        fields[name] = value.removeprefix(" ")
+    if "data" not in fields:
+        return None  # the pause before another try
+    kind = fields.get("event", "message")
+    return StreamEvent(kind=kind, data=json.loads(fields["data"]), id=fields.get("id"))
 
 
 def decode_json_unchecked(value_type: type[T], data: Any) -> T:

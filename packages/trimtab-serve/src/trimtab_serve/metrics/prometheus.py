@@ -10,20 +10,7 @@ from trimtab.engine.log.event import Usage
 from trimtab.engine.tokens.cost import compute_cost_usd
 from trimtab.observe.instrument import turn_observers
 from trimtab.observe.tool_timers import RunningToolTimers
-from trimtab.session.events import (
-    ContextEdited,
-    ModelCallFinished,
-    ModelCallRetried,
-    ModelCallStarted,
-    SummaryFinished,
-    TextDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEvent,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-)
+from trimtab.session import events as turn_events
 from trimtab_serve.metrics import definitions
 from trimtab_serve.metrics.definitions import REGISTRY as REGISTRY
 from trimtab_serve.metrics.labels import (
@@ -70,43 +57,43 @@ class TurnMetrics:
         self._called: float | None = None
         self._failed = ""
 
-    def __call__(self, event: TurnEvent) -> None:
+    def __call__(self, event: turn_events.TurnEvent) -> None:
         """Count one event."""
         match event:
-            case TextDelta():
+            case turn_events.TextDelta():
                 self._observe_first_delta()
-            case ModelCallStarted():
+            case turn_events.ModelCallStarted():
                 self._count_call_start(event)
-            case ModelCallFinished():
+            case turn_events.ModelCallFinished():
                 self._count_call_end(event)
-            case ToolStarted():
+            case turn_events.ToolStarted():
                 TOOL_LABELS(event.call.name)
                 self._tools.start(event)
-            case ToolFinished():
+            case turn_events.ToolFinished():
                 self._count_tool_end(event)
-            case ContextEdited():
+            case turn_events.ContextEdited():
                 _count_hidden(event.op, event.cause, event.count, event.tokens)
-            case SummaryFinished():
+            case turn_events.SummaryFinished():
                 self._count_summary(event)
-            case ModelCallRetried():
+            case turn_events.ModelCallRetried():
                 self._count_retry(event)
-            case TurnStarted():
+            case turn_events.TurnStarted():
                 self._count_turn_start(event)
-            case TurnFinished():
+            case turn_events.TurnFinished():
                 self._count_turn_finished(event)
-            case TurnFailed():
+            case turn_events.TurnFailed():
                 self._count_turn_failure(event)
             case _:
                 pass
 
-    def _count_turn_start(self, turn: TurnStarted) -> None:
+    def _count_turn_start(self, turn: turn_events.TurnStarted) -> None:
         self._model = MODEL_LABELS(turn.model)
         self._began = perf_counter()
         self._payer = self._find_payer(turn.session)
         self._payer_token = set_payer(self._payer)
         definitions.turns_running.labels(self._agent).inc()
 
-    def _count_call_start(self, call: ModelCallStarted) -> None:
+    def _count_call_start(self, call: turn_events.ModelCallStarted) -> None:
         self._called = perf_counter()
         self._model = model = MODEL_LABELS(call.model)
         definitions.prompt_tokens.labels(model).observe(call.tokens)
@@ -124,7 +111,7 @@ class TurnMetrics:
             took = perf_counter() - self._called
             definitions.time_to_first_token.labels(self._model).observe(took)
 
-    def _count_call_end(self, call: ModelCallFinished) -> None:
+    def _count_call_end(self, call: turn_events.ModelCallFinished) -> None:
         self._called = None
         if call.outcome == OVER_CEILING_KIND:
             return  # it was never made
@@ -133,12 +120,12 @@ class TurnMetrics:
         definitions.model_call_duration.labels(self._model).observe(call.seconds)
         self._count_usage(self._model, "reply", call.usage, call.cost)
 
-    def _count_retry(self, call: ModelCallRetried) -> None:
+    def _count_retry(self, call: turn_events.ModelCallRetried) -> None:
         definitions.model_call_retries.labels(self._failed).inc()
         if call.limit is not None:
             definitions.learned_limits.labels(self._model).inc()
 
-    def _count_tool_end(self, tool: ToolFinished) -> None:
+    def _count_tool_end(self, tool: turn_events.ToolFinished) -> None:
         seconds = self._tools.stop(tool)
         name = tool.call.name if tool.call.name in TOOL_LABELS else OTHER_LABEL
         ran = "error" if tool.is_error else "ok"
@@ -146,7 +133,7 @@ class TurnMetrics:
         if seconds is not None:
             definitions.tool_call_duration.labels(name).observe(seconds)
 
-    def _count_turn_failure(self, end: TurnFailed) -> None:
+    def _count_turn_failure(self, end: turn_events.TurnFailed) -> None:
         if self._called is not None:
             outcome = "cancelled" if end.reason == "cancelled" else "error"
             definitions.model_calls.labels(self._model, outcome).inc()
@@ -162,7 +149,7 @@ class TurnMetrics:
             definitions.store_errors.labels(end.error).inc()
         self._count_turn_end(end.reason)
 
-    def _count_turn_finished(self, end: TurnFinished) -> None:
+    def _count_turn_finished(self, end: turn_events.TurnFinished) -> None:
         self._count_turn_end(end.reason)
         if end.cost_ceiling is not None:
             refusals = definitions.cost_ceiling_refusals
@@ -188,7 +175,7 @@ class TurnMetrics:
             self._agent, TENANT_LABELS(tenant) if is_served else ""
         )
 
-    def _count_summary(self, event: SummaryFinished) -> None:
+    def _count_summary(self, event: turn_events.SummaryFinished) -> None:
         attempt = event.attempt
         model = MODEL_LABELS(attempt.model)
         whole = attempt.part is None

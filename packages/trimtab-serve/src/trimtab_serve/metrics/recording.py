@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, Literal
 
-from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.base import PoolUsage
 from trimtab_serve.metrics.labels import OTHER_LABEL, LabelLimiter
 
 InboundResultLabel = Literal["accepted", "duplicate", "rejected"]

@@ -10,7 +10,7 @@ from trimtab_serve.agent.config.loader import describe_keep_results_without_poli
 from trimtab_serve.agent.tools.permissions.rules import build_permission_rules
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.process.loading import AgentSetSpec
-from trimtab_serve.process.tenant_share import compute_tenant_share
+from trimtab_serve.process.local_turns import compute_tenant_share
 from trimtab_serve.process.wiring import ALL_AGENTS
 
 

@@ -12,13 +12,21 @@ from collections import Counter, OrderedDict, deque
 from typing import NamedTuple
 
 from trimtab.errors import StoreError
-from trimtab_serve.process.tenant_share import compute_tenant_share
 from trimtab_serve.queue.address import tenant_of_session
 from trimtab_serve.queue.sqlite.interrupted_turns import InterruptedTurns
 from trimtab_serve.service.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab_serve.service.service import AgentNotServed, AgentService
 from trimtab_serve.service.turn import MAX_DEBOUNCE_PAUSES, TurnRunReport
 from trimtab_serve.service.waiting_notice import send_waiting_notice
+
+
+def compute_tenant_share(max_jobs: int) -> int:
+    """Return how many of a process's jobs one tenant may have at the same time: half of them.
+
+    So slow turns of one tenant leave room for the others.
+    """
+    return (max_jobs + 1) // 2
+
 
 log = logging.getLogger("trimtab.server")
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from trimtab.stores.base import Store
+from trimtab.stores.base import PoolUsage, Store
 from trimtab.stores.factory import open_store
 from trimtab.stores.files import FileStore
-from trimtab.stores.pool_usage import PoolUsage
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.api_key import ApiKeyStore
 from trimtab_serve.api_keys.sqlite import SqliteApiKeys
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.forgetting.control_files import serve_control_requests

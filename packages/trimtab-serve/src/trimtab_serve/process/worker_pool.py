@@ -32,7 +32,7 @@ from trimtab.stores.postgres.escaping import escape_for_text_column
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.process.heartbeat import Heartbeat, WorkerPoolTimings
 from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
-from trimtab_serve.process.tenant_share import compute_tenant_share
+from trimtab_serve.process.local_turns import compute_tenant_share
 from trimtab_serve.process.tenant_slots import TenantSlots
 from trimtab_serve.queue.postgres.procrastinate_jobs import (
     SUMMARY_QUEUE,

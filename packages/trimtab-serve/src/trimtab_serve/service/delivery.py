@@ -12,7 +12,7 @@ from trimtab_serve.metrics.recording import count_delivery_attempt
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.retries import compute_backoff_s
 
 DeliverReply = Callable[[OutboundMessage], Awaitable[None]]
 """Sends one reply.

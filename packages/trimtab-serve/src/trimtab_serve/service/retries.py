@@ -20,9 +20,19 @@ from trimtab.providers.base import TRANSIENT_KINDS
 from trimtab_serve.agent.secret_values import mask_secrets_of_process
 from trimtab_serve.metrics.recording import count_dead_letters, count_turn_retry
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.service.backoff import compute_backoff_s
 from trimtab_serve.service.replies import build_apology_reply
 from trimtab_serve.service.service import AgentNotServed
+
+_MAX_DOUBLINGS = 32
+
+
+def compute_backoff_s(failures: int, *, first_s: float, max_s: float) -> float:
+    """Return the seconds to wait after this number of failures in a row (at least one).
+
+    The wait is `first_s` after the first failure and doubles each time, up to `max_s`.
+    """
+    return min(max_s, first_s * 2 ** min(max(0, failures - 1), _MAX_DOUBLINGS))
+
 
 MAX_TURN_ATTEMPTS = 5
 """Attempts at a turn that fails because of an internal error."""

@@ -5,8 +5,9 @@ The simulated Telegram needs the extra `testing`, the simulated Discord the extr
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab_serve.testing.discord.interactions import SlashInteraction as SlashInteraction
@@ -38,45 +39,22 @@ if TYPE_CHECKING:
     from trimtab_serve.testing.telegram.simulator import WebhookTarget as WebhookTarget
 
 
-__all__ = [
-    "DiscordObject",
-    "DiscordSimulator",
-    "DiscordSimulatorOptions",
-    "OneTimeTelegramFault",
-    "RecordedBotCall",
-    "RecordedDiscordRequest",
-    "ServedTelegramSimulator",
-    "SlashInteraction",
-    "TelegramChat",
-    "TelegramRateLimits",
-    "TelegramRefusal",
-    "TelegramSimulator",
-    "WebhookTarget",
-    "serve_simulated_discord",
-    "serve_simulated_telegram",
-]
-
 _HOMES = {
-    "DiscordObject": "discord.world",
-    "SlashInteraction": "discord.interactions",
-    "RecordedDiscordRequest": "discord.requests",
-    "TelegramChat": "telegram.chats",
-    "TelegramRateLimits": "telegram.rate_limits",
-    "TelegramRefusal": "telegram.api_errors",
-    "OneTimeTelegramFault": "telegram.simulator",
-    "RecordedBotCall": "telegram.simulator",
-    "WebhookTarget": "telegram.simulator",
-    "DiscordSimulator": "discord.simulator",
-    "DiscordSimulatorOptions": "discord.options",
-    "ServedTelegramSimulator": "telegram.local_server",
-    "TelegramSimulator": "telegram.simulator",
-    "serve_simulated_discord": "discord.simulator",
-    "serve_simulated_telegram": "telegram.local_server",
+    "DiscordObject": "testing.discord.world",
+    "SlashInteraction": "testing.discord.interactions",
+    "RecordedDiscordRequest": "testing.discord.requests",
+    "TelegramChat": "testing.telegram.chats",
+    "TelegramRateLimits": "testing.telegram.rate_limits",
+    "TelegramRefusal": "testing.telegram.api_errors",
+    "OneTimeTelegramFault": "testing.telegram.simulator",
+    "RecordedBotCall": "testing.telegram.simulator",
+    "WebhookTarget": "testing.telegram.simulator",
+    "DiscordSimulator": "testing.discord.simulator",
+    "DiscordSimulatorOptions": "testing.discord.options",
+    "ServedTelegramSimulator": "testing.telegram.local_server",
+    "TelegramSimulator": "testing.telegram.simulator",
+    "serve_simulated_discord": "testing.discord.simulator",
+    "serve_simulated_telegram": "testing.telegram.local_server",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because some names need an extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab_serve.testing' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab_serve.testing.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

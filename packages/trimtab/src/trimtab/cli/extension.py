@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trimtab.stores.base import Store
 
+DEFAULT_AGENT_PATH = Path("agent.yaml")
+"""The agent that a command uses if the user names none."""
 ENTRY_POINT_GROUP = "trimtab.commands"
 
 
@@ -58,3 +59,16 @@ def find_extension() -> CommandExtension | None:
     for entry in entry_points(group=ENTRY_POINT_GROUP, name="serve"):
         return cast("CommandExtension", entry.load())
     return None
+
+
+def read_local_agent_store_location() -> str | None:
+    """Return the store that ./agent.yaml names. None if there is no such file or setting."""
+    if not DEFAULT_AGENT_PATH.is_file():
+        return None
+    extension = find_extension()
+    if extension is None:
+        raise ValueError(
+            f"{DEFAULT_AGENT_PATH} names the store, and trimtab-serve, which reads it, is not "
+            "installed; run: pip install 'trimtab[agent]'"
+        )
+    return extension.read_agent_store(DEFAULT_AGENT_PATH)

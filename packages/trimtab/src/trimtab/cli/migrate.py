@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.extension import find_extension
-from trimtab.cli.local_agent import read_local_agent_store_location
+from trimtab.cli.extension import find_extension, read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.errors import StoreError
 from trimtab.stores.factory import is_database_address

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from trimtab.cli.local_agent import read_local_agent_store_location
+from trimtab.cli.extension import read_local_agent_store_location
 from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.cli.text_format import escape_control_characters
 from trimtab.errors import RequestChangedError, SessionNotFound, StoreError, StoreUnavailable

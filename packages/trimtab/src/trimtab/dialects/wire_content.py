@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from trimtab.dialects.json_values import list_or_none
 from trimtab.dialects.reading import is_content_part
-from trimtab.engine.log.message import ToolCall, ToolResult
+from trimtab.engine.log.message import Message, Part, Text, ToolCall, ToolResult
 
 _Named = TypeVar("_Named", ToolCall, ToolResult)
 
@@ -113,9 +113,22 @@ def require_string_call_fields(call_or_result: _Named) -> _Named:
     return call_or_result
 
 
-def require_system_parts(system_parts: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return the parts of a system prompt that has no message around it."""
-    return list(require_valid_content({"role": "system", "content": list(system_parts)}))
+def parse_system_prompt(
+    system_prompt: str | Sequence[Mapping[str, Any]],
+    origin: str,
+    *,
+    parse_messages: Callable[[Sequence[Mapping[str, Any]]], Iterable[Message]],
+    parse_part: Callable[[Any], Part],
+) -> tuple[Message, ...]:
+    """Parse a system prompt: a text, whole messages, or parts without a message around them."""
+    if isinstance(system_prompt, str):
+        parts = (Text(text=system_prompt),)
+        return (Message(role="system", parts=parts, origin=origin),) if system_prompt else ()
+    if all("role" in wire for wire in system_prompt):
+        return tuple(parse_messages(system_prompt))
+    content = require_valid_content({"role": "system", "content": list(system_prompt)})
+    parts = tuple(parse_part(part) for part in content)
+    return (Message(role="system", parts=parts, plain=False, origin=origin),)
 
 
 def missing_role_error(wire_message: Mapping[str, Any]) -> ValueError:

@@ -11,16 +11,7 @@ from typing import Any
 
 from trimtab.observe.tool_timers import RunningToolTimers
 from trimtab.providers.base import TRANSIENT_KINDS
-from trimtab.session.events import (
-    ModelCallFinished,
-    ModelCallStarted,
-    ToolFinished,
-    ToolStarted,
-    TurnEvent,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-)
+from trimtab.session import events as turn_events
 
 log = logging.getLogger("trimtab.calls")
 
@@ -34,30 +25,30 @@ class TurnEventLogger:
         self._since = 0.0
         self._budget_ratio = 0.0
 
-    def __call__(self, event: TurnEvent) -> None:
+    def __call__(self, event: turn_events.TurnEvent) -> None:
         """Log one event."""
         match event:
-            case TurnStarted():
+            case turn_events.TurnStarted():
                 self._own["session"] = event.session
                 self._since = perf_counter()
-            case ModelCallStarted():
+            case turn_events.ModelCallStarted():
                 self._budget_ratio = event.room_share
-            case ModelCallFinished():
+            case turn_events.ModelCallFinished():
                 self._log_call(event)
-            case ToolStarted():
+            case turn_events.ToolStarted():
                 self._tools.start(event)
-            case ToolFinished():
+            case turn_events.ToolFinished():
                 self._log_tool(event)
-            case TurnFinished():
+            case turn_events.TurnFinished():
                 self._log_turn_end(event.reason, event.reason, calls=event.calls)
-            case TurnFailed():
+            case turn_events.TurnFailed():
                 reason = event.reason
                 how = reason if reason == "cancelled" else f"failed ({reason})"
                 self._log_turn_end(how, reason, level=_failure_level(reason), error=event.error)
             case _:
                 pass
 
-    def _log_call(self, call: ModelCallFinished) -> None:
+    def _log_call(self, call: turn_events.ModelCallFinished) -> None:
         usage = call.usage
         input_tokens, read, out = (
             (usage.input, usage.cache_read, usage.output) if usage else (0, 0, 0)
@@ -87,7 +78,7 @@ class TurnEventLogger:
             extra={**self._own, **figures},
         )
 
-    def _log_tool(self, tool: ToolFinished) -> None:
+    def _log_tool(self, tool: turn_events.ToolFinished) -> None:
         seconds = self._tools.stop(tool)
         if seconds is None:
             return  # its name may be one that the model has made up

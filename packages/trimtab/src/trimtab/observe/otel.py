@@ -20,19 +20,7 @@ from trimtab.engine.log.event import Usage
 from trimtab.engine.log.message import ToolCall
 from trimtab.observe.request_ids import current_request_id
 from trimtab.observe.trace_parents import TRACEPARENT_HEADER, current_traceparent
-from trimtab.session.events import (
-    ContextEdited,
-    ModelCallFinished,
-    ModelCallRetried,
-    ModelCallStarted,
-    SummaryFinished,
-    ToolFinished,
-    ToolStarted,
-    TurnEvent,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-)
+from trimtab.session import events as turn_events
 
 SCOPE_NAME = "trimtab"
 DURATION_BUCKETS_S = (
@@ -131,36 +119,36 @@ class TurnSpans:
         self._call: OpenSpan | None = None
         self._asked: SpanAttributes = {}
         self._tools: dict[int, OpenSpan] = {}
-        self._edits: list[ContextEdited] = []
+        self._edits: list[turn_events.ContextEdited] = []
 
-    def __call__(self, event: TurnEvent) -> None:
+    def __call__(self, event: turn_events.TurnEvent) -> None:
         """Record one event."""
         match event:
-            case TurnStarted():
+            case turn_events.TurnStarted():
                 self._start_turn(event)
-            case ContextEdited():
+            case turn_events.ContextEdited():
                 self._edits.append(event)
-            case ModelCallStarted():
+            case turn_events.ModelCallStarted():
                 self._start_call(event)
-            case ModelCallFinished():
+            case turn_events.ModelCallFinished():
                 self._end_call(event)
-            case ToolStarted():
+            case turn_events.ToolStarted():
                 self._start_tool(event.call)
-            case ToolFinished():
+            case turn_events.ToolFinished():
                 self._end_tool(event)
-            case SummaryFinished():
+            case turn_events.SummaryFinished():
                 self._record_summary(event)
-            case ModelCallRetried() if self._turn is not None:
+            case turn_events.ModelCallRetried() if self._turn is not None:
                 limit: SpanAttributes = {"trimtab.limit": event.limit} if event.limit else {}
                 self._turn.span.add_event("trimtab.model_call.retried", limit)
-            case TurnFinished():
+            case turn_events.TurnFinished():
                 self._end_turn(event.reason, calls=event.calls)
-            case TurnFailed():
+            case turn_events.TurnFailed():
                 self._fail_turn(event)
             case _:
                 pass
 
-    def _start_turn(self, turn: TurnStarted) -> None:
+    def _start_turn(self, turn: turn_events.TurnStarted) -> None:
         self._own = {
             "gen_ai.provider.name": PROVIDER_BY_DIALECT.get(turn.dialect, turn.dialect),
             "gen_ai.conversation.id": turn.session,
@@ -177,7 +165,7 @@ class TurnSpans:
         self._turn = self._open_span(span_name, "invoke_agent", attributes, within=within)
         self._within = trace.set_span_in_context(self._turn.span)
 
-    def _start_call(self, call: ModelCallStarted) -> None:
+    def _start_call(self, call: turn_events.ModelCallStarted) -> None:
         self._asked = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": self._own.get("gen_ai.provider.name", ""),
@@ -201,7 +189,7 @@ class TurnSpans:
             self._edits.clear()
         self._call = self._open_span(f"chat {call.model}", "chat", attributes, kind=SpanKind.CLIENT)
 
-    def _end_call(self, call: ModelCallFinished) -> None:
+    def _end_call(self, call: turn_events.ModelCallFinished) -> None:
         if self._call is None:
             return
         span = self._call.span
@@ -227,12 +215,12 @@ class TurnSpans:
             f"execute_tool {call.name}", "execute_tool", attributes
         )
 
-    def _end_tool(self, tool: ToolFinished) -> None:
+    def _end_tool(self, tool: turn_events.ToolFinished) -> None:
         open_span = self._tools.pop(id(tool.call), None)
         if open_span is not None:  # else it never ran
             self._close_span(open_span, "tool_error" if tool.is_error else None)
 
-    def _record_summary(self, event: SummaryFinished) -> None:
+    def _record_summary(self, event: turn_events.SummaryFinished) -> None:
         attempt = event.attempt
         now = time_ns()
         attributes: SpanAttributes = {
@@ -270,7 +258,7 @@ class TurnSpans:
         self._close_span(self._turn, error)
         self._turn = None
 
-    def _fail_turn(self, event: TurnFailed) -> None:
+    def _fail_turn(self, event: turn_events.TurnFailed) -> None:
         for open_span in self._tools.values():
             # It was the current span of a task that is over, not of this one.
             _mark_failed(open_span.span, "cancelled")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
@@ -25,25 +26,6 @@ if TYPE_CHECKING:
     from trimtab.providers.retries import with_retries as with_retries
     from trimtab.providers.vertex import VertexClaudeProvider as VertexClaudeProvider
 
-__all__ = [
-    "AnthropicProvider",
-    "AwsCredentials",
-    "AzureOpenAIProvider",
-    "AzureResponsesProvider",
-    "BedrockClaudeProvider",
-    "BedrockConverseProvider",
-    "CircuitBreaker",
-    "CircuitBreakers",
-    "OnRetryWait",
-    "OpenAIChatProvider",
-    "OpenAIResponsesProvider",
-    "Provider",
-    "VertexClaudeProvider",
-    "create_provider",
-    "parse_error_response",
-    "with_retries",
-]
-
 _HOMES = {
     "AwsCredentials": "providers.bedrock",
     "CircuitBreaker": "providers.circuit_breaker",
@@ -63,9 +45,4 @@ _HOMES = {
     "with_retries": "providers.retries",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because each may need its own extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab.providers' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab.replay.billing import CacheRules as CacheRules
@@ -27,30 +28,6 @@ if TYPE_CHECKING:
     from trimtab.replay.setup_costs import SetupCostAtProvider as SetupCostAtProvider
     from trimtab.replay.setup_costs import SetupResult as SetupResult
     from trimtab.replay.setup_costs import TimesCheaper as TimesCheaper
-
-__all__ = [
-    "CacheRules",
-    "ConversationRun",
-    "CorpusHalf",
-    "InputBill",
-    "OnReplayProgress",
-    "OnSkipped",
-    "ProviderPricing",
-    "RecordedCall",
-    "RecordedConversation",
-    "ReplaySetup",
-    "ReplayStudy",
-    "ReplayedCall",
-    "SetupCostAtProvider",
-    "SetupResult",
-    "TimesCheaper",
-    "UnreadableRecording",
-    "build_study",
-    "list_billed_providers",
-    "read_recordings",
-    "replay_all",
-    "select_conversations",
-]
 
 _HOMES = {
     "CacheRules": "replay.billing",
@@ -76,9 +53,4 @@ _HOMES = {
     "select_conversations": "replay.selection",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because each may need its own extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab.replay' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

@@ -194,18 +194,7 @@ def build_visibility_and_cache_columns(study: ReplayStudy) -> list[TableColumn]:
     """Return the columns for what a setup shows, and for its use of the cache."""
     provider_name = study.providers[0].name
     return [
-        TableColumn(
-            name="recall",
-            text=lambda r: _format_share(r.recall),
-            value=lambda r: r.recall,
-            best="high",
-        ),
-        TableColumn(
-            name="far", text=lambda r: _format_share(r.far), value=lambda r: r.far, best="high"
-        ),
-        TableColumn(
-            name="tool", text=lambda r: _format_share(r.tool), value=lambda r: r.tool, best="high"
-        ),
+        *(_share_column(name) for name in ("recall", "far", "tool")),
         TableColumn(
             name="cache hit",
             text=lambda row: f"{row.prices[provider_name].cache_hit:.1%}",
@@ -245,6 +234,15 @@ def _cost_column(provider: str) -> TableColumn:
         text=lambda row: f"{row.prices[provider].cost:,.0f}",
         value=lambda row: row.prices[provider].cost,
         best="low",
+    )
+
+
+def _share_column(name: str) -> TableColumn:
+    def read_share(row: SetupResult) -> float | None:
+        return getattr(row, name)
+
+    return TableColumn(
+        name=name, text=lambda row: _format_share(read_share(row)), value=read_share, best="high"
     )
 
 

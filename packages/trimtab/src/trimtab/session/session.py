@@ -127,6 +127,9 @@ class Session(Generic[DialectT_co]):
     A *handle* names a message (`m12`), a part of a message (`m12.0`) or a range of messages
     (`m3-m50`).
 
+    A method that refers to `Context` has the same arguments, results and errors. Only
+    `HistoryNotInMemory` is never raised: what is no longer in memory is read from the store.
+
     Methods that write raise `StaleOwner` if another process has claimed this session's turn, and
     `StoreError` if the store fails.
 
@@ -333,29 +336,7 @@ class Session(Generic[DialectT_co]):
         key: str | None = None,
         usage: Usage | None = None,
     ) -> str:
-        """Add a message. A message with a known key is not added again.
-
-        Args:
-            item: A dict in the form of any supported dialect, an SDK's reply or message, or a
-                `Message`.
-            key: An idempotency key of your own.
-            usage: The usage of the last request, if the item is the reply to it and does not carry
-                its usage.
-
-        Returns:
-            The handle of the message, such as `m12`.
-
-        Raises:
-            TypeError: If the item is not a message.
-            ValueError: If a value in it is invalid.
-            UnsupportedMedia: If the model cannot take a picture or file in it.
-
-        Example:
-            Add a user message once, although its sender may repeat it. If it was answered before,
-            `window.is_reply_due` is false, and `request()` raises `NoReplyDue`::
-
-                await session.add({"role": "user", "content": "Hello"}, key="telegram-4711")
-        """
+        """Add a message. A message with a known key is not added again. See `Context.add`."""
         is_known = key is not None and key in self.window.base.seq_by_idempotency_key
         try:
             handle = await self._add_item(item, key=key, usage=usage)
@@ -423,21 +404,9 @@ class Session(Generic[DialectT_co]):
     ) -> None:
         """Update the session from your own list, which holds the whole history.
 
-        It is like `Context.sync`, and everything that it records is stored in one append. So what
-        was hidden stays hidden after a restart. The first call after an opening reads messages that
-        are no longer in memory from the store.
-
-        Args:
-            messages: The whole history, in the form of any supported dialect.
-            ids: Your id of each message. Without ids, a message is known as the same object or by
-                its content.
-            check: `newest` compares the newest 64 messages that are known as objects or by their
-                ids with their recorded content; `all` compares every message, and reads the hidden
-                ones from the store each time.
-
-        Raises:
-            TypeError: If the messages are not a list of messages, or an id is not a text.
-            ValueError: If a message is invalid, or if the ids are not one different id a message.
+        Everything that it records is stored in one append, so what was hidden stays hidden after a
+        restart. The first call after an opening, and `check="all"`, read messages that are no
+        longer in memory from the store. See `Context.sync`.
         """
         async with self._lock:
             while True:
@@ -508,18 +477,7 @@ class Session(Generic[DialectT_co]):
     async def request(self, *, stream: bool = False, volatile: str | None = None) -> Any:
         """Return the next request, as keyword arguments for the model's SDK.
 
-        The call is in the store when this returns. Otherwise it is like `Context.request`.
-
-        Args:
-            stream: Whether the reply will be streamed.
-            volatile: A text for this request only. It is placed after the last cache mark.
-
-        Returns:
-            A new dict with a new message list. The messages in it are shared: do not modify them.
-
-        Raises:
-            CannotFit: If the request would not fit, whatever is hidden.
-            NoReplyDue: If no message waits for the model, as for `Context.request`.
+        The call is in the store when this returns. See `Context.request`.
         """
         async with self._lock:
             while True:
@@ -566,26 +524,7 @@ class Session(Generic[DialectT_co]):
         message: str = "",
         usage: Usage | None = None,
     ) -> bool:
-        """Record that the last call failed, like `Context.fail`.
-
-        After an `overflow` the next request is smaller. After `rejected`, the rejected content is
-        left out.
-
-        Args:
-            kind: The kind of failure, such as `overflow`, `rejected` or `rate_limit`.
-            limit: The token limit that the provider named.
-            input: The input tokens that the provider counted.
-            requested: The output tokens that were requested, as the provider counted them.
-            message: The provider's error text.
-            usage: What was billed, if the call failed with a reply that you do not keep.
-
-        Returns:
-            Whether to send the next request at once.
-
-        Raises:
-            CannotFit: If nothing can be made smaller after an `overflow`.
-            ValueError: If the kind is unknown, or no call is waiting for its outcome.
-        """
+        """Record that the last call failed. See `Context.fail`."""
         texts = self._context.find_rejected_texts(message)
         numbers = {"limit": limit, "input": input}
         await self._record_failure(
@@ -637,16 +576,7 @@ class Session(Generic[DialectT_co]):
     async def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """Return what the next call would send and cost, without changing anything.
 
-        Args:
-            stream: Whether the reply would be streamed.
-            volatile: A text for this request only.
-
-        Returns:
-            The request, its report, its cost and the edits that it would make.
-
-        Raises:
-            CannotFit: If the request would not fit, whatever is hidden.
-            NoReplyDue: If the conversation has no message yet.
+        See `Context.preview`.
         """
         preview = partial(self._context.preview, stream=stream, volatile=volatile)
         async with self._lock:
@@ -667,23 +597,8 @@ class Session(Generic[DialectT_co]):
     async def messages(self, *, after: str | None = None) -> AsyncIterator[LoggedMessage]:
         """Read the conversation back: each message that was added, hidden from the model or not.
 
-        Messages that were undone or erased are left out. The messages are read from the store page
-        by page, so a long conversation needs no more memory than a short one.
-
-        Args:
-            after: The handle of a message. Only later ones are read.
-
-        Yields:
-            The messages in order, each with its handle, its time and how the model sees it now.
-
-        Raises:
-            ValueError: If `after` is not a handle.
-
-        Example:
-            Show a chat::
-
-                async for logged in session.messages():
-                    print(logged.handle, logged.message.role, logged.message.text)
+        The messages are read from the store page by page, so a long conversation needs no more
+        memory than a short one. See `Context.messages`.
         """
         after_seq = 0 if after is None else parse_handle(after).last_seq
         async with self._lock:
@@ -698,58 +613,23 @@ class Session(Generic[DialectT_co]):
     async def recall(self, handle: str) -> str:
         """Return the text that a handle names, exactly as it was added, however long ago.
 
-        A picture or a file is only described; `recall_part` returns the original.
-
-        Args:
-            handle: The handle of a part, a message or a range.
-
-        Raises:
-            ErasedError: If the text was erased.
-            LookupError: If nothing has this handle.
-            ValueError: If it is not a handle.
+        See `Context.recall`.
         """
         return await store_recall.recall_from_store(self.store, self.id, self.window, handle)
 
     async def recall_part(self, handle: str) -> Part:
         """Return one part of a message, however long ago, for example a picture with all its bytes.
 
-        Args:
-            handle: The handle of a part, such as `m12.0`.
-
-        Raises:
-            ErasedError: If the part was erased.
-            LookupError: If nothing has this handle.
-            ValueError: If it is not the handle of a part.
+        See `Context.recall_part`.
         """
         return await store_recall.recall_part_from_store(self.store, self.id, self.window, handle)
 
     async def search(self, query: str) -> str:
-        """Search the whole session.
-
-        Args:
-            query: The words to search for. A word also matches longer words that begin with it.
-
-        Returns:
-            The best passages with their handles, as text.
-        """
+        """Search the whole session. See `Context.search`."""
         return await store_recall.search_session(self.store, self.id, self.window, query)
 
     async def answer(self, call: object, *, add: bool = True) -> str:
-        """Answer the model's call of a recall tool and add the result.
-
-        A picture or a file is put into the result. If no result can carry it, it is revealed.
-
-        Args:
-            call: The tool call, as the model made it.
-            add: False only returns the text, for a framework that adds results itself. A picture or
-                a file is then revealed.
-
-        Returns:
-            The text of the result.
-
-        Raises:
-            ValueError: If the call is not one of a recall tool.
-        """
+        """Answer the model's call of a recall tool and add the result. See `Context.answer`."""
         tool_call = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
         place = (self.store, self.id, self.window)
         text = await store_recall.answer_recall_from_store(*place, tool_call)
@@ -766,9 +646,7 @@ class Session(Generic[DialectT_co]):
     async def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """Return which messages should be summarised now, or None.
 
-        Args:
-            forced: Return the messages that the next call would replace by an extractive summary,
-                if nobody summarises them before.
+        See `Context.pending_summary`.
         """
         async with self._lock:
             return await self._read_window(partial(self._context.pending_summary, forced=forced))
@@ -776,13 +654,7 @@ class Session(Generic[DialectT_co]):
     async def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
         """Replace the messages that `pending_summary` returned by a summary.
 
-        Args:
-            text: The summary.
-            span: The span of the `SummaryRequest` that the summary was written for.
-
-        Raises:
-            UnusableSummary: If no summary is needed, if it is empty or not smaller than the
-                messages, or if some of them were undone or erased since.
+        See `Context.add_summary`.
         """
         await self._draft_and_store(
             lambda: self._context.add_summary(text, span=span), text_bytes=self.window.bytes
@@ -795,43 +667,18 @@ class Session(Generic[DialectT_co]):
             return await self._read_window(self._context.pending_result_summaries)
 
     async def reveal(self, handle: str) -> None:
-        """Show hidden content again, until the model has replied.
-
-        Args:
-            handle: The handle of a part, a message or a range.
-
-        Raises:
-            LookupError: If nothing has this handle.
-            ValueError: If it is not a handle.
-        """
+        """Show hidden content again, until the model has replied. See `Context.reveal`."""
         await self._draft_and_store(lambda: self._context.reveal(handle))
 
     async def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages visible whatever the policy decides, or stop doing so.
 
-        Args:
-            handle: The handle of a message or a range.
-            pinned: False removes the pin.
-
-        Raises:
-            LookupError: If nothing has this handle.
-            ValueError: If it is not a handle.
+        See `Context.pin`.
         """
         await self._draft_and_store(lambda: self._context.pin(handle, pinned=pinned))
 
     async def why(self, handle: str) -> VisibilityReason:
-        """Explain why the model does or does not see something.
-
-        Args:
-            handle: The handle of a part, a message or a range.
-
-        Returns:
-            Its state, the time and the position of the edit that caused it, and the reason.
-
-        Raises:
-            LookupError: If nothing has this handle.
-            ValueError: If it is not a handle.
-        """
+        """Explain why the model does or does not see something. See `Context.why`."""
         return await history.explain_visibility(self.store, self.id, handle)
 
     async def why_by_part(self, handle: str) -> list[VisibilityReason]:
@@ -842,32 +689,17 @@ class Session(Generic[DialectT_co]):
         """
         return await history.explain_visibility_by_part(self.store, self.id, handle)
 
-    async def rebuild_request(self, call_seq: int) -> dict[str, Any]:
+    async def rebuild_request(self, seq: int) -> dict[str, Any]:
         """Rebuild the exact request of a past call, and check it against the recorded hash.
 
-        Args:
-            call_seq: The position of the call in the log.
-
-        Returns:
-            The request as it was sent.
-
-        Raises:
-            LookupError: If there is no call at the position.
-            RequestChangedError: If the request does not match its hash.
+        See `Context.rebuild_request`.
         """
-        return await history.rebuild_request_from_store(self.store, self.id, call_seq)
+        return await history.rebuild_request_from_store(self.store, self.id, seq)
 
     async def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
-        Nothing is written if the options have these values already.
-
-        Args:
-            **changes: Options of `Context` by name, and their new values.
-
-        Raises:
-            TypeError: If an option is unknown or has a wrong type.
-            ValueError: If an option has an invalid value.
+        See `Context.configure`.
         """
         await self._draft_and_store(lambda: self._context.configure(**changes))
 
@@ -883,11 +715,7 @@ class Session(Generic[DialectT_co]):
         return await self._draft_and_store(edit, text_bytes=self.window.bytes)
 
     async def compact(self) -> Compaction:
-        """Make the context smaller now, whatever its policy is. Nothing is lost, only hidden.
-
-        Returns:
-            The tokens before and after, and the edits that were made.
-        """
+        """Make the context smaller now, whatever its policy is. See `Context.compact`."""
         before = self.report().used
         compaction = await self._draft_and_store(
             self._context.compact, text_bytes=self.window.bytes
@@ -896,25 +724,14 @@ class Session(Generic[DialectT_co]):
         return replace(compaction, tokens_before=before, tokens_after=self.report().used)
 
     async def undo(self) -> UndoOutcome | None:
-        """Remove the user's newest message and everything after it.
-
-        Returns:
-            What was removed, or None if there is no such message.
-        """
+        """Remove the user's newest message and everything after it. See `Context.undo`."""
         before = self.window.conversation.total_messages
         undone = await self._draft_and_store(self._context.undo)
         # A draft is not folded yet when it is made.
         return undone and replace(undone, messages=before - self.window.conversation.total_messages)
 
     async def rewind(self, to: int | str) -> None:
-        """Return to an earlier point. Everything after it is undone.
-
-        Args:
-            to: A position in the log, or the handle of the last message to keep.
-
-        Raises:
-            ValueError: If there is no such position, or it is not a handle.
-        """
+        """Return to an earlier point. Everything after it is undone. See `Context.rewind`."""
         await self._draft_and_store(lambda: self._context.rewind(to))
 
     async def fork(self, new_session_id: str, *, at: int | None = None) -> Session[DialectT_co]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
+    from trimtab.stores.base import PoolUsage as PoolUsage
     from trimtab.stores.base import PositionSpan as PositionSpan
     from trimtab.stores.base import SessionListEntry as SessionListEntry
     from trimtab.stores.base import Store as Store
@@ -14,29 +16,11 @@ if TYPE_CHECKING:
     from trimtab.stores.export import import_session as import_session
     from trimtab.stores.factory import open_store as open_store
     from trimtab.stores.files.store import FileStore as FileStore
-    from trimtab.stores.pool_usage import PoolUsage as PoolUsage
     from trimtab.stores.postgres.migrations import migrate as migrate
     from trimtab.stores.postgres.store import PostgresStore as PostgresStore
     from trimtab.stores.spending import CallReservation as CallReservation
     from trimtab.stores.spending import CostCeilings as CostCeilings
     from trimtab.stores.spending import SpendingLedger as SpendingLedger
-
-__all__ = [
-    "CallReservation",
-    "CostCeilings",
-    "FileStore",
-    "ImportResult",
-    "PoolUsage",
-    "PositionSpan",
-    "PostgresStore",
-    "SessionListEntry",
-    "SpendingLedger",
-    "Store",
-    "export_session",
-    "import_session",
-    "migrate",
-    "open_store",
-]
 
 _HOMES = {
     "PositionSpan": "stores.base",
@@ -55,9 +39,4 @@ _HOMES = {
     "open_store": "stores.factory",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because each may need its own extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab.stores' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

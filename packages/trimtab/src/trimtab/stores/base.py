@@ -10,10 +10,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trimtab.engine.log.event import Event
 from trimtab.engine.window.checkpoint import Snapshot
+
+
+class PoolUsage(NamedTuple):
+    """The current state of a connection pool."""
+
+    in_use: int
+    """Connections in use."""
+    max_size: int
+    """Maximum number of connections."""
+    waiting: int
+    """Tasks that wait for a connection."""
+
 
 PositionSpan = tuple[int, int | None]
 """First and last position, both included; None for everything that follows."""

@@ -5,8 +5,9 @@ The simulated provider needs the extra `testing`. Everything else needs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
     from trimtab.stores.memory import MemoryStore as MemoryStore
@@ -32,29 +33,6 @@ if TYPE_CHECKING:
     from trimtab.testing.server.responses import SimulatedResponse as SimulatedResponse
     from trimtab.testing.server.simulator import ProviderSimulator as ProviderSimulator
 
-__all__ = [
-    "BrokenReply",
-    "ChatTemplateMode",
-    "Cloud",
-    "CloudRequest",
-    "InvalidRequestSent",
-    "MemoryStore",
-    "ProviderSimulator",
-    "ProviderSimulatorOptions",
-    "RecordedRequest",
-    "ReplyLike",
-    "ReplySource",
-    "RequestFate",
-    "ScriptExhausted",
-    "ScriptedCall",
-    "ScriptedFailure",
-    "ScriptedProvider",
-    "ScriptedReply",
-    "ServedSimulator",
-    "SimulatedResponse",
-    "serve_simulated_provider",
-]
-
 _HOMES = {
     "ReplySource": "testing.scripted_provider",
     "ReplyLike": "testing.scripted_provider",
@@ -78,9 +56,4 @@ _HOMES = {
     "serve_simulated_provider": "testing.server.local_server",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because some names need an extra."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab.testing' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

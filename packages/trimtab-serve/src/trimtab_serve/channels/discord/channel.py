@@ -12,15 +12,14 @@ import discord
 
 from trimtab_serve.agent.config.spec import DiscordSpec
 from trimtab_serve.channels.access_list import matches_access_list
+from trimtab_serve.channels.discord import DiscordLoginRefused, DiscordTiming
 from trimtab_serve.channels.discord.gateway_client import DiscordBot
-from trimtab_serve.channels.discord.login_error import DiscordLoginRefused
 from trimtab_serve.channels.discord.message_intake import DiscordMessageIntake
 from trimtab_serve.channels.discord.reply_sender import DiscordReplySender
-from trimtab_serve.channels.discord.wait_times import DiscordTiming
 from trimtab_serve.channels.typing_indicator import TypingIndicator
 from trimtab_serve.queue.messages import OutboundMessage
-from trimtab_serve.service.backoff import compute_backoff_s
 from trimtab_serve.service.delivery import Undeliverable
+from trimtab_serve.service.retries import compute_backoff_s
 from trimtab_serve.service.service import AgentService
 
 CLOSE_TIMEOUT_S = 5.0

@@ -12,11 +12,11 @@ from discord import app_commands
 from discord.webhook.async_ import async_context
 
 from trimtab_serve.channels.chat_commands import CHAT_COMMANDS, ChatCommand
+from trimtab_serve.channels.discord import DiscordTiming
 from trimtab_serve.channels.discord.api_url_override import (
     DiscordHttpClient,
     RedirectedWebhookAdapter,
 )
-from trimtab_serve.channels.discord.wait_times import DiscordTiming
 
 if TYPE_CHECKING:
     from discord.state import ConnectionState

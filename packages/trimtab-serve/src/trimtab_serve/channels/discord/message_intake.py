@@ -19,6 +19,7 @@ from trimtab_serve.agent.config.spec import DiscordSpec
 from trimtab_serve.channels.access_list import is_allowed
 from trimtab_serve.channels.chat_commands import CommandReply, run_chat_command
 from trimtab_serve.channels.chat_files import FetchableChatFile, FileFetchFailed, build_user_message
+from trimtab_serve.channels.discord import DiscordTiming
 from trimtab_serve.channels.discord.command_reply_sender import (
     send_channel_notice,
     send_slash_command_reply,
@@ -36,14 +37,13 @@ from trimtab_serve.channels.discord.missed_messages import (
     fetch_discord_channel,
     iter_missed_discord_messages,
 )
-from trimtab_serve.channels.discord.wait_times import DiscordTiming
 from trimtab_serve.channels.keyed_locks import KeyedLocks
 from trimtab_serve.channels.pending_edits import PendingEdits
 from trimtab_serve.channels.typing_indicator import TypingIndicator
 from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
-from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.retries import compute_backoff_s
 from trimtab_serve.service.sender import with_sender
 from trimtab_serve.service.service import AgentService
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from trimtab.lazy_names import export_on_demand
 
 if TYPE_CHECKING:
-    from trimtab_serve.channels.http.api_caller import ApiCaller
-    from trimtab_serve.channels.http.app import create_http_app
-    from trimtab_serve.channels.http.server_state import HttpServerState
-
-__all__ = ["ApiCaller", "HttpServerState", "create_http_app"]
+    from trimtab_serve.channels.http.api_caller import ApiCaller as ApiCaller
+    from trimtab_serve.channels.http.app import create_http_app as create_http_app
+    from trimtab_serve.channels.http.server_state import HttpServerState as HttpServerState
 
 _HOMES = {
-    "ApiCaller": "api_caller",
-    "HttpServerState": "server_state",
-    "create_http_app": "app",
+    "ApiCaller": "channels.http.api_caller",
+    "HttpServerState": "channels.http.server_state",
+    "create_http_app": "channels.http.app",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name at its first use, because the client needs only the response types."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'trimtab_serve.channels.http' has no attribute {name!r}")
-    return getattr(import_module(f"trimtab_serve.channels.http.{_HOMES[name]}"), name)
+__all__, __getattr__ = export_on_demand(__name__, _HOMES)

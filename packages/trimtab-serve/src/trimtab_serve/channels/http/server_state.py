@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_serve.agent.config.spec import ServeSpec
-from trimtab_serve.api_keys.protocol import ApiKeyStore
+from trimtab_serve.api_keys.api_key import ApiKeyStore
 from trimtab_serve.channels.http.authentication import CallerAuthentication
 from trimtab_serve.channels.http.hub import SessionHubs
-from trimtab_serve.channels.http.tenant_requests import TenantRequests
+from trimtab_serve.channels.http.problems import HttpProblem
+from trimtab_serve.channels.keyed_locks import KeyedLocks
 from trimtab_serve.service.service import AgentService
+
+MAX_READS = 2
+"""Reads of logs by one tenant at the same time. Each may take a thread, and threads take time from
+the event loop."""
+
+
+class TenantRequests:
+    """Counts the requests and the reads of each tenant."""
+
+    def __init__(self, max_requests: int | None) -> None:
+        """Initialise the counts. `max_requests` is the number of requests of one tenant that are
+        answered at the same time, streams included. None for no limit."""
+        self._max_requests = max_requests
+        self._requests: Counter[str] = Counter()
+        self._reads = KeyedLocks(MAX_READS)
+
+    @contextmanager
+    def hold_request(self, tenant: str) -> Generator[None]:
+        """Answer a request in the block. Raises `HttpProblem` with 429 if there are too many."""
+        if self._max_requests is not None and self._requests[tenant] >= self._max_requests:
+            raise HttpProblem(
+                "too-many-requests",
+                f"{self._max_requests:,} requests and streams of tenant {tenant} are open; close "
+                "some of them",
+                headers={"Retry-After": "1"},
+            )
+        self._requests[tenant] += 1
+        try:
+            yield
+        finally:
+            self._requests[tenant] -= 1
+            if not self._requests[tenant]:
+                del self._requests[tenant]
+
+    def hold_read(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Read logs in the block, after earlier reads of the tenant."""
+        return self._reads.hold(tenant)
 
 
 @dataclass(slots=True, kw_only=True)

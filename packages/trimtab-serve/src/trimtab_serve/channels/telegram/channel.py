@@ -14,7 +14,12 @@ from telegram import Bot, BotCommand, Message, Update
 from telegram.error import InvalidToken, TelegramError
 
 from trimtab_serve.agent.config.spec import TelegramSpec
-from trimtab_serve.channels.chat_files import build_user_message
+from trimtab_serve.channels.chat_files import (
+    FetchableChatFile,
+    FileFetchFailed,
+    FileTooLarge,
+    build_user_message,
+)
 from trimtab_serve.channels.pending_edits import EDIT_PAUSE_S, PendingEdits
 from trimtab_serve.channels.telegram.access import (
     GROUP_CHAT_TYPES,
@@ -28,7 +33,6 @@ from trimtab_serve.channels.telegram.access import (
 )
 from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken, create_telegram_bot
 from trimtab_serve.channels.telegram.command_reply_sender import CommandReplySender
-from trimtab_serve.channels.telegram.downloadable_files import find_telegram_file
 from trimtab_serve.channels.telegram.inbound_text import (
     find_speaker,
     find_topic_id,
@@ -55,6 +59,48 @@ from trimtab_serve.queue.messages import InboundMessage, OutboundMessage, ReplyR
 from trimtab_serve.service.delivery import Undeliverable
 from trimtab_serve.service.sender import with_sender
 from trimtab_serve.service.service import AgentService
+
+
+def find_telegram_file(bot: Bot, message: Message, *, max_bytes: int) -> FetchableChatFile | None:
+    """Return the file of a message, for a photo in its largest size. None if there is none."""
+    if message.photo:
+        largest = max(message.photo, key=lambda size: size.width * size.height)
+        return _build_chat_file(bot, largest, "photo", max_bytes, mime="image/jpeg")
+    kinds = {
+        "animation": message.animation,
+        "audio": message.audio,
+        "document": message.document,
+        "voice message": message.voice,
+        "video": message.video,
+        "video message": message.video_note,
+    }
+    for kind, attachment in kinds.items():
+        if attachment is not None:
+            return _build_chat_file(bot, attachment, kind, max_bytes)
+    return None
+
+
+def _build_chat_file(
+    bot: Bot, media: Any, kind: str, max_bytes: int, *, mime: str | None = None
+) -> FetchableChatFile:
+    async def fetch() -> bytes:
+        try:
+            file = await bot.get_file(media.file_id)
+            if file.file_size is not None and file.file_size > max_bytes:
+                raise FileTooLarge(file.file_size)
+            return bytes(await file.download_as_bytearray())
+        except TelegramError as error:
+            log.warning("fetching a %s failed: %s", kind, type(error).__name__)
+            raise FileFetchFailed from error
+
+    return FetchableChatFile(
+        kind=kind,
+        fetch=fetch,
+        mime=mime or getattr(media, "mime_type", None),
+        name=getattr(media, "file_name", None),
+        size=media.file_size,
+    )
+
 
 TELEGRAM_CHANNEL_NAME = "telegram"
 ALLOWED_UPDATE_KINDS = ("message", "edited_message")

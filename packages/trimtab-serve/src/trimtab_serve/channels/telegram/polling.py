@@ -12,7 +12,7 @@ from telegram.error import BadRequest, Conflict, InvalidToken, RetryAfter, Teleg
 from trimtab.errors import StoreError
 from trimtab_serve.channels.telegram.bot_api_client import InvalidTelegramToken
 from trimtab_serve.channels.telegram.paced_sender import read_retry_after_seconds
-from trimtab_serve.service.backoff import compute_backoff_s
+from trimtab_serve.service.retries import compute_backoff_s
 from trimtab_serve.service.service import QueueFull
 
 FIRST_RETRY_S = 1.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from trimtab.cli.local_agent import DEFAULT_AGENT_PATH
+from trimtab.cli.extension import DEFAULT_AGENT_PATH
 from trimtab.cli.store_command import PIPED_WIDTH_CHARS, report_known_errors
 from trimtab.cli.text_format import escape_control_characters
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait

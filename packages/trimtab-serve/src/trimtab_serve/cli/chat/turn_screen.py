@@ -26,22 +26,7 @@ from rich.text import Text
 from trimtab.cli.text_format import escape_control_characters, shorten_to_line
 from trimtab.engine.log.message import ToolCall
 from trimtab.errors import ProviderFailureDetails
-from trimtab.session.events import (
-    AssistantReplied,
-    ContextEdited,
-    ModelCallFinished,
-    ModelCallRetried,
-    ModelCallStarted,
-    SummaryFinished,
-    TextDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEvent,
-    TurnFailed,
-    TurnFinished,
-    TurnStarted,
-    UserNotice,
-)
+from trimtab.session import events as turn_events
 
 MAX_HELD_WORD_CHARS = 30
 """Characters of a word to hold back until it is complete. A longer word may be broken."""
@@ -172,7 +157,7 @@ class TurnScreen:
         self._again = ("", 0.0)
         self._quiet_since = self._clock()
 
-    def on_event(self, event: TurnEvent) -> None:
+    def on_event(self, event: turn_events.TurnEvent) -> None:
         """Draw an event. While the user answers a question, events wait until after it."""
         draw = self._choose_drawing(event)
         if self._paused:
@@ -185,32 +170,32 @@ class TurnScreen:
         """Let the status count down to the next attempt of a call."""
         self._again = (RETRY_REASONS[failure.kind], self._clock() + delay_s)
 
-    def _choose_drawing(self, event: TurnEvent) -> Callable[[], None]:
+    def _choose_drawing(self, event: turn_events.TurnEvent) -> Callable[[], None]:
         match event:
-            case TextDelta():
+            case turn_events.TextDelta():
                 return partial(self._draw_delta, event)
-            case ToolStarted():
+            case turn_events.ToolStarted():
                 self._running[id(event.call)] = _RunningTool(event.call, self._clock())
                 return self.end_line
-            case ToolFinished():
+            case turn_events.ToolFinished():
                 began = self._running.pop(id(event.call), None)
                 took = None if began is None else self._clock() - began.since
                 return partial(self._draw_tool_result, event, took)
-            case ModelCallRetried():
+            case turn_events.ModelCallRetried():
                 return partial(self._draw_retry, event)
-            case UserNotice():
+            case turn_events.UserNotice():
                 return partial(self.print_message, event.text, "note")
-            case SummaryFinished():
+            case turn_events.SummaryFinished():
                 return lambda: None  # it comes between turns, while the user types
             case (
-                TurnStarted()
-                | ContextEdited()
-                | ModelCallStarted()
-                | ModelCallFinished()
-                | TurnFailed()
+                turn_events.TurnStarted()
+                | turn_events.ContextEdited()
+                | turn_events.ModelCallStarted()
+                | turn_events.ModelCallFinished()
+                | turn_events.TurnFailed()
             ):
                 return lambda: None  # for metrics; other events say what a user needs
-            case AssistantReplied() | TurnFinished():
+            case turn_events.AssistantReplied() | turn_events.TurnFinished():
                 return self._finish_reply
 
     def print_message(self, text: str, style: str = "hint") -> None:
@@ -293,7 +278,7 @@ class TurnScreen:
         tool_call = f"{first.call.name} {format_arguments_line(first.call, 60)}".strip()
         return f"… {tool_call}{more}, {now - first.since:.0f} s (Ctrl-C stops it)"
 
-    def _draw_delta(self, delta: TextDelta) -> None:
+    def _draw_delta(self, delta: turn_events.TextDelta) -> None:
         # A line break may come in two pieces.
         text = self._held + delta.text
         self._held = "\r" if text.endswith("\r") else ""
@@ -312,7 +297,7 @@ class TurnScreen:
             text = self._words.feed(text, self.console.width)
         self._write(text, TEXT_STYLES.get(delta.kind, ""))
 
-    def _draw_retry(self, event: ModelCallRetried) -> None:
+    def _draw_retry(self, event: turn_events.ModelCallRetried) -> None:
         """Say that a call was repeated, and that text already drawn is no longer valid."""
         self.end_line()
         has_drawn = self._drawn
@@ -342,7 +327,7 @@ class TurnScreen:
         self._erase_status()
         self._write(self._words.flush(self.console.width), TEXT_STYLES.get(self._block, ""))
 
-    def _draw_tool_result(self, event: ToolFinished, took: float | None) -> None:
+    def _draw_tool_result(self, event: turn_events.ToolFinished, took: float | None) -> None:
         self._begin_block("tool")
         wide = max(20, self.console.width)
         name = f"● {shorten_to_line(event.call.name, wide // 2)}"
@@ -409,7 +394,7 @@ def format_tool_arguments_in_full(call: ToolCall) -> str:
     return " ".join(f"{name}={_format_value(value)}" for name, value in arguments.items())
 
 
-def _describe_result(event: ToolFinished, took: float | None) -> str:
+def _describe_result(event: turn_events.ToolFinished, took: float | None) -> str:
     """Describe a tool's result in a few words. A tool that did not run has no duration."""
     text = format_output_size(event.text)
     if left_out := OUTPUT_CUT_PATTERN.search(event.text):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.local_agent import DEFAULT_AGENT_PATH
+from trimtab.cli.extension import DEFAULT_AGENT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

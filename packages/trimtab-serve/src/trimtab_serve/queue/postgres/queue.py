@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
 
 from trimtab.errors import SessionMoved, StaleOwner, StoreNotWritable
-from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.base import PoolUsage
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.escaping import (
     compute_partition,

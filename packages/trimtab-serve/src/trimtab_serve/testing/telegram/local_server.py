@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.testing.server.local_server import (
-    MISSING_PACKAGE_NOTE,
-    build_socket_url,
-    open_local_socket,
+    build_quiet_server,
+    serve_in_thread,
 )
 from trimtab_serve.testing.telegram.simulator import TelegramSimulator, WebhookTarget
 
@@ -46,41 +44,24 @@ def serve_simulated_telegram(
     Yields:
         The served simulator, with its address.
     """
-    try:
-        import uvicorn
-
-        from trimtab_serve.testing.telegram.http_app import build_bot_api_app
-    except ModuleNotFoundError as error:
-        error.add_note(MISSING_PACKAGE_NOTE)
-        raise
-
     telegram = simulator or TelegramSimulator()
-    logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
-    config = uvicorn.Config(
-        build_bot_api_app(telegram),
-        access_log=False,
-        log_config=None,
-        log_level="error",
-        lifespan="off",
-        # As long as the real one; a shorter one races with clients that use a connection again.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
-    listener = open_local_socket(port)
+
+    def build_app() -> Any:
+        from trimtab_serve.testing.telegram.http_app import build_bot_api_app
+
+        return build_bot_api_app(telegram)
+
+    # As long as the real one; a shorter one races with clients that use a connection again.
+    server = build_quiet_server(build_app, timeout_keep_alive=75)
     end_event = threading.Event()
-    serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     pushing = threading.Thread(target=_push_updates, args=(telegram, end_event), daemon=True)
-    serving.start()
     pushing.start()
     try:
-        yield ServedTelegramSimulator(url=build_socket_url(listener), simulator=telegram)
+        with serve_in_thread(server, port) as url:
+            yield ServedTelegramSimulator(url=url, simulator=telegram)
     finally:
         end_event.set()
-        server.should_exit = True
-        serving.join(timeout=30)
         pushing.join(timeout=30)
-        listener.close()
 
 
 def _push_updates(simulator: TelegramSimulator, ended: threading.Event) -> None:
@@ -106,8 +87,3 @@ def _post_update(webhook: WebhookTarget, update: dict[str, Any]) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _is_unexpected_log(record: logging.LogRecord) -> bool:
-    """Ignore log records about incomplete replies, which are intended."""
-    return "without completing response" not in record.getMessage()

@@ -45,8 +45,8 @@ from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_
 from trimtab.dialects.tool_definitions import to_anthropic_tool
 from trimtab.dialects.wire_content import (
     missing_role_error,
+    parse_system_prompt,
     read_object_list,
-    require_system_parts,
     require_valid_content,
 )
 from trimtab.engine.log.message import Message, Role, Text, ToolResult
@@ -145,18 +145,12 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
 
 
 def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system_prompt, str):
-        return (
-            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
-            if system_prompt
-            else ()
-        )
-    if not system_prompt:
-        return ()
-    if all("role" in wire for wire in system_prompt):
-        return tuple(parse_message(wire) for wire in system_prompt)
-    parts = tuple(parse_anthropic_block(block) for block in require_system_parts(system_prompt))
-    return (Message(role="system", parts=parts, plain=False, origin=name),)
+    return parse_system_prompt(
+        system_prompt,
+        name,
+        parse_messages=lambda wires: map(parse_message, wires),
+        parse_part=parse_anthropic_block,
+    )
 
 
 def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:

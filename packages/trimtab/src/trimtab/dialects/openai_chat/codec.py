@@ -47,9 +47,9 @@ from trimtab.dialects.tool_definitions import to_openai_chat_tool
 from trimtab.dialects.wire_content import (
     convert_tool_output_to_content,
     missing_role_error,
+    parse_system_prompt,
     read_object_list,
     require_string_call_fields,
-    require_system_parts,
     require_valid_content,
 )
 from trimtab.engine.log.event import Usage
@@ -250,16 +250,12 @@ def parse_chat_usage(usage: WireObject) -> Usage:
 
 
 def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system_prompt, str):
-        return (
-            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
-            if system_prompt
-            else ()
-        )
-    if all("role" in wire for wire in system_prompt):
-        return tuple(parse_message(wire) for wire in system_prompt)
-    parts = tuple(parse_chat_part(part) for part in require_system_parts(system_prompt))
-    return (Message(role="system", parts=parts, plain=False, origin=name),)
+    return parse_system_prompt(
+        system_prompt,
+        name,
+        parse_messages=lambda wires: map(parse_message, wires),
+        parse_part=parse_chat_part,
+    )
 
 
 def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_
 from trimtab.dialects.tool_definitions import to_openai_responses_tool
 from trimtab.dialects.wire_content import (
     missing_role_error,
-    require_system_parts,
+    parse_system_prompt,
     require_valid_content,
 )
 from trimtab.engine.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
@@ -189,16 +189,9 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
 
 
 def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system_prompt, str):
-        return (
-            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
-            if system_prompt
-            else ()
-        )
-    if all("role" in wire for wire in system_prompt):
-        return tuple(parse_history(system_prompt))
-    parts = tuple(parse_responses_part(part) for part in require_system_parts(system_prompt))
-    return (Message(role="system", parts=parts, plain=False, origin=name),)
+    return parse_system_prompt(
+        system_prompt, name, parse_messages=parse_history, parse_part=parse_responses_part
+    )
 
 
 def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:

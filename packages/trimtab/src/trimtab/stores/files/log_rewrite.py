@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trimtab.engine.log.event import Event, MessageAdded
-from trimtab.stores.files.blob_files import delete_unneeded_blobs, save_blobs
 from trimtab.stores.files.disk import (
     UNFINISHED_SUFFIX,
     fsync_folder,
     open_private_file,
     write_file_atomically,
 )
-from trimtab.stores.files.event_lines import encode_event_line_and_blobs, event_from_line
+from trimtab.stores.files.event_lines import (
+    delete_unneeded_blobs,
+    encode_event_line_and_blobs,
+    event_from_line,
+    save_blobs,
+)
 from trimtab.stores.files.log_file import (
     END_FILE,
     LOG_FILE,

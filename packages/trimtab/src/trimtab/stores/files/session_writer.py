@@ -18,7 +18,6 @@ from trimtab.errors import (
     StaleOwner,
     StoreUnavailable,
 )
-from trimtab.stores.files.blob_files import save_blobs
 from trimtab.stores.files.disk import (
     fsync_folder,
     make_private_folder,
@@ -27,7 +26,7 @@ from trimtab.stores.files.disk import (
     translate_write_errors,
     write_all_at,
 )
-from trimtab.stores.files.event_lines import encode_event_line_and_blobs
+from trimtab.stores.files.event_lines import encode_event_line_and_blobs, save_blobs
 from trimtab.stores.files.index import RecentKeys, SessionIndex, read_recent_keys
 from trimtab.stores.files.lock import FolderLock
 from trimtab.stores.files.log_file import (

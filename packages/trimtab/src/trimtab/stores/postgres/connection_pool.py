@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool
 
-from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.base import PoolUsage
 from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import describe_database, translate_psycopg_error
 from trimtab.stores.postgres.migrations import check_schema_version

@@ -32,8 +32,7 @@ from trimtab.engine.recall.search import (
 )
 from trimtab.engine.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 from trimtab.errors import SessionMoved, SessionNotFound, StoreUnavailable
-from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PositionSpan, SessionListEntry
-from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.base import NEWER_THAN_ALL, WHOLE_LOG, PoolUsage, PositionSpan, SessionListEntry
 from trimtab.stores.postgres.append import (
     build_append_statement,
     find_append_refusal,

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from http.client import HTTPConnection
@@ -20,8 +20,6 @@ from trimtab.testing.server.simulator import ProviderSimulator
 
 if TYPE_CHECKING:
     import uvicorn
-
-MISSING_PACKAGE_NOTE = "The simulated servers need more packages: pip install 'trimtab[testing]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +52,19 @@ def serve_simulated_provider(
         The served simulator, with its address.
     """
     provider_simulator = simulator or ProviderSimulator(ProviderSimulatorOptions(**options))
-    server = build_simulator_server(provider_simulator)
+    with serve_in_thread(build_simulator_server(provider_simulator), port) as url:
+        yield ServedSimulator(url=url, simulator=provider_simulator)
+
+
+@contextmanager
+def serve_in_thread(server: uvicorn.Server, port: int) -> Generator[str]:
+    """Run a server in a thread; yield its URL."""
     listener = open_local_socket(port)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     # It listens already: a client that connects before the thread runs waits.
     thread.start()
     try:
-        yield ServedSimulator(url=build_socket_url(listener), simulator=provider_simulator)
+        yield build_socket_url(listener)
     finally:
         server.should_exit = True
         thread.join(timeout=30)
@@ -83,23 +87,34 @@ def build_socket_url(listener: socket.socket) -> str:
 
 
 def build_simulator_server(simulator: ProviderSimulator) -> uvicorn.Server:
+    """Return a server for a simulated provider."""
+
+    def build_app() -> Any:
+        from trimtab.testing.server.http_app import build_provider_app
+
+        return build_provider_app(simulator)
+
+    return build_quiet_server(build_app)
+
+
+def build_quiet_server(build_app: Callable[[], Any], **options: Any) -> uvicorn.Server:
     """Return a server that logs only its own faults and does not wait for clients at the end."""
     try:
         import uvicorn
 
-        from trimtab.testing.server.http_app import build_provider_app
+        app = build_app()
     except ModuleNotFoundError as error:
-        error.add_note(MISSING_PACKAGE_NOTE)
+        error.add_note("The simulated servers need more packages: pip install 'trimtab[testing]'")
         raise
-
     logging.getLogger("uvicorn.error").addFilter(_is_unexpected_log)
     config = uvicorn.Config(
-        build_provider_app(simulator),
+        app,
         access_log=False,
         log_config=None,
         log_level="error",
         lifespan="off",
         timeout_graceful_shutdown=1,
+        **options,
     )
     return uvicorn.Server(config)
 

@@ -1,1 +1,0 @@
-"""What `schedule_clock` is made of."""

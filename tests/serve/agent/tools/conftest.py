@@ -1,6 +1,0 @@
-import pytest
-
-
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
