@@ -106,7 +106,7 @@ def test_the_program_of_the_page_and_the_tutorials_agent_run_without_a_key(monke
         block_card: bool
         risk: int = Field(ge=0, le=10)
 
-    [program] = re.findall(r"```python\n(import asyncio\n.*?)```", PAGE.read_text("utf-8"), re.S)
+    [program] = re.findall(r"```python\n(import asyncio\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     with serve_simulated_provider() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "any")
