@@ -171,7 +171,7 @@ def test_an_unknown_conversation_is_said_to_be_unknown():
     assert "nothing is known of conversation 'a'" in conversations.run(
         conversations.answer("a", "recall", {"handle": "m1"})
     )
-    with pytest.raises(LookupError, match="nothing is known of conversation 'a'.*store= keeps it"):
+    with pytest.raises(LookupError, match=r"nothing is known of conversation 'a'.*store= keeps it"):
         conversations.run(conversations.report("a"))
     conversations.run(conversations.add_reply("a", reply(0)))  # the next list has it
     assert conversations.run(conversations.retry("a", TooLong(2_000))) is False

@@ -25,8 +25,8 @@ from trimtab.engine.recall.search import (
     rank_scored_positions,
     score_text,
 )
-from trimtab.engine.recall.snippets import select_positions
 from trimtab.engine.recall.snippets import format_best_snippets as passages
+from trimtab.engine.recall.snippets import select_positions
 from trimtab.engine.tokens.counter import list_media
 from trimtab.engine.tokens.media import describe_media
 from trimtab.engine.window.window import Window
