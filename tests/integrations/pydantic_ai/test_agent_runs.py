@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import os
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 pytest.importorskip("pydantic_ai", reason="Pydantic AI is not installed here")
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, NativeOutput, PromptedOutput, RunContext, ToolOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
@@ -100,23 +103,35 @@ def check_history(history: list[ModelMessage], turns: int) -> None:
     assert results == [make_report(number) for number in range(3 * turns)]
 
 
-def test_the_program_of_the_page_and_the_tutorials_agent_run_without_a_key(monkeypatch, capsys):
-    class SupportOutput(BaseModel):
-        support_advice: str
-        block_card: bool
-        risk: int = Field(ge=0, le=10)
+STRUCTURED_OUTPUT = """
+from pydantic import BaseModel, Field
 
-    [program] = re.findall(r"```python\n(import asyncio\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+class SupportOutput(BaseModel):
+    support_advice: str
+    risk: int = Field(ge=0, le=10)
+
+for model in ("openai:gpt-5.2", "openai-chat:gpt-5.2"):
+    support_agent = Agent(model, output_type=SupportOutput, capabilities=[TrimtabCapability()])
+    print(type(support_agent.run_sync("My card is lost.").output))
+"""
+
+
+@pytest.mark.process
+def test_the_program_of_the_page_and_an_agent_with_an_output_type_run_without_a_key():
+    [program] = re.findall(
+        r"```python\n(import asyncio\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL
+    )
     with serve_simulated_provider() as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        monkeypatch.setenv("OPENAI_API_KEY", "any")
-        exec(compile(program, PAGE.name, "exec"), {"__name__": "__main__"})  # noqa: S102 - ours
-        assert "m2 is in the context, in full" in capsys.readouterr().out
-        for model in ("openai:gpt-5.2", "openai-chat:gpt-5.2"):
-            capability = TrimtabCapability()
-            agent = Agent(model, output_type=SupportOutput, capabilities=[capability])
-            result = asyncio.run(agent.run("My card is lost."))
-            assert isinstance(result.output, SupportOutput)
+        run = subprocess.run(
+            [sys.executable, "-c", program + STRUCTURED_OUTPUT],
+            env={**os.environ, "OPENAI_BASE_URL": f"{server.url}/v1", "OPENAI_API_KEY": "any"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert run.returncode == 0, run.stderr
+    assert "m2 is in the context, in full" in run.stdout
+    assert run.stdout.count("SupportOutput") == 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -628,7 +643,7 @@ async def test_a_history_that_the_provider_keeps_is_left_alone(served, caplog):
 async def test_a_model_for_tests_may_report_any_usage():
     capability = TrimtabCapability()
     agent: Agent[object, Any] = Agent(TestModel(), capabilities=[capability])
-    agent.tool_plain(lambda: write_report(1, lines=1_000), name="read_long_report")
+    agent.tool_plain(lambda: make_report(1) * 10, name="read_long_report")
     history: list[ModelMessage] = []
     for _ in range(4):
         result = await agent.run("Hi.", message_history=history, conversation_id="ann")

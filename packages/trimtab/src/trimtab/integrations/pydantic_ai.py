@@ -77,7 +77,7 @@ from trimtab.integrations.conversations import (
     reject_unnamed_arguments,
 )
 from trimtab.integrations.refusal import find_full_window
-from trimtab.models.catalog import find_model_info
+from trimtab.models.catalog import UNKNOWN_MODEL_WINDOW_TOKENS, find_model_info
 from trimtab.stores.base import Store
 
 __all__ = ["TrimtabCapability"]
@@ -357,6 +357,8 @@ class _ModelFacts(NamedTuple):
     def find_smaller_window(self) -> int | None:
         """Return the window of the profile if the catalog has none, or a larger one."""
         info = find_model_info(self.name)
+        if self.is_simulated:  # nobody needs to be told what is assumed
+            return self.context_window or UNKNOWN_MODEL_WINDOW_TOKENS
         profile = self.context_window
         return None if info and profile and profile >= info.context_window else profile
 

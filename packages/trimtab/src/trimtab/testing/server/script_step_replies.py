@@ -102,7 +102,7 @@ def _find_forced_tool(request: Mapping[str, Any], tools: Sequence[OfferedTool]) 
 def _find_text_schema(request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the JSON Schema that the request demands of the text of the reply."""
     for name in ("text", "response_format", "output_config", "output_format"):
-        settings = request.get(name) or {}
+        settings: dict[str, Any] = request.get(name) or {}
         settings = settings.get("format") or settings.get("json_schema") or settings
         if "schema" in settings:
             return settings["schema"]
