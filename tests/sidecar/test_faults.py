@@ -160,6 +160,14 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
     assert len(set(handles)) == len(handles) / 3 > 0
 
 
+def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
+    for _ in range(2):
+        sidecar = Sidecar(tmp_path)
+        answer = fit(sidecar, chat(TURNS), options={**SMALL, "redact": ["email"]})
+        assert (answer["status"], answer.get("fault")) == (200, "")
+        sidecar.run(sidecar.close())
+
+
 def test_another_process_goes_on_from_the_store(tmp_path: Path):
     before = Sidecar(tmp_path)
     sent = shown(fit_from_start(before, TURNS))

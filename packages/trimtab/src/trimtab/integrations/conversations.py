@@ -668,7 +668,7 @@ class Conversations:
         if conversation.session is None:
             store, session_id = await self._get_store(), make_session_id(conversation_id)
             if await store.position(session_id):
-                await self._require(conversation_id, conversation)
+                await self._require(conversation_id, conversation, head)
             else:
                 has_replies = any(not _is_asked(item) for item in messages)
                 conversation.handle_tag = f"~{secrets.token_hex(2)}" if has_replies else ""
@@ -688,8 +688,13 @@ class Conversations:
             conversation_id[:100],
         )
 
-    async def _require(self, conversation_id: str, conversation: _Conversation) -> Session:
-        """Return the session of a known conversation."""
+    async def _require(
+        self,
+        conversation_id: str,
+        conversation: _Conversation,
+        head: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Return the session of a known conversation, which needs the functions of its options."""
         if conversation.session is None:
             store, session_id = await self._get_store(), make_session_id(conversation_id)
             if not await store.position(session_id):
@@ -698,11 +703,9 @@ class Conversations:
                     f"nothing is known of conversation {conversation_id[:100]!r}; no model call "
                     f"was made for it, or {reason if self._keeps_nothing else 'it was deleted'}"
                 )
-            options = {
-                name: self._options[name]
-                for name in ("policy", "tokenizer", "redact", "on_edit")
-                if name in self._options
-            }
+            chosen = {**self._options, **(head or {})}
+            names = ("policy", "tokenizer", "redact", "on_edit")
+            options = {name: chosen[name] for name in names if name in chosen}
             session = await Session.open(store, session_id, **options)
             tag = _HANDLE_TAG.search(session.window.settings.recall_hint or "")
             conversation.handle_tag = tag[1] if tag else ""
