@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "PositionSpan": "stores.base",
     "ImportResult": "stores.export",
-    "PoolUsage": "stores.pool_usage",
+    "PoolUsage": "stores.base",
     "SpendingLedger": "stores.spending",
     "CallReservation": "stores.spending",
     "CostCeilings": "stores.spending",
