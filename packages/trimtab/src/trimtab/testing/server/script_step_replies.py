@@ -92,7 +92,7 @@ def _find_forced_tool(request: Mapping[str, Any], tools: Sequence[OfferedTool]) 
     choice = request.get("tool_choice")
     if not isinstance(choice, Mapping):
         return tools[-1].name if choice == "required" else None
-    settings = cast("Mapping[str, Any]", choice)
+    settings: dict[str, Any] = dict(cast("Mapping[str, Any]", choice))
     settings = settings.get("function") or settings.get("allowed_tools") or settings
     if settings.get("type") == "any" or settings.get("mode") == "required":
         return tools[-1].name
