@@ -209,8 +209,8 @@ FAULTS = (
         law=3,
         what="a sign names another text's handle",
         file="engine/policy/planning/plan.py",
-        old='words = self._with_handle(words, f"m{entry.seq}.{part}")',
-        new='words = self._with_handle(words, f"m{entry.seq}.{part + 1}")',
+        old='text = self._with_handle(placeholder, f"m{entry.seq}.{part}")',
+        new='text = self._with_handle(placeholder, f"m{entry.seq}.{part + 1}")',
     ),
     Fault(
         law=3,
@@ -274,8 +274,8 @@ FAULTS = (
         law=5,
         what="what stands for dropped messages is not counted when they are dropped",
         file="engine/policy/planning/plan.py",
-        old='words = self._longest_notice() if notice else ""',
-        new='words = ""',
+        old='notice = self._longest_notice() if has_notice else ""',
+        new='notice = ""',
     ),
     Fault(
         law=6,

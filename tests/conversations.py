@@ -38,7 +38,7 @@ def request_anyway(context: Context, **how: Any) -> Wire:
             context._apply(events)
         return context._render_request()
 
-    return context._run_verb(build)
+    return context._run_in_one_thread(build)
 
 
 def chat(policy: Any = "layered", **options: Any) -> Context:

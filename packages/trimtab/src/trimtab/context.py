@@ -206,8 +206,26 @@ def _build_notices(window: Window, events: Iterable[Event]) -> list[EditNotice]:
     ]
 
 
-def _tell_edits(notices: Sequence[EditNotice], on_edit: OnEdit | None) -> None:
-    """Report edits.
+def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
+    if edit.part is not None:
+        count = 1
+        tokens_before = window.entries[edit.first].sizes[edit.part].tokens
+    else:
+        groups = window.conversation.groups_hidden_by.get(seq, [])
+        count = sum(group.message_count for group in groups)
+        tokens_before = sum(group.tokens for group in groups)
+    return EditNotice(
+        handle=edit.handle,
+        op=edit.op,
+        count=count,
+        tokens_before=tokens_before,
+        tokens_after=edit.size.tokens,
+        reason=edit.why,
+    )
+
+
+def _report_notices(notices: Sequence[EditNotice], on_edit: OnEdit | None) -> None:
+    """Log edits and pass each to the hook.
 
     An exception of the hook is logged and not raised: the edits are in the log, and the request
     must still be sent.
@@ -221,25 +239,6 @@ def _tell_edits(notices: Sequence[EditNotice], on_edit: OnEdit | None) -> None:
             on_edit(notice)
         except Exception:
             _logger.warning("on_edit failed for %s %s", notice.op, notice.handle, exc_info=True)
-
-
-def _build_notice(window: Window, seq: int, edit: Edit) -> EditNotice:
-    count = 1
-    before = 0
-    if edit.part is not None:
-        before = window.entries[edit.first].sizes[edit.part].tokens
-    else:
-        groups = window.conversation.groups_hidden_by.get(seq, [])
-        count = sum(g.message_count for g in groups)
-        before = sum(g.tokens for g in groups)
-    return EditNotice(
-        handle=edit.handle,
-        op=edit.op,
-        count=count,
-        tokens_before=before,
-        tokens_after=edit.size.tokens,
-        reason=edit.why,
-    )
 
 
 def _format_log_line(notices: Sequence[EditNotice]) -> str:
@@ -266,12 +265,12 @@ def log_missing_reply(window: Window) -> None:
 
     This may be right, if the stream or the program was interrupted. Or somebody forgot `add`.
     """
-    last = window.last_call
+    call = window.last_call
     user = window.newest_user_entry
-    open_call = window.accounting.open_call_seq
-    if last is None or user is None or open_call != last.seq or not last.body.hash:
+    if call is None or user is None or not call.body.hash:
         return
-    if user.seq > last.seq > window.conversation.last_assistant_seq:
+    is_open = call.seq == window.accounting.open_call_seq
+    if is_open and user.seq > call.seq > window.conversation.last_assistant_seq:
         _logger.warning(
             "the previous request got no reply, so two user messages follow each other; "
             "call add(reply) with the model's reply, or fail(kind) if the call failed"
@@ -281,7 +280,7 @@ def log_missing_reply(window: Window) -> None:
 def log_result_of_unknown_call(window: Window, message: Message) -> None:
     """Warn if a message, before it is added, has a tool result whose id belongs to no call.
 
-    A result that comes too late is not one: its call was answered before, by a note or a result.
+    A result that comes too late causes no warning: its call exists, and was answered before.
     """
     if message.role == "assistant" or not message.results:
         return
@@ -307,13 +306,12 @@ def _list_ids(call_ids: Sequence[str]) -> str:
 
 def log_changed_settings(before: Settings, after: Settings) -> None:
     """Log once what the settings cause, if a request would not show it."""
-    left_out = list_left_out_params(after)
-    if left_out and left_out != list_left_out_params(before):
-        names = ", ".join(left_out)
+    names = list_left_out_params(after)
+    if names and names != list_left_out_params(before):
         _logger.warning(
             "requests to %s leave out %s: the API does not have these parameters",
             after.model,
-            names,
+            ", ".join(names),
         )
 
 
@@ -337,25 +335,27 @@ def list_left_out_params(settings: Settings) -> list[str]:
 
 
 MAX_UNBATCHED_WINDOWS = 4
-"""A replay of a history runs the policy in batches if the history would fill more windows."""
+"""If a replayed history would fill more windows, the policy does not run before each call."""
 MAX_UNBATCHED_MESSAGES = 1_000
-"""A replay of a history runs the policy in batches if the history has more messages."""
+"""If a replayed history has more messages, the policy does not run before each call."""
 DECISIONS_PER_WINDOW = 64
-"""How many batches of such a history fill one window, near its end."""
+"""Near the end of such a history, how often the policy runs while one window is filled."""
+
+_SECONDS_PER_DAY = 86_400
 
 
-VerbT = TypeVar("VerbT", bound=Callable[..., Any])
+MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
 
-def _in_one_thread(verb: VerbT) -> VerbT:
-    """Let one thread at a time run the method; other threads wait. Report the edits that it
-    recorded at its end."""
+def _in_one_thread(method: MethodT) -> MethodT:
+    """Let one thread at a time run the method; other threads wait. When it ends, report the edits
+    that it recorded."""
 
-    @wraps(verb)
+    @wraps(method)
     def run(self: Context, *args: Any, **kwargs: Any) -> Any:
-        return self._run_verb(verb, *args, **kwargs)  # pyright: ignore[reportPrivateUsage] - its own class
+        return self._run_in_one_thread(method, *args, **kwargs)  # pyright: ignore[reportPrivateUsage] - its own class
 
-    return cast("VerbT", run)
+    return cast("MethodT", run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -505,11 +505,14 @@ class Context(Generic[DialectT_co]):
         self._clock = clock
         self._on_edit = on_edit
         self._is_silent = False
+        """Whether nothing is reported or warned of, because what is recorded may not remain."""
         self._lock = RLock()
-        self._is_changing = False
+        self._is_running = False
+        """Whether a method that records is running, which may call other ones."""
         self.events: list[Event] = []
         """The log: every event in order, since the last checkpoint if there was one."""
         self._draft: list[Event] | None = None
+        """Events that are collected to be stored before they are folded; None outside a draft."""
         self._doubt_is_logged = False
         self._known_history = KnownHistory()
         self._synced_system: tuple[Message, ...] = ()
@@ -517,15 +520,20 @@ class Context(Generic[DialectT_co]):
         """By position: each message with cache marks of the caller, as it was passed last. None if
         the log must be searched for them."""
         self._streamed_reply: tuple[Message, str] | None = None
+        """The last reply that `watch` added, and its handle: its caller may add it once more."""
         self._answered_call: int | None = None
         """The call that the next reply answers. None for the last one."""
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The state that the log adds up to."""
-        self._settings = self.window.settings
-        self._next = (self.window.settings, options)
-        self._recorded: tuple[Settings | None, float] = (None, 0.0)
-        self._given: tuple[Settings | None, Options] = (None, options)
+        self._adopted_settings = self.window.settings
+        """The settings of the log that the current options belong to."""
+        self._recorded_options = (self.window.settings, options)
+        """The settings that this context recorded last, perhaps only in a draft, and their
+        options."""
+        self._recorded_day: tuple[Settings | None, float] = (None, 0.0)
+        """The settings after options were recorded last, and the day: prices may change with it."""
+        self._given_options: tuple[Settings | None, Options] = (None, options)
         """The options as a caller gave them, and the settings that record them."""
         self._use_options(options)
 
@@ -533,53 +541,61 @@ class Context(Generic[DialectT_co]):
         self._options = options
         self._policy = options.build_policy()
         self._decision = Decision()
-        self._decided = 0
+        """What the policy decided last."""
+        self._seq_after_decision = 0
+        """The position of the log at which exactly the decided edits are made; -1 if the guard made
+        others."""
         self._decided_budget: tuple[int, str | None, Budget] | None = None
+        """The position and the volatile text at the last decision, and the budget for them."""
         self._renderer: IncrementalRenderer | None = None
         self._shown: IncrementalView | None = None
 
-    def _run_verb(self, verb: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _run_in_one_thread(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         notices: list[EditNotice] = []
         try:
             with self._lock:
-                if self._is_changing:  # a part of another verb
-                    return verb(self, *args, **kwargs)
-                before = self.window.seq
-                self._is_changing = True
+                if self._is_running:  # a method that calls another one reports the edits of both
+                    return method(self, *args, **kwargs)
+                seq_before = self.window.seq
+                self._is_running = True
                 try:
-                    return verb(self, *args, **kwargs)
+                    return method(self, *args, **kwargs)
                 finally:
-                    self._is_changing = False
-                    if self._tells_edits() and self.window.seq > before:
-                        new = takewhile(lambda event: event.seq > before, reversed(self.events))
-                        notices = _build_notices(self.window, [*new][::-1])
+                    self._is_running = False
+                    if self._reports_edits() and self.window.seq > seq_before:
+                        notices = _build_notices(self.window, self._list_events_after(seq_before))
         finally:
             # Without the lock: the hook may wait for a thread that uses this context.
             if notices:
-                _tell_edits(notices, self._on_edit)
+                _report_notices(notices, self._on_edit)
 
-    def _tells_edits(self) -> bool:
+    def _list_events_after(self, seq: int) -> list[Event]:
+        """Return the newest events, in order, without a search through the whole log."""
+        return [*takewhile(lambda event: event.seq > seq, reversed(self.events))][::-1]
+
+    def _reports_edits(self) -> bool:
         return not self._is_silent and (
             self._on_edit is not None or _logger.isEnabledFor(logging.INFO)
         )
 
     def _report_edits(self, events: Iterable[Event]) -> None:
         """Report the edits among events that are folded."""
-        _tell_edits(_build_notices(self.window, events), self._on_edit)
+        _report_notices(_build_notices(self.window, events), self._on_edit)
 
     def _begin_copy(self) -> tuple[Self, dict[str, Any]]:
-        """Return a copy with its own lock and without a renderer and the caller's known objects,
-        and the values that it still needs."""
+        """Return an unfinished copy and the values that it still needs. It has its own lock, no
+        renderer, and does not know the caller's objects."""
         fresh: dict[str, Any] = {
             "_lock": RLock(),
             "_known_history": KnownHistory(),
             "_renderer": None,
             "_shown": None,
-            "_is_changing": False,
+            "_is_running": False,
         }
         twin = type(self).__new__(type(self))
         twin.__dict__.update(fresh)
-        return twin, {name: value for name, value in self.__dict__.items() if name not in fresh}
+        missing = {name: value for name, value in self.__dict__.items() if name not in fresh}
+        return twin, missing
 
     def __copy__(self) -> Self:
         twin, values = self._begin_copy()
@@ -606,14 +622,16 @@ class Context(Generic[DialectT_co]):
         return self._options
 
     def _adopt_logged_settings(self) -> None:
-        settings, (next_settings, next_options) = self.window.settings, self._next
-        if settings is not self._settings:
-            self._use_options(
-                next_options
-                if settings == next_settings
-                else rebuild_options_from_changed_settings(settings, self._options)
-            )
-            self._settings = settings
+        settings = self.window.settings
+        if settings is self._adopted_settings:
+            return
+        own_settings, own_options = self._recorded_options
+        self._use_options(
+            own_options
+            if settings == own_settings
+            else rebuild_options_from_changed_settings(settings, self._options)
+        )
+        self._adopted_settings = settings
 
     @classmethod
     def load(
@@ -683,8 +701,8 @@ class Context(Generic[DialectT_co]):
         options = options_from_log(settings[-1], **functions)
         context._initialise(options, clock, on_edit, snapshot, events)  # noqa: SLF001 - its own class
         context._apply(event for event in events if event.seq > start)  # noqa: SLF001 - its own class
-        context._settings = context.window.settings  # noqa: SLF001 - its own class
-        context._next = (context.window.settings, options)  # noqa: SLF001 - its own class
+        context._adopted_settings = context.window.settings  # noqa: SLF001 - its own class
+        context._recorded_options = (context.window.settings, options)  # noqa: SLF001 - its own class
         return context
 
     @_in_one_thread
@@ -723,7 +741,7 @@ class Context(Generic[DialectT_co]):
         window = self.window
         if self._streamed_reply is not None and item is self._streamed_reply[0]:
             handle = self._streamed_reply[1]
-            if parse_handle(handle).first_seq in window.entries:  # not taken back since
+            if parse_handle(handle).first_seq in window.entries:  # and was not undone since
                 return handle
         if key is not None and key in window.base.seq_by_idempotency_key:
             return f"m{window.base.seq_by_idempotency_key[key]}"
@@ -738,7 +756,7 @@ class Context(Generic[DialectT_co]):
     def _is_known_reply(self, reply: ModelReply) -> bool:
         """Whether this is the last reply once more."""
         conversation = self.window.conversation
-        # Some servers give every reply the same id: after another call it is another reply.
+        # Some servers give every reply the same id, so a reply to a later call is a new one.
         call = self._find_answered_call() or 0
         return (
             reply.id is not None
@@ -805,16 +823,21 @@ class Context(Generic[DialectT_co]):
                 if context.fail(failure.kind, limit=failure.limit, message=failure.message):
                     reply = client.messages.create(**context.request())
         """
-        figures: dict[str, Any] = {"limit": limit, "input": input, "requested": requested}
-        redact = self.options.redact
-        knobs = parse_policy_config(self.options.limits)
-        call = self.window.accounting.open_call_seq
+        config = parse_policy_config(self.options.limits)
         outcome = build_error_outcome(
-            call, kind, message=message, redact=redact, usage=usage, **figures
+            self.window.accounting.open_call_seq,
+            kind,
+            message=message,
+            redact=self.options.redact,
+            usage=usage,
+            limit=limit,
+            input=input,
+            requested=requested,
         )
         texts = self._find_rejected_texts(message)
         self._append(outcome)
-        edits = choose_policy_after_error(kind, knobs, texts)(self.window, self.budget()).edits
+        policy = choose_policy_after_error(kind, config, texts)
+        edits = policy(self.window, self.budget()).edits
         for edit in edits:
             self._append(edit)
         return kind == "overflow" or bool(edits)
@@ -896,7 +919,9 @@ class Context(Generic[DialectT_co]):
                 f"got {len(ids)} ids for {len(messages)} messages; pass a list with one id each"
             )
         history = self._known_history if check == "newest" else KnownHistory()
-        before, first_item, after_seq = history.find_restart(messages, ids, self.window.entries)
+        messages_before, first_item, after_seq = history.find_restart(
+            messages, ids, self.window.entries
+        )
         if after_seq < self.window.base.last_evicted_seq:
             raise HistoryNotInMemory(after_seq)
         settings = self.window.settings
@@ -908,21 +933,21 @@ class Context(Generic[DialectT_co]):
         ]
         system = read.system if not first_item else self._synced_system
         self._use_listed_system(system)
-        prefix_length, position = match_prefix_and_rewind_point(
+        prefix_length, rewind_to = match_prefix_and_rewind_point(
             self.window, clean_messages, after_seq=after_seq
         )
-        new = read.messages[prefix_length:]
-        for message in new:
+        new_messages = read.messages[prefix_length:]
+        for message in new_messages:
             convert_media_or_refuse(message, dialect=dialect, model=model)
-        if position is None:
-            reply = None
-            if new and self.window.accounting.open_call_seq is not None:
-                first = read.starts[prefix_length]
-                plain = read.contents[first - first_item]
-                reply = read_whole_reply(messages[first], plain, dialect=dialect)
-            self._replay(new, reply=reply)
+        if rewind_to is not None:
+            self._rewind_and_replay(rewind_to, new_messages)
         else:
-            self._replay_from(position, new)
+            reply = None
+            if new_messages and self.window.accounting.open_call_seq is not None:
+                first_new = read.starts[prefix_length]
+                content = read.contents[first_new - first_item]
+                reply = read_whole_reply(messages[first_new], content, dialect=dialect)
+            self._replay(new_messages, reply=reply)
         entries = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
         self._known_history = history
         self._synced_system = system
@@ -935,7 +960,7 @@ class Context(Generic[DialectT_co]):
         history.remember(
             messages,
             ids,
-            before,
+            messages_before,
             read.starts,
             seqs,
             contents=read.contents,
@@ -962,13 +987,15 @@ class Context(Generic[DialectT_co]):
     def _use_listed_system(self, listed: tuple[Message, ...]) -> None:
         """Use the system messages of a caller's list after the prompt that was set."""
         prompt, _ = split_system_prompt(self.window.settings)
-        # A list that was fitted before has our prompt at its start.
-        begins_with_own = len(listed) >= len(prompt) and all(map(is_same_message, listed, prompt))
-        first_new = len(prompt) if begins_with_own else 0
-        if listed[first_new:] != self.options.listed_system:
-            self._record_options(replace(self.options, listed_system=listed[first_new:]))
+        # A list that was fitted before begins with the prompt, which must not be sent twice.
+        begins_with_prompt = len(listed) >= len(prompt) and all(
+            map(is_same_message, listed, prompt)
+        )
+        listed = listed[len(prompt) :] if begins_with_prompt else listed
+        if listed != self.options.listed_system:
+            self._record_options(replace(self.options, listed_system=listed))
 
-    def _replay_from(self, position: int, messages: Sequence[Message]) -> None:
+    def _rewind_and_replay(self, position: int, messages: Sequence[Message]) -> None:
         """Rewind to a position and add other messages; hide unchanged ones as they were hidden
         before."""
         edits = EditsInForce(self.window, position)
@@ -988,36 +1015,38 @@ class Context(Generic[DialectT_co]):
         """Add messages from elsewhere, and before each reply the call that it answers.
 
         `reply` is the first message as a whole reply, if it answers the last request. The policy
-        runs before each call. A history that would fill the window many times is decided in
-        batches: one batch for every two windows of tokens, and smaller batches near the end. So the
-        time grows only with the length of the history.
+        runs before each call. In a history that would fill the window many times it runs less
+        often: once for every two windows of tokens, and more often near the end. So the time grows
+        only with the length of the history.
         """
         call = None
         budget = self.budget()
         limit = budget.limit
         sizes = [estimate_message_tokens(message) for message in messages]
-        # In steps, so that one more message leaves what was decided as it is.
-        step = max(1, limit // 4)
         total = sum(sizes)
-        fills_many = total > MAX_UNBATCHED_WINDOWS * limit
-        last_steps = (total // step - 1) * step if fills_many else 0
-        is_long = fills_many or len(messages) > MAX_UNBATCHED_MESSAGES
-        short_pause = limit // DECISIONS_PER_WINDOW if is_long else 0
+        fills_many_windows = total > MAX_UNBATCHED_WINDOWS * limit
+        # The end begins at a multiple of a quarter of the window. If one message more moved it, the
+        # decisions before it would change too.
+        quarter = max(1, limit // 4)
+        end_begins_at = (total // quarter - 1) * quarter if fills_many_windows else 0
+        is_long = fills_many_windows or len(messages) > MAX_UNBATCHED_MESSAGES
+        tokens_between_at_end = limit // DECISIONS_PER_WINDOW if is_long else 0
         tokens = tokens_at_decision = 0
-        spoken = [at for at, message in enumerate(messages) if message.role == "user"]
-        older_spoken = set(spoken[:-1])
-        for at, (message, size) in enumerate(zip(messages, sizes, strict=True)):
+        user_indexes = [index for index, message in enumerate(messages) if message.role == "user"]
+        older_user_indexes = set(user_indexes[:-1])
+        for index, (message, size) in enumerate(zip(messages, sizes, strict=True)):
             rounds = self.window.conversation.rounds
-            last = rounds[-1].entries[-1].seq if rounds else 0
-            if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
-                pause = 2 * limit if tokens < last_steps else short_pause
-                due = decides and tokens - tokens_at_decision >= pause
-                call = self._record_external_call(budget, decides=due)
-                tokens_at_decision = tokens if due else tokens_at_decision
+            last_seq = rounds[-1].entries[-1].seq if rounds else 0
+            if message.role == "assistant" and last_seq > self.window.accounting.sent_through_seq:
+                tokens_between = 2 * limit if tokens < end_begins_at else tokens_between_at_end
+                is_due = decides and tokens - tokens_at_decision >= tokens_between
+                call = self._record_external_call(budget, decides=is_due)
+                if is_due:
+                    tokens_at_decision = tokens
                 reply = None  # it answers another request
             # Of several user messages in one list, only the newest was written just now.
-            self._add_message(message, reply=reply, is_undated=at in older_spoken)
-            tokens = tokens + size
+            self._add_message(message, reply=reply, is_undated=index in older_user_indexes)
+            tokens += size
             reply = None
         if call is not None:
             self._append(CallOutcome(call=call))  # its usage will never be known
@@ -1077,7 +1106,7 @@ class Context(Generic[DialectT_co]):
     def _require_due_reply(self) -> None:
         """Raise `NoReplyDue` if the newest message is a reply that the model must not get again.
 
-        The caller's own list may end as the caller wants.
+        A list that was passed to `sync` may end with a reply: its caller wants it continued.
         """
         window = self.window
         if window.is_reply_due or not window.visible_groups:
@@ -1107,8 +1136,9 @@ class Context(Generic[DialectT_co]):
     ) -> Generator[list[Event]]:
         """Yield the events of a request in steps; apply each step before taking the next.
 
-        Yield nothing if the last call is this one. `is_own_call` gets its position and returns
-        whether the caller itself was given its request: two who send it are billed for two.
+        Yield nothing if the last call has the same request. `is_own_call` gets the position of that
+        call and returns whether the caller itself was given its request. If somebody else was, both
+        will send a request and be billed, so this one is recorded as well.
         """
         if not self.window.visible_groups:
             raise NoReplyDue("the conversation has no message yet; add one before request()")
@@ -1117,7 +1147,7 @@ class Context(Generic[DialectT_co]):
         if (
             last is not None
             and last.seq == self.window.seq
-            and last.body.hash  # else it was made elsewhere
+            and last.body.hash  # a call that was made elsewhere has none
             and is_own_call(last.seq)
             and (last.body.stream, last.body.volatile) == (stream, volatile)
             and (
@@ -1146,17 +1176,18 @@ class Context(Generic[DialectT_co]):
         budget = budget or self.budget()
         self._apply(self._build_repair_events())
         if decides:
-            # Whether it could fit is no longer ours to say.
+            # The call was made, so a request that does not fit is no error.
             with suppress(CannotFit):
                 self._apply(self._build_restoring_events())
                 self._apply(self._decide_edits())
-        tokens = budget.head.tokens + self.window.tokens
-        output = budget.max_output
-        media = self.window.conversation.visible_media_tokens()
-        seq = self.window.seq
-        note = self._decision.note
         return self._append(
-            ModelCall(position=seq, max_output=output, tokens=tokens, media=media, note=note)
+            ModelCall(
+                position=self.window.seq,
+                max_output=budget.max_output,
+                tokens=budget.head.tokens + self.window.tokens,
+                media=self.window.conversation.visible_media_tokens(),
+                note=self._decision.note,
+            )
         )
 
     def _build_repair_events(self) -> list[Event]:
@@ -1164,7 +1195,7 @@ class Context(Generic[DialectT_co]):
         return self._build_events(build_repairs_for_open_calls(self.window))
 
     def _build_restoring_events(self, *, volatile: str | None = None) -> list[Event]:
-        """Build the edits that show users' words again for which a smaller window had no room.
+        """Build the edits that show the user's words again that a smaller window had no room for.
 
         There are none while the provider's cache may hold the last request.
         """
@@ -1182,7 +1213,7 @@ class Context(Generic[DialectT_co]):
         self._decided_budget = (self.window.seq, volatile, budget)
         edits = add_edits_to_fit(self.window, budget, self._decision.edits)
         is_unchanged = edits == self._decision.edits
-        self._decided = self.window.seq + len(edits) if is_unchanged else -1
+        self._seq_after_decision = self.window.seq + len(edits) if is_unchanged else -1
         return self._build_events(edits)
 
     def _run_policy(self, budget: Budget) -> Decision:
@@ -1197,12 +1228,14 @@ class Context(Generic[DialectT_co]):
 
     def _build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """Build the record of the call that the window would make now; change nothing."""
-        cache = self._decided_budget
-        is_same = cache is not None and cache[:2] == (self.window.seq, volatile)
-        budget = cache[2] if cache is not None and is_same else self.budget(volatile)
-        if self.window.seq != self._decided:
-            # The guard has hidden more than the policy, or somebody else has written meanwhile:
-            # either may have moved the frontier.
+        match self._decided_budget:
+            case (seq, text, budget) if (seq, text) == (self.window.seq, volatile):
+                pass
+            case _:
+                budget = self.budget(volatile)
+        if self.window.seq != self._seq_after_decision:
+            # The guard has hidden more than the policy wanted, or somebody else has written
+            # meanwhile. Either may have moved the frontier, so the policy is asked for it again.
             self._decision = replace(self._decision, frontier=self._run_policy(budget).frontier)
         call = build_call_event(
             self.window,
@@ -1322,10 +1355,14 @@ class Context(Generic[DialectT_co]):
 
     def _load_kwargs(self, options: Options | None = None) -> dict[str, Any]:
         """Return the keyword arguments for `load` that are not in the log."""
-        names = ("policy", "tokenizer", "redact")
-        set_now = options or self.options
-        ours: dict[str, Any] = {name: getattr(set_now, name) for name in names}
-        return ours | {"on_edit": self._on_edit, "clock": self._clock}
+        options = options or self.options
+        return {
+            "policy": options.policy,
+            "tokenizer": options.tokenizer,
+            "redact": options.redact,
+            "on_edit": self._on_edit,
+            "clock": self._clock,
+        }
 
     @_in_one_thread
     def report(self, volatile: str | None = None) -> ContextReport:
@@ -1541,10 +1578,10 @@ class Context(Generic[DialectT_co]):
 
         Empty unless the limits ask for summaries of results.
         """
-        knobs = parse_policy_config(self.options.limits)
-        if not knobs.summarises_results:
+        config = parse_policy_config(self.options.limits)
+        if not config.summarises_results:
             return ()
-        return list_result_summary_requests(self.window, self._run_policy(self.budget()), knobs)
+        return list_result_summary_requests(self.window, self._run_policy(self.budget()), config)
 
     @_in_one_thread
     def add_result_summary(
@@ -1627,14 +1664,14 @@ class Context(Generic[DialectT_co]):
             )  # all or nothing
         self._apply(self._build_events(erases))
         self.events[:] = map(make_event_eraser(erases), self.events)
-        # All that still holds what was said.
+        # All of these may still contain the erased text.
         self._known_history = KnownHistory()
         self._streamed_reply = None
         self._marked_messages = None
         self._renderer = None
         self._shown = None
         self._decision = Decision()
-        self._decided = -1
+        self._seq_after_decision = -1
 
     @_in_one_thread
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
@@ -1655,16 +1692,22 @@ class Context(Generic[DialectT_co]):
                 context.configure(model="gpt-4o", system="Be brief.")
         """
         at = self._clock()
-        settings, options = self._given
-        is_known = settings is self.window.settings and self._recorded[1] == at // 86_400
+        settings, options = self._given_options
+        is_known = (
+            settings is self.window.settings and self._recorded_day[1] == at // _SECONDS_PER_DAY
+        )
         if not is_known or not has_option_values(options, changes):
             counters = self.window.counters_by_name
             self._record_options(merge_options(self.options, changes, counters), at=at)
 
     def _record_options(self, options: Options, *, at: float | None = None) -> None:
         at = self._clock() if at is None else at  # the prices are those of the event's own day
-        settings, day = self._recorded
-        if settings is self.window.settings and day == at // 86_400 and options == self._options:
+        settings, day = self._recorded_day
+        if (
+            settings is self.window.settings
+            and day == at // _SECONDS_PER_DAY
+            and options == self._options
+        ):
             return
         policy = options.build_policy()
         counter = options.build_counter()
@@ -1672,12 +1715,13 @@ class Context(Generic[DialectT_co]):
         settings = build_settings_event(options, counter, at=at)
         current = self.window.settings
         if replace(settings, renderer=current.renderer) == current:
-            settings = current  # a newer renderer alone must not break the prefix
-        self._given = (settings, options)
-        # Read once: another dialect would take the same blocks for something else.
+            settings = current  # a newer renderer alone is no reason to change the cached prefix
+        self._given_options = (settings, options)
+        # From now on the options have parsed messages: a later change of the dialect would read the
+        # blocks of the system prompt differently.
         system, listed_system = split_system_prompt(settings)
         options = replace(options, system=system, listed_system=listed_system)
-        self._next = (settings, options)
+        self._recorded_options = (settings, options)
         if settings is current:
             self._options = options
             self._policy = policy
@@ -1686,7 +1730,7 @@ class Context(Generic[DialectT_co]):
             if doubt := _describe_model_doubt(options):
                 _warn_once(doubt)
             self._apply([self._build_event(settings, at=at)])
-        self._recorded = (self.window.settings, at // 86_400)
+        self._recorded_day = (self.window.settings, at // _SECONDS_PER_DAY)
 
     @_in_one_thread
     def rewind(self, to: int | str) -> None:
@@ -1772,7 +1816,7 @@ class Context(Generic[DialectT_co]):
         return twin
 
     def _apply(self, events: Iterable[Event]) -> None:
-        """Fold events from `_request_steps`, a draft or a log."""
+        """Fold events, or only collect them while a draft is made."""
         events = [*events]
         if self._draft is not None:
             self._draft.extend(events)
@@ -1795,7 +1839,7 @@ class Context(Generic[DialectT_co]):
             self._draft = None
 
     def _checkpoint(self) -> Snapshot:
-        """Remove hidden messages and the log so far from memory; somebody else stores them."""
+        """Remove hidden messages and the log so far from memory. They must be stored elsewhere."""
         self.window.checkpoint()
         self.events.clear()
         return self.window.base.snapshot
@@ -1814,10 +1858,8 @@ class Context(Generic[DialectT_co]):
         return event.seq
 
     def _build_event(self, body: EventBody, offset: int = 0, *, at: float | None = None) -> Event:
-        """Build the event that could be applied next, or `offset` events later.
-
-        `at` None is now.
-        """
+        """Build the event that could be applied next, or `offset` events later. Its time is `at`,
+        by default now."""
         seq = self.window.seq + len(self._draft or ()) + 1 + offset
         return Event(seq=seq, at=self._clock() if at is None else at, body=body)
 
@@ -1838,14 +1880,14 @@ class Context(Generic[DialectT_co]):
         """
         self._record_redaction()
         window = self.window
-        before: list[EventBody] = []
+        earlier_bodies: list[EventBody] = []
         if reply is not None and (open_call := self._find_answered_call()) is not None:
-            before.append(build_reply_outcome(open_call, reply))
+            earlier_bodies.append(build_reply_outcome(open_call, reply))
         if message.role == "assistant" and not continues_open_assistant_reply(window, message):
-            before += build_repairs_for_open_calls(window)
+            earlier_bodies += build_repairs_for_open_calls(window)
         is_recalled = message.role != "assistant" and is_recall_answer(window, message)
-        is_users_own = message.role == "user" and not message.results
-        masks = self._mask_rejected_content() if is_users_own else ()
+        has_users_words = message.role == "user" and not message.results
+        masks = self._build_masks_of_rejected_content() if has_users_words else ()
         message = redacted_message(message, self.options.redact)
         message = tag_thinking_family(message, window.settings.rules_model)
         sizes = measure_message_parts(message, window.counter)
@@ -1861,9 +1903,9 @@ class Context(Generic[DialectT_co]):
             paused=reply is not None and reply.paused,
             undated=is_undated,
         )
-        events = self._build_events([*before, addition, *masks])
+        events = self._build_events([*earlier_bodies, addition, *masks])
         self._apply(events)
-        seq = events[len(before)].seq
+        seq = events[len(earlier_bodies)].seq
         if self._marked_messages is not None and has_marks(message):
             self._marked_messages[seq] = message
         return f"m{seq}"
@@ -1873,11 +1915,12 @@ class Context(Generic[DialectT_co]):
         it."""
         if self.options.redact is not None and not self.window.settings.redacts:
             settings = replace(self.window.settings, redacts=True)
-            self._next = (settings, self._options)
+            self._recorded_options = (settings, self._options)
             self._apply([self._build_event(settings)])
 
-    def _mask_rejected_content(self) -> tuple[Edit, ...]:
-        """Hide what the provider has rejected, so that it does not block the next message."""
+    def _build_masks_of_rejected_content(self) -> tuple[Edit, ...]:
+        """Build the edits that hide what the provider has rejected, so that it does not block the
+        next message."""
         rejection = self.window.accounting.rejection
         if not rejection.last_sent_seq:
             return ()

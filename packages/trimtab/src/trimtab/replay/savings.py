@@ -1,8 +1,8 @@
-"""Compare policies with what was paid, and the model of the costs with the bill.
+"""What policies would have saved, and how well the computed costs agree with the bill.
 
-The baseline is `everything`: what the client sent. A saving is a share of its modelled cost, over
-the calls that both could send. A policy pays for what it hid: if a later call names it, the text is
-fetched again.
+The baseline is `everything`: what the client sent. A saving is a share of its computed cost, over
+the calls that both could send. A policy pays for what it hides: if a later call names it, the text
+is fetched again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab.replay.setup_costs import (
 )
 
 MIN_SAVING = 0.05
-"""Below this share nothing is worth installing."""
+"""A smaller share is not worth installing anything."""
 MIN_SESSIONS, MIN_CALLS = 3, 90
 """With fewer sessions or calls a comparison proves little."""
 _TOKENS_PER_PRICE = 1_000_000
@@ -61,12 +61,12 @@ class Savings:
     paid: float
     """What was paid for the input of these calls, in US dollars."""
     modelled: float
-    """What the model says about it."""
+    """What the computation gives for the same input, in US dollars."""
     error: float | None
-    """The share by which the model is off, for half of the conversations at most. None without
-    usage."""
+    """How far the computed cost of a conversation's input is from what was paid, as a share of it:
+    the median of the conversations. None if no usage is recorded."""
     everything: float
-    """Modelled cost of sending everything, with output, in US dollars."""
+    """Computed cost of sending everything, with output, in US dollars."""
     refused: int
     """Calls in which everything did not fit the window."""
     policies: tuple[PolicySaving, ...]
@@ -89,45 +89,48 @@ class Savings:
 
 def compute_savings(studies: Sequence[ReplayStudy]) -> Savings:
     """Add up studies of several models. Their first setup is `everything`."""
-    bills = [bill for study in studies for bill in _compare_with_bill(study)]
-    names = [setup.name for setup in studies[0].setups if not setup.sends_everything]
-    base = [row for study in studies for row in study.rows if row.setup == EVERYTHING]
-    paid, modelled = sum(a for a, _ in bills), sum(b for _, b in bills)
-    errors = [abs(b - a) / a for a, b in bills if a > 0]
+    policy_names = [setup.name for setup in studies[0].setups if not setup.sends_everything]
+    bills = [bill for study in studies for bill in _compare_with_bills(study)]
+    errors = [abs(modelled - paid) / paid for paid, modelled in bills]
+    everything_rows = [row for study in studies for row in study.rows if row.setup == EVERYTHING]
     return Savings(
-        sessions=len({one.session for study in studies for one in study.conversations}),
+        sessions=len({each.session for study in studies for each in study.conversations}),
         calls=sum(study.calls for study in studies),
         models={study.model: study.window for study in studies},
-        paid=paid,
-        modelled=modelled,
+        paid=sum(paid for paid, _ in bills),
+        modelled=sum(modelled for _, modelled in bills),
         error=statistics.median(errors) if errors else None,
-        everything=sum(cost for s in studies for cost in _conversation_costs(s, EVERYTHING)),
-        refused=sum(row.cannot_fit for row in base),
-        policies=tuple(_compute_policy_saving(name, studies) for name in names),
+        everything=_sum_dollars(studies, EVERYTHING),
+        refused=sum(row.cannot_fit for row in everything_rows),
+        policies=tuple(_compute_policy_saving(name, studies) for name in policy_names),
     )
 
 
-def _price(study: ReplayStudy) -> float:
-    """Return US dollars per fresh input token. Without a price, shares are right and dollars 0."""
+def _dollars_per_token(study: ReplayStudy) -> float:
+    """Return the price of a fresh input token; 0 if the model's price is not known."""
     return (study.providers[0].price or 0.0) / _TOKENS_PER_PRICE
 
 
-def _compare_with_bill(study: ReplayStudy) -> list[tuple[float, float]]:
-    """Return what was paid and what is modelled for the input of each conversation with usage."""
-    own, price = study.providers[0], _price(study) or 1.0
-    by_id = {run.conversation: run for run in study.runs if run.setup == EVERYTHING}
+def _compare_with_bills(study: ReplayStudy) -> list[tuple[float, float]]:
+    """Return what was paid and what is computed for the input of each conversation with usage.
+
+    Both are in US dollars, or in tokens if the price is not known.
+    """
+    provider, token_price = study.providers[0], _dollars_per_token(study) or 1.0
+    runs = {run.conversation: run for run in study.runs if run.setup == EVERYTHING}
     bills: list[tuple[float, float]] = []
     for conversation in study.conversations:
         usage = conversation.usage
-        calls = [c for c in by_id[conversation.id].calls if c.index in usage]
-        paid = sum(_bill_usage(usage[call.index], own.rules) for call in calls)
-        modelled = sum(call.bill[own.name].cost(own.rules) for call in calls)
+        calls = [call for call in runs[conversation.id].calls if call.index in usage]
+        paid = sum(_bill_usage(usage[call.index], provider.rules) for call in calls)
+        modelled = sum(call.bill[provider.name].cost(provider.rules) for call in calls)
         if paid:
-            bills.append((paid * price, modelled * price))
+            bills.append((paid * token_price, modelled * token_price))
     return bills
 
 
 def _bill_usage(usage: Usage, rules: CacheRules) -> float:
+    """Return what the input of a call cost, in fresh input tokens."""
     return InputBill(
         read=usage.cache_read,
         write=usage.cache_write,
@@ -139,24 +142,24 @@ def _bill_usage(usage: Usage, rules: CacheRules) -> float:
 def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicySaving:
     pairs: list[tuple[float, float]] = []
     for study in studies:
-        weight = _price(study) or 1.0 / _TOKENS_PER_PRICE
+        # Models differ in price, so that costs are added up in dollars. Without a price, a model
+        # gets a dollar for a million tokens.
+        token_price = _dollars_per_token(study) or 1.0 / _TOKENS_PER_PRICE
         runs = {(run.conversation, run.setup): run for run in study.runs}
         for conversation in study.conversations:
-            base, run = runs[conversation.id, EVERYTHING], runs[conversation.id, name]
-            shared = {c.index for c in base.calls} & {c.index for c in run.calls}
-            pairs.append(
-                (
-                    weight * _sum_costs(study, base, shared),
-                    weight * _sum_costs(study, run, shared),
-                )
-            )
+            before, after = runs[conversation.id, EVERYTHING], runs[conversation.id, name]
+            shared = {call.index for call in before.calls} & {call.index for call in after.calls}
+            before_cost = token_price * _sum_costs(study, before, shared)
+            after_cost = token_price * _sum_costs(study, after, shared)
+            pairs.append((before_cost, after_cost))
     rows = [row for study in studies for row in study.rows if row.setup == name]
-    calls = [c for study in studies for run in study.runs if run.setup == name for c in run.calls]
+    runs_of_policy = [run for study in studies for run in study.runs if run.setup == name]
+    calls = [call for run in runs_of_policy for call in run.calls]
     needs = sum(call.needs for call in calls)
     low, high = resample_saved_share(pairs)
     return PolicySaving(
         policy=name,
-        dollars=sum(cost for study in studies for cost in _conversation_costs(study, name)),
+        dollars=_sum_dollars(studies, name),
         saved=compute_saved_share(pairs),
         low=low,
         high=high,
@@ -165,29 +168,32 @@ def _compute_policy_saving(name: str, studies: Sequence[ReplayStudy]) -> PolicyS
     )
 
 
-def _conversation_costs(study: ReplayStudy, name: str) -> list[float]:
-    """Return the US dollars of each conversation under one setup."""
-    return [
-        _price(study) * _sum_costs(study, run, {call.index for call in run.calls})
+def _sum_dollars(studies: Sequence[ReplayStudy], name: str) -> float:
+    """Return the US dollars of all conversations under one setup."""
+    return sum(
+        _dollars_per_token(study) * sum(_call_cost(study, call) for call in run.calls)
+        for study in studies
         for run in study.runs
         if run.setup == name
-    ]
+    )
 
 
 def _sum_costs(study: ReplayStudy, run: ConversationRun, indexes: set[int]) -> float:
+    """Return what the calls with these indexes cost, in fresh input tokens."""
     return sum(_call_cost(study, call) for call in run.calls if call.index in indexes)
 
 
 def _call_cost(study: ReplayStudy, call: ReplayedCall) -> float:
-    own = study.providers[0]
-    spent = compute_call_cost_in_input_tokens(call, own.name, own.rules)
-    return spent + compute_refetch_cost(call, own.rules)
+    provider = study.providers[0]
+    cost = compute_call_cost_in_input_tokens(call, provider.name, provider.rules)
+    return cost + compute_refetch_cost(call, provider.rules)
 
 
 def compute_saved_share(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the share that is saved, from two costs of each conversation: before and after."""
-    base = sum(before for before, _ in pairs)
-    return 1 - sum(after for _, after in pairs) / base if base else 0.0
+    total_before = sum(before for before, _ in pairs)
+    total_after = sum(after for _, after in pairs)
+    return 1 - total_after / total_before if total_before else 0.0
 
 
 def resample_saved_share(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -196,5 +202,5 @@ def resample_saved_share(pairs: Sequence[tuple[float, float]]) -> tuple[float, f
     shares = sorted(
         compute_saved_share(rng.choices(pairs, k=len(pairs))) for _ in range(BOOTSTRAP_RESAMPLES)
     )
-    edge = int(len(shares) * (1 - CONFIDENCE_LEVEL) / 2)
-    return shares[edge], shares[-1 - edge]
+    outside = int(len(shares) * (1 - CONFIDENCE_LEVEL) / 2)  # at each end
+    return shares[outside], shares[-1 - outside]

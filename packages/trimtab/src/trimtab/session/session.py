@@ -157,16 +157,19 @@ class Session(Generic[DialectT_co]):
         self._summary_lock = asyncio.Lock()
         """Held while a summary of this session is made in this process."""
         self._lock = asyncio.Lock()
-        self._last = _last_folded_event(context)
-        """The event folded last. If the store has another event at its position, it is another
-        log."""
-        self._read_seq = 0
+        """Held while events are drafted, stored and folded."""
+        self._last_event = _last_folded_event(context)
+        """The event folded last. If the store has another event at its position, the log was
+        replaced by a new one."""
+        self._requested_seq = 0
         """The position up to which a request of this object has read the messages."""
-        self._unsure = False
-        self._known_if_stored: KnownHistory | None = None
-        """If the window may have events that the store does not have: what was known of the
-        caller's list before them."""
+        self._may_differ_from_store = False
+        """Whether an append may have been cut off, so that the window and the store may differ."""
+        self._history_before_sync: KnownHistory | None = None
+        """Set after a failed `sync`, if the window may have events that the store does not have:
+        what was known of the caller's list before."""
         self._unexplained_refusals = 0
+        """How often in a row the store refused an append as taken without having a new event."""
         self._background: set[asyncio.Task[object]] = set()
         self._awaited_calls = AwaitedCalls()
 
@@ -195,7 +198,7 @@ class Session(Generic[DialectT_co]):
                 store = await open_store("sessions")
                 session = await Session.create(store, "alice", model="claude-sonnet-5-5")
         """
-        _check_place(store, session_id)
+        _require_store_and_id(store, session_id)
         context = StepwiseContext(**options)
         try:
             await store.append(session_id, context.events)
@@ -222,7 +225,7 @@ class Session(Generic[DialectT_co]):
             TypeError: If an option has a wrong type.
             ValueError: If an option has an invalid value.
         """
-        _check_place(store, session_id)
+        _require_store_and_id(store, session_id)
         tries_left = _CREATION_TRIES
         while not await store.position(session_id):
             try:
@@ -235,13 +238,13 @@ class Session(Generic[DialectT_co]):
                 if not tries_left:
                     raise
                 await asyncio.sleep(_CREATION_PAUSE_S)
-        settings = cast("dict[str, Any]", options)
-        functions = {name: settings[name] for name in _REOPEN_OPTIONS if name in settings}
+        values = cast("dict[str, Any]", options)
+        functions = {name: values[name] for name in _REOPEN_OPTIONS if name in values}
         session = await cls._load(store, session_id, **functions)
-        require_logged_functions(session.window.settings, settings)  # None replaces it on purpose
-        await session.configure(
-            **{name: settings[name] for name in settings if name not in ("on_edit", "clock")}
-        )
+        # A function that is passed as None is not missing: its caller removes it.
+        require_logged_functions(session.window.settings, values)
+        changes = {name: values[name] for name in values if name not in ("on_edit", "clock")}
+        await session.configure(**changes)
         return cast("Session[DialectT]", session)
 
     @classmethod
@@ -274,7 +277,7 @@ class Session(Generic[DialectT_co]):
             SessionNotFound: If the store has no session with this id.
             ValueError: If a function that the session had is missing.
         """
-        _check_place(store, session_id)
+        _require_store_and_id(store, session_id)
         functions: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
         session = await cls._load(store, session_id, on_edit=on_edit, clock=clock, **functions)
         names = [name for name, function in functions.items() if function is not None]
@@ -285,7 +288,7 @@ class Session(Generic[DialectT_co]):
     async def _load(cls, store: Store, session_id: str, **load_kwargs: Any) -> Session:
         """Open a session. Its caller may lack a function that its log was written with."""
         session = cls(store, session_id, await load_context(store, session_id, **load_kwargs))
-        if session._last is None:
+        if session._last_event is None:
             await session.refresh()
         return session
 
@@ -392,7 +395,9 @@ class Session(Generic[DialectT_co]):
             log.warning(
                 "session %s: a model's reply came after its turn was taken over, and its usage was "
                 "not recorded: %s: %s",
-                *(self.id, billed.usage, error),
+                self.id,
+                billed.usage,
+                error,
             )
 
     async def sync(
@@ -410,7 +415,8 @@ class Session(Generic[DialectT_co]):
         """
         async with self._lock:
             while True:
-                await self._catch_up_with_others()  # the last list may have come to one of them
+                # The caller may have passed its last list to another process.
+                await self._catch_up_with_others()
                 try:
                     return await self._sync_and_store(messages, ids, check)
                 except HistoryNotInMemory as error:
@@ -423,34 +429,34 @@ class Session(Generic[DialectT_co]):
     ) -> None:
         """Fold a list, then store the new events.
 
-        It cannot be drafted, because each message is decided on from the window with all messages
-        before it. A long list is folded in a copy of the window. Copying takes longer than folding
-        a short list, so a short one is folded at once. If it cannot be stored, the session is
-        loaded again.
+        They cannot be drafted, because the policy decides on each message from a window in which
+        all messages before it are folded. A long list is folded in a copy of the window, in a
+        thread. A short list is folded in the window itself, because copying would take longer. If
+        it then cannot be stored, the session is loaded again.
         """
         context = self._context
-        before = self.window.seq
-        history = context.known_history.copy()
-        text_bytes = estimate_list_bytes(messages, first=history.item_count)
+        seq_before = self.window.seq
+        history_before = context.known_history.copy()
+        text_bytes = estimate_list_bytes(messages, first=history_before.item_count)
         if is_long_work(text_bytes):
             context = context.copy_to_change()
         sync = partial(context.sync, messages, ids=ids, check=check)
         try:
             with context.silenced():
                 await run_in_thread_if_long(sync, text_bytes)
-            events = [*takewhile(lambda event: event.seq > before, reversed(context.events))][::-1]
+            events = context.list_events_after(seq_before)
             if events:
-                self._unsure = True
+                self._may_differ_from_store = True
                 await self.store.append(self.id, events, epoch=self._epoch)
         except BaseException:
-            if self.window.seq > before:
-                self._unsure = True
-                self._known_if_stored = history
+            if self.window.seq > seq_before:
+                self._may_differ_from_store = True
+                self._history_before_sync = history_before
             raise
         self._context = context
-        self._unsure = False
+        self._may_differ_from_store = False
         if events:
-            self._last = events[-1]
+            self._last_event = events[-1]
             self._unexplained_refusals = 0
             self._awaited_calls.remove_ended(events)
             self._context.tell_edits(events)
@@ -481,9 +487,9 @@ class Session(Generic[DialectT_co]):
         """
         async with self._lock:
             while True:
-                await self._catch_up_if_unsure()
+                await self._catch_up_if_needed()
                 self._context.require_due_reply()
-                new = False
+                is_new_call = False
                 steps = self._context.request_steps(
                     stream=stream,
                     volatile=volatile,
@@ -493,15 +499,16 @@ class Session(Generic[DialectT_co]):
                     while (
                         events := await self._read_window(partial(next, steps, None))
                     ) is not None:
-                        new = True
+                        is_new_call = True
                         await self._store_and_fold(events)
                 except PositionTaken:
                     await self._catch_up_after_refusal()
                 else:
-                    # The last call may be used for this one only if nothing was written since.
-                    if new or await self.store.position(self.id) == self.window.seq:
+                    # The request of the last call may be returned again only if the store has no
+                    # later event.
+                    if is_new_call or await self.store.position(self.id) == self.window.seq:
                         request = await self._read_window(self._context.render_request)
-                        self._read_seq = self.window.seq
+                        self._requested_seq = self.window.seq
                         self._awaited_calls.add(self.window.seq)
                         return request
                     await self._catch_up_after_refusal()
@@ -509,7 +516,7 @@ class Session(Generic[DialectT_co]):
     async def _read_window(self, work: Callable[[], T]) -> T:
         """Run work that reads all visible messages, and those that no request has read yet."""
         unread = takewhile(
-            lambda entry: entry.seq > self._read_seq, reversed(self.window.entries.values())
+            lambda entry: entry.seq > self._requested_seq, reversed(self.window.entries.values())
         )
         new_bytes = sum(size.bytes for entry in unread for size in entry.sizes)
         return await run_in_thread_if_long(work, self.window.bytes + new_bytes)
@@ -526,15 +533,12 @@ class Session(Generic[DialectT_co]):
     ) -> bool:
         """Record that the last call failed. See `Context.fail`."""
         texts = self._context.find_rejected_texts(message)
-        numbers = {"limit": limit, "input": input}
         await self._record_failure(
-            kind, message=message, usage=usage, requested=requested, **numbers
+            kind, message=message, usage=usage, limit=limit, input=input, requested=requested
         )
-        knobs = parse_policy_config(self.options.limits)
-        return (
-            bool(await self._apply_policy(choose_policy_after_error(kind, knobs, texts)))
-            or kind == "overflow"
-        )
+        config = parse_policy_config(self.options.limits)
+        edits = await self._apply_policy(choose_policy_after_error(kind, config, texts))
+        return kind == "overflow" or bool(edits)
 
     async def _record_failure(
         self,
@@ -545,12 +549,17 @@ class Session(Generic[DialectT_co]):
         **token_counts: int | None,
     ) -> None:
         """Record a failure without preparing the next request."""
-        more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
-        more["usage"] = usage
 
         def record() -> None:
-            call = self.window.accounting.open_call_seq
-            self._context.append(build_error_outcome(call, kind, **more))
+            outcome = build_error_outcome(
+                self.window.accounting.open_call_seq,
+                kind,
+                message=message,
+                redact=self.options.redact,
+                usage=usage,
+                **token_counts,
+            )
+            self._context.append(outcome)
 
         await self._draft_and_store(record)
 
@@ -720,14 +729,14 @@ class Session(Generic[DialectT_co]):
         compaction = await self._draft_and_store(
             self._context.compact, text_bytes=self.window.bytes
         )
-        # A draft is not folded yet when it is made.
+        # The draft was made before its events were folded, so only now the totals are right.
         return replace(compaction, tokens_before=before, tokens_after=self.report().used)
 
     async def undo(self) -> UndoOutcome | None:
         """Remove the user's newest message and everything after it. See `Context.undo`."""
         before = self.window.conversation.total_messages
         undone = await self._draft_and_store(self._context.undo)
-        # A draft is not folded yet when it is made.
+        # The draft was made before its events were folded, so only now the totals are right.
         return undone and replace(undone, messages=before - self.window.conversation.total_messages)
 
     async def rewind(self, to: int | str) -> None:
@@ -786,29 +795,27 @@ class Session(Generic[DialectT_co]):
         targets = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
             while True:
-                await self._catch_up_if_unsure()
-                erasing = ErasurePlanner(targets, reason)
+                await self._catch_up_if_needed()
+                planner = ErasurePlanner(targets, reason)
                 async for event in self.store.events(self.id):
-                    erasing.add_event(event)
-                erases = erasing.list_pending_erasures()
+                    planner.add_event(event)
+                erases = planner.list_pending_erasures()
                 if before_rewrite is not None:
-                    await before_rewrite(erasing)
-                claim = (
-                    [self._build_claim()]
-                    if fence_open_turn and erases and erasing.is_turn_open
-                    else []
-                )
-                # Also if nothing is left to erase here: an attempt may have been cut off.
-                bodies: list[EventBody] = [*claim, *erases]
+                    await before_rewrite(planner)
+                bodies: list[EventBody] = [*erases]
+                if fence_open_turn and erases and planner.is_turn_open:
+                    bodies.insert(0, self._build_claim())
                 events = [self._context.build_event(body, n) for n, body in enumerate(bodies)]
-                self._unsure = True
+                # The log is rewritten even without new events: an earlier attempt may have recorded
+                # the erasure and then been cut off.
+                self._may_differ_from_store = True
                 try:
                     await self.store.rewrite(self.id, events, make_event_eraser(erases))
                 except PositionTaken:
                     await self._catch_up_after_refusal()
                 else:
                     await self._fold_stored(events)
-                    self._unsure = False
+                    self._may_differ_from_store = False
                     return
 
     @asynccontextmanager
@@ -928,10 +935,12 @@ class Session(Generic[DialectT_co]):
         follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
         text_bytes: int = 0,
     ) -> T:
-        """Draft, store and fold; start again if another process has stored events first.
+        """Draft events, store them and fold them. Start again if another process has stored events
+        first.
 
-        `follow` gets the draft and returns what to append in the same step. `text_bytes` is about
-        how much text the draft reads.
+        `draft` calls methods of the context. `follow` gets the events that they recorded, and
+        returns what to append in the same step. `text_bytes` is about how much text the draft
+        reads.
         """
 
         def make_draft() -> tuple[T, list[Event]]:
@@ -943,7 +952,7 @@ class Session(Generic[DialectT_co]):
 
         async with self._lock:
             while True:
-                await self._catch_up_if_unsure(check_epoch=check_epoch)
+                await self._catch_up_if_needed(check_epoch=check_epoch)
                 result, events = await run_in_thread_if_long(make_draft, text_bytes)
                 try:
                     await self._store_and_fold(events, check_epoch=check_epoch)
@@ -955,15 +964,15 @@ class Session(Generic[DialectT_co]):
     async def _store_and_fold(self, events: list[Event], *, check_epoch: bool = True) -> None:
         if not events:
             return
-        # It may be stored although we are cancelled or lose the connection. A fold shows it.
-        self._unsure = True
+        # If this task is cancelled or loses the connection, the events may be stored or not.
+        self._may_differ_from_store = True
         try:
             await self.store.append(self.id, events, epoch=self._epoch if check_epoch else None)
         except (PositionTaken, StaleOwner, DuplicateIdempotencyKey):
-            self._unsure = False
+            self._may_differ_from_store = False
             raise
         await self._fold_stored(events)
-        self._unsure = False
+        self._may_differ_from_store = False
         self._awaited_calls.remove_ended(events)
         self._context.tell_edits(events)
         if is_checkpoint_due(self.window):
@@ -980,8 +989,8 @@ class Session(Generic[DialectT_co]):
             await self._load_again(max_snapshot_seq=error.position, keep_hidden=True)
         if erases := [event.body for event in events if isinstance(event.body, PayloadErasure)]:
             self._context.events[:] = map(make_event_eraser(erases), self._context.events)
-            self._context.forget_known_history()  # it holds what was said
-        self._last = _last_folded_event(self._context)
+            self._context.forget_known_history()  # it contains the erased text
+        self._last_event = _last_folded_event(self._context)
 
     async def _load_again(
         self, *, max_snapshot_seq: int | None = None, keep_hidden: bool = False
@@ -991,7 +1000,7 @@ class Session(Generic[DialectT_co]):
         before = self._context
         arguments = self._context.load_kwargs()
         if arguments["policy"] == self.window.settings.policy:
-            arguments["policy"] = None  # the log names it, and what follows may name another
+            arguments["policy"] = None  # the log names it, and later events may name another one
         context = await load_context(
             self.store,
             self.id,
@@ -999,40 +1008,42 @@ class Session(Generic[DialectT_co]):
             keep_hidden=keep_hidden,
             **arguments,
         )
-        context.take_known_history(before, self._known_if_stored)
+        context.take_known_history(before, self._history_before_sync)
         self._context = context
-        self._known_if_stored = None
-        self._last = _last_folded_event(context)
+        self._history_before_sync = None
+        self._last_event = _last_folded_event(context)
 
-    async def _catch_up_if_unsure(self, *, check_epoch: bool = True) -> None:
-        if self._unsure:
+    async def _catch_up_if_needed(self, *, check_epoch: bool = True) -> None:
+        if self._may_differ_from_store:
             await self._catch_up(check_epoch=check_epoch)
 
     async def _catch_up_with_others(self, *, check_epoch: bool = True) -> None:
         """Fold the events that others have stored, if there are any."""
-        if self._unsure or await self.store.position(self.id) != self.window.seq:
+        if self._may_differ_from_store or await self.store.position(self.id) != self.window.seq:
             await self._catch_up(check_epoch=check_epoch)
 
     async def _catch_up(self, *, check_epoch: bool = True) -> None:
-        if self._known_if_stored is not None:
+        if self._history_before_sync is not None:
             await self._load_again()
+        # From the event folded last, which shows whether this is still the same log.
         span = (self.window.seq, None)
         events = [event async for event in self.store.events(self.id, [span])]
-        if not events or (self._last is not None and events[0].at != self._last.at):
+        if not events or (self._last_event is not None and events[0].at != self._last_event.at):
             raise SessionNotFound(self.id)
-        self._last = events[0]
+        self._last_event = events[0]
         await self._fold_stored(events[1:])
         self._awaited_calls.remove_ended(events[1:])
-        self._unsure = False
+        self._may_differ_from_store = False
         if check_epoch and self._epoch is not None and self.window.accounting.epoch > self._epoch:
             raise StaleOwner(self.id, self._epoch, self.window.accounting.epoch)
 
     async def _catch_up_after_refusal(self, *, check_epoch: bool = True) -> None:
-        """Fold the events that others have stored. Raise `LogDamaged` if there are none, again and
-        again."""
+        """Fold the events that others have stored. If repeatedly there are none, raise
+        `LogDamaged`."""
         before = self.window.seq
         await self._catch_up(check_epoch=check_epoch)
-        self._unexplained_refusals += self.window.seq == before
+        if self.window.seq == before:
+            self._unexplained_refusals += 1
         if self._unexplained_refusals < MAX_UNEXPLAINED_REFUSALS:
             return
         self._unexplained_refusals = 0
@@ -1067,7 +1078,7 @@ async def fork_stored_session(
     Use it for sessions that are not open: opening one needs its policy, if that is a function.
     Returns the new log. Raises `SessionExists` if the store already has the new id.
     """
-    _check_place(store, new_session_id)
+    _require_store_and_id(store, new_session_id)
     if position := await store.position(new_session_id):
         raise SessionExists(new_session_id, position)
     events = [event async for event in store.events(session_id)]
@@ -1084,8 +1095,8 @@ async def fork_stored_session(
     return past
 
 
-def _check_place(store: Any, session_id: Any) -> None:
-    """Raise if this is not a store or not an id, before something else fails on it."""
+def _require_store_and_id(store: Any, session_id: Any) -> None:
+    """Raise if this is not a store or not an id, with an error that says what to pass."""
     if isinstance(store, str | PurePath):
         # It is not quoted: an address may contain a password.
         raise TypeError(

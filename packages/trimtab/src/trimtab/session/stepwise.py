@@ -33,6 +33,7 @@ class StepwiseContext(Context[DialectT_co]):
     decide_edits = Context._decide_edits
     drafting = Context._drafting
     find_rejected_texts = Context._find_rejected_texts
+    list_events_after = Context._list_events_after
     load_kwargs = Context._load_kwargs
     record_external_call = Context._record_external_call
     render_request = Context._render_request

@@ -68,6 +68,10 @@ def format_recall_hint(handle: str, recall_hint: str) -> str:
     return recall_hint.replace("{handle}", handle)
 
 
+QUOTED_NAME_SIZE = 5
+"""Room in an indicator for each word that is quoted from the cut text, in the unit of the cap."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextCap:
     """The maximum size of one text, and how the text says that it was cut."""
@@ -83,8 +87,8 @@ class TextCap:
     """Returns the indicator for the strategy, the kept amount and the total amount. `lines` has its
     own indicator."""
     max_names: int = 0
-    """Maximum number of words from the cut text in the indicator. 5 tokens are reserved for
-    each."""
+    """Maximum number of words from the cut text in the indicator. `QUOTED_NAME_SIZE` is reserved
+    for each."""
     indicator_is_extra: bool = False
     """True if `amount` does not include the indicator. The indicator then names the exact kept
     amount."""
@@ -179,7 +183,11 @@ class TextCutter:
         unit = 4 if cap.unit == "chars" else 1
         words = cap.format_indicator(strategy, -(-cap.amount // unit), -(-total // unit))
         sign = self.add_handle(words)
-        aside = 0 if cap.indicator_is_extra else self.measure(sign) + 5 * cap.max_names + 2
+        aside = (
+            0
+            if cap.indicator_is_extra
+            else self.measure(sign) + QUOTED_NAME_SIZE * cap.max_names + 2
+        )
         head, tail = self._split(text, max(0, cap.amount - aside), f"\n{sign}\n")
         kept = text[:head] + text[len(text) - tail :]
         if cap.indicator_is_extra:
@@ -199,7 +207,7 @@ class TextCutter:
         """Keep both ends of a text and the lines between them that look like errors."""
         cap = self.cap
         longest = format_shortened_header(total, total, _LONGEST_LINES_NOTE)
-        aside = self.measure(self.add_handle(longest)) + 5 * cap.max_names + 2
+        aside = self.measure(self.add_handle(longest)) + QUOTED_NAME_SIZE * cap.max_names + 2
         room = max(0, cap.amount - aside)
         kept = select_kept_pieces(text, room, self.measure, total_tokens=total)
         unit = 4 if cap.unit == "chars" else 1

@@ -1,9 +1,9 @@
 """The default policy: compact when the prompt cache prices say that it pays.
 
-After an edit, everything that follows it must be written to the provider's cache again. Without the
-edit, text that could be hidden is read once more at every call. A meter adds up that waiting cost,
-call by call, and an edit is made when the meter has paid for it. If the cache is cold, an edit is
-free. If the window is full, an edit is made in any case.
+After an edit, everything that follows it must be written to the provider's cache again. That is the
+price of the edit. Without the edit, text that could be hidden is read once more at every call. A
+meter adds up that waiting cost. The edit is made when the meter reaches `PAYBACK_FACTOR` times the
+price. If the cache is cold, an edit is free. If the window is full, an edit is made in any case.
 """
 
 from __future__ import annotations
@@ -76,6 +76,12 @@ MIN_GAIN_TOKENS = 1_000
 """Minimum number of tokens that a compaction must free."""
 MAX_PLACEHOLDER_NAMES = 60
 """Maximum number of names in the placeholder of a masked result. A small result has fewer."""
+RESULT_TOKENS_PER_NAME = 16
+"""Tokens of a masked result for each name in its placeholder."""
+BARE_PLACEHOLDER_TOKENS = 24
+"""Tokens of a placeholder without names, for forecasts."""
+PLACEHOLDER_TOKENS_PER_NAME = 5
+"""Tokens that each name adds to a placeholder, for forecasts."""
 CUT_NAMES_FACTOR = 5
 """Maximum names in the indicator of a cut result, as a multiple of `MAX_PLACEHOLDER_NAMES`."""
 
@@ -95,10 +101,10 @@ class CompactionForecast:
     chosen_results: list[ToolResultView]
     """The results that would be masked."""
     removed_tokens: int
-    """R: tokens that would be removed, minus the placeholders."""
+    """Tokens that would be removed, minus the placeholders: *R* in docs/auto.md."""
     rewritten_tokens: int
-    """T: tokens that stay after the first edit and would otherwise have been read from the
-    cache."""
+    """Tokens that stay after the first edit and would otherwise have been read from the cache: *T*
+    in docs/auto.md."""
     takes_groups: bool
     """Whether groups would go into a summary. They do not if masks are enough."""
 
@@ -119,8 +125,8 @@ class AutoTuning:
     @property
     def kept_results(self) -> int:
         """Number of newest results that are never masked."""
-        last = self.config.tool_result_keep_last
-        return KEPT_NEWEST_RESULTS if last is None else last
+        keep_last = self.config.tool_result_keep_last
+        return KEPT_NEWEST_RESULTS if keep_last is None else keep_last
 
     @property
     def max_summary_names(self) -> int:
@@ -129,13 +135,13 @@ class AutoTuning:
 
     def list_tokens(self, target_tokens: int) -> int:
         """Return the tokens for the list beside a model's summary."""
-        tokens = self.config.summary.list_tokens
-        return (
-            LIST_TOKENS_PER_NAME
-            * min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
-            if tokens is None
-            else tokens
-        )
+        if self.config.summary.list_tokens is not None:
+            return self.config.summary.list_tokens
+        return LIST_TOKENS_PER_NAME * self.count_summary_names(target_tokens)
+
+    def count_summary_names(self, target_tokens: int) -> int:
+        """Return how many names a summary may have beside so many tokens of messages."""
+        return min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
 
 
 def build_auto_policy(
@@ -159,44 +165,35 @@ def build_auto_policy(
         truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
         cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
         apply_history_cap(plan, config)
-        low = compute_target_tokens(budget, goal, plan.user_words_tokens)
+        target = compute_target_tokens(budget, goal, plan.user_words_tokens)
         meter = float((window.policy_note or {}).get("meter", 0.0))
-        meter = 0.0 if manual and was_summarised_since_last_call(window) else meter
-        if plan.tokens - plan.user_words_tokens <= low + MIN_GAIN_TOKENS:
+        if manual and was_summarised_since_last_call(window):
+            meter = 0.0
+        if plan.tokens - plan.user_words_tokens <= target + MIN_GAIN_TOKENS:
             return build_auto_decision(tuning, plan, meter)
         prices = compute_relative_cache_prices(window, budget)
         candidates = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
-        look = forecast_compaction(
-            plan, [r for r in candidates if r.key not in plan.keep_last_results], low
-        )
+        maskable = [result for result in candidates if result.key not in plan.keep_last_results]
+        forecast = forecast_compaction(plan, maskable, target)
         must_compact = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
-        if manual and look.takes_groups and not must_compact:
-            if (
-                waiting_decision := decide_summary_request_or_wait(
-                    tuning, plan, look, prices, meter
-                )
-            ) is not None:
-                return waiting_decision
-            look = forecast_compaction(plan, look.ordered_results, low, include_groups=False)
-        meter += prices.read_price * look.removed_tokens
-        price = (prices.write_price - prices.read_price) * look.rewritten_tokens
-        pays = prices.is_cold or meter >= payback_factor * price
-        if must_compact or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
-            cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
-            compact_to_target(
-                tuning, plan, look.ordered_results, low, include_groups=must_compact or not manual
-            )
-            if must_compact and plan.tokens > low:
-                compact_forcibly(
-                    tuning,
-                    plan,
-                    order_kept_file_results_last(plan, list_mask_candidates(plan, config, 1)),
-                    low,
-                )
-            apply_history_cap(plan, config)  # a summary of what was found since counts as history
-            return build_auto_decision(tuning, plan, 0.0)
-        first = min((result.seq for result in look.chosen_results), default=None)
-        return build_auto_decision(tuning, plan, meter, first)
+        if manual and forecast.takes_groups and not must_compact:
+            decision = decide_summary_request_or_wait(tuning, plan, forecast, prices, meter)
+            if decision is not None:
+                return decision
+            forecast = forecast_compaction(plan, maskable, target, include_groups=False)
+        meter += prices.read_price * forecast.removed_tokens
+        edit_price = (prices.write_price - prices.read_price) * forecast.rewritten_tokens
+        pays = prices.is_cold or meter >= payback_factor * edit_price
+        if not must_compact and (forecast.removed_tokens < MIN_GAIN_TOKENS or not pays):
+            first_seq = min((result.seq for result in forecast.chosen_results), default=None)
+            return build_auto_decision(tuning, plan, meter, first_seq)
+        cap_instructions_to_room_share(plan, "instructions larger than a quarter of the room")
+        compact_to_target(tuning, plan, maskable, target, include_groups=must_compact or not manual)
+        if must_compact and plan.tokens > target:
+            results = order_kept_file_results_last(plan, list_mask_candidates(plan, config, 1))
+            compact_forcibly(tuning, plan, results, target)
+        apply_history_cap(plan, config)  # once more: a new summary counts as history
+        return build_auto_decision(tuning, plan, 0.0)
 
     return decide
 
@@ -210,12 +207,11 @@ def build_auto_decision(
 ) -> Decision:
     """Turn the plan into a decision with the meter, and record how long a summary has been
     awaited."""
-    note = {"meter": round(waiting_cost, 1)} if waiting_cost else {}
-    note |= (
-        {"waited": count_calls_awaiting_summary(plan.window) + 1}
-        if span_to_summarise is not None
-        else {}
-    )
+    note: dict[str, float] = {}
+    if waiting_cost:
+        note["meter"] = round(waiting_cost, 1)
+    if span_to_summarise is not None:
+        note["waited"] = count_calls_awaiting_summary(plan.window) + 1
     return plan.to_decision(
         note=note or None,
         span_to_summarise=span_to_summarise,
@@ -232,40 +228,42 @@ def decide_summary_request_or_wait(
     plan: Plan,
     forecast: CompactionForecast,
     prices: RelativeCachePrices,
-    paid_waiting_cost: float,
+    waiting_cost: float,
 ) -> Decision | None:
     """Decide whether to request a summary or wait for it; None if masks are the better choice."""
     window = plan.window
-    low = compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+    target = compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
     groups = select_groups_to_summarise(
         plan,
         list_summarisable_groups(plan),
-        low,
-        REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(low) // 2,
+        target,
+        REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(target) // 2,
     )
-    again = prices.write_price - prices.read_price
-    summary_cost = estimate_summary_cost_in_tokens(window, groups, tuning.config)
-    whole = CompactionOffer(
+    rewrite_price = prices.write_price - prices.read_price
+    summary_offer = CompactionOffer(
         removed_tokens=forecast.removed_tokens,
-        rewrite_price=again * forecast.rewritten_tokens,
-        summary_price=summary_cost,
+        rewrite_price=rewrite_price * forecast.rewritten_tokens,
+        summary_price=estimate_summary_cost_in_tokens(window, groups, tuning.config),
     )
-    only = forecast_compaction(plan, forecast.ordered_results, low, include_groups=False)
-    masks = CompactionOffer(
-        removed_tokens=only.removed_tokens, rewrite_price=again * only.rewritten_tokens
+    mask_forecast = forecast_compaction(
+        plan, forecast.ordered_results, target, include_groups=False
     )
-    if only.removed_tokens >= MIN_GAIN_TOKENS and (
-        is_summary_unlikely(window) or masks.beats(whole, prices)
+    mask_offer = CompactionOffer(
+        removed_tokens=mask_forecast.removed_tokens,
+        rewrite_price=rewrite_price * mask_forecast.rewritten_tokens,
+    )
+    if mask_offer.removed_tokens >= MIN_GAIN_TOKENS and (
+        is_summary_unlikely(window) or mask_offer.beats(summary_offer, prices)
     ):
         return None
-    paid_waiting_cost += prices.read_price * forecast.removed_tokens
-    pays = forecast.removed_tokens >= MIN_GAIN_TOKENS and whole.is_paid_by(
-        paid_waiting_cost, tuning.payback_factor, prices
+    waiting_cost += prices.read_price * forecast.removed_tokens
+    pays = forecast.removed_tokens >= MIN_GAIN_TOKENS and summary_offer.is_paid_by(
+        waiting_cost, tuning.payback_factor, prices
     )
     return build_auto_decision(
         tuning,
         plan,
-        paid_waiting_cost,
+        waiting_cost,
         span_to_summarise=build_span_to_summarise(plan, groups) if pays else None,
     )
 
@@ -275,33 +273,32 @@ def make_result_cap_function(
 ) -> Callable[[ToolResultView], TextCap]:
     """Return a function that gives the cap of each new result.
 
-    The cap depends on the room below the target. A nearly empty window cuts almost nothing: the cap
-    starts at half of the target. It falls with the third power of the free share, because every
-    call pays for a result that stays. The cap is never below the goal's own cap. In a small window
-    it is lower, so that one result leaves room for the rest.
+    The cap depends on the room that is free below the target. In a nearly empty window it is half
+    of the target, so almost nothing is cut. It falls with the third power of the free share,
+    because every call pays for a result that stays. The cap is never below the goal's own cap. In a
+    small window it is lower, so that one result leaves room for the rest.
     """
-    least = min(
+    least_cap = min(
         RESULT_CAP_TOKENS_BY_GOAL[goal],
         max(MIN_RESULT_CAP_TOKENS, int(RESULT_CAP_SHARE_OF_ROOM * plan.budget.room)),
     )
-    mark = min(
+    max_cut_names = max_names * CUT_NAMES_FACTOR * least_cap // RESULT_CAP_TOKENS_BY_GOAL[goal]
+    target = min(
         compute_target_tokens(plan.budget, goal, plan.user_words_tokens),
         TARGET_TOKENS_BY_GOAL["balanced"],
     )
-    new = {result.key: result.size.tokens for result in plan.window.unsent_results()}
-    unspent = [mark - (plan.tokens - plan.user_words_tokens - sum(new.values()))]
+    new_tokens = {result.key: result.size.tokens for result in plan.window.unsent_results()}
+    old_tokens = plan.tokens - plan.user_words_tokens - sum(new_tokens.values())
+    free_tokens = target - old_tokens
 
-    def cap(result: ToolResultView) -> TextCap:
-        share = max(0, unspent[0]) / max(1, mark)
-        amount = max(least, int(mark * share**3 / 2))
-        unspent[0] -= min(amount, new.get(result.key, 0))
-        return TextCap(
-            amount=amount,
-            max_names=max_names * CUT_NAMES_FACTOR * least // RESULT_CAP_TOKENS_BY_GOAL[goal],
-            strategy="lines",
-        )
+    def cap_result(result: ToolResultView) -> TextCap:
+        nonlocal free_tokens
+        free_share = max(0, free_tokens) / max(1, target)
+        cap = max(least_cap, int(target * free_share**3 / 2))
+        free_tokens -= min(cap, new_tokens.get(result.key, 0))
+        return TextCap(amount=cap, max_names=max_cut_names, strategy="lines")
 
-    return cap
+    return cap_result
 
 
 def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0) -> int:
@@ -310,10 +307,9 @@ def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0
     The user's earlier words are counted separately.
     """
     share = 0.7 if budget.limit <= 64_000 else 0.5
-    low = min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room))
-    return max(
-        0, min(low, int(FORCED_SHARE_OF_ROOM * budget.room) - MIN_GAIN_TOKENS - user_words_tokens)
-    )
+    # With the user's words, the target stays below the size at which a compaction is forced.
+    max_tokens = int(FORCED_SHARE_OF_ROOM * budget.room) - MIN_GAIN_TOKENS - user_words_tokens
+    return max(0, min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room), max_tokens))
 
 
 def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCachePrices:
@@ -321,15 +317,19 @@ def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCac
     entry = resolve_prices_at(window.settings.entry, budget.now)
     write = float(entry.get("cache_write", 1.0))
     read = float(entry.get("cache_read", 1.0))
-    read = (
-        1 - window.accounting.cache_misses.miss_rate
-    ) * read + window.accounting.cache_misses.miss_rate * write
-    last = window.last_call
-    idle = budget.now - last.at if last is not None else 0.0
-    ttl = float(entry.get("cache_ttl", 0))
-    small = budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
-    cold = last is None or window.accounting.cache_is_cold or small or idle > ttl
-    return RelativeCachePrices(read_price=read, write_price=write, is_cold=cold)
+    miss_rate = window.accounting.cache_misses.miss_rate
+    last_call = window.last_call
+    is_cold = (
+        last_call is None
+        or window.accounting.cache_is_cold
+        or budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
+        or budget.now - last_call.at > float(entry.get("cache_ttl", 0))
+    )
+    return RelativeCachePrices(
+        read_price=(1 - miss_rate) * read + miss_rate * write,
+        write_price=write,
+        is_cold=is_cold,
+    )
 
 
 def forecast_compaction(
@@ -344,32 +344,38 @@ def forecast_compaction(
     If the results are not enough and `include_groups` is set, it also takes whole groups.
     """
     need = plan.tokens - plan.user_words_tokens - target_tokens
-    masks: list[ToolResultView] = []
-    tokens_removed = 0
+    chosen_results: list[ToolResultView] = []
+    removed_tokens = 0
     for result in ordered_results:
-        if tokens_removed >= need:
+        if removed_tokens >= need:
             break
-        masks.append(result)
+        chosen_results.append(result)
         tokens = plan.part_size(result.entry, result.part).tokens
-        tokens_removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
+        names = min(MAX_PLACEHOLDER_NAMES, tokens // RESULT_TOKENS_PER_NAME)
+        placeholder_tokens = BARE_PLACEHOLDER_TOKENS + PLACEHOLDER_TOKENS_PER_NAME * names
+        removed_tokens += max(0, tokens - placeholder_tokens)
     takes_groups = False
-    if include_groups and tokens_removed < need:
+    if include_groups and removed_tokens < need:
         # Masked results leave their calls behind; whole groups leave nothing.
         group_tokens = 0
         for group in iterate_summarisable_groups(plan):
             takes_groups = True
-            group_tokens = group_tokens + plan.tokens_freed_by(group)
+            group_tokens += plan.tokens_freed_by(group)
             if group_tokens >= need:
                 break
-        tokens_removed = (
-            min(need, max(tokens_removed, group_tokens)) if takes_groups else tokens_removed
-        )
-    first = 0 if takes_groups else min((r.entry.round.group.index for r in masks), default=0)
+        if takes_groups:
+            removed_tokens = min(need, max(removed_tokens, group_tokens))
+    first_edited_group = (
+        0
+        if takes_groups
+        else min((result.entry.round.group.index for result in chosen_results), default=0)
+    )
+    sent_tokens = count_sent_tokens_from(plan, first_edited_group)
     return CompactionForecast(
         ordered_results=ordered_results,
-        chosen_results=masks,
-        removed_tokens=tokens_removed,
-        rewritten_tokens=max(0, count_sent_tokens_from(plan, first) - tokens_removed),
+        chosen_results=chosen_results,
+        removed_tokens=removed_tokens,
+        rewritten_tokens=max(0, sent_tokens - removed_tokens),
         takes_groups=takes_groups,
     )
 
@@ -380,11 +386,13 @@ def count_sent_tokens_from(plan: Plan, first_group: int) -> int:
     for group in plan.window.visible_groups.values():
         if group.index >= first_group:
             break
-        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+        if not plan.hides(group):
+            tokens -= plan.group_tokens(group)
     for group in reversed(plan.window.visible_groups.values()):
         if group.first <= plan.window.accounting.sent_through_seq:
             break
-        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+        if not plan.hides(group):
+            tokens -= plan.group_tokens(group)
     return max(0, tokens)
 
 
@@ -398,13 +406,13 @@ def compact_to_target(
 ) -> None:
     """Compact to the target in one batch: first mask results, then summarise whole oldest
     groups."""
-    why = f"to shrink the conversation to {target_tokens:,} tokens"
+    reason = f"to shrink the conversation to {target_tokens:,} tokens"
     for result in ordered_results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
             return
-        mask_result_with_names(plan, result, why, tuning.max_names)
+        mask_result_with_names(plan, result, reason, tuning.max_names)
     if include_groups:
-        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target_tokens, why)
+        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target_tokens, reason)
 
 
 def compact_forcibly(
@@ -415,22 +423,25 @@ def compact_forcibly(
     If the content that must stay is large, half of what may be hidden is enough. Results that the
     user wants hidden last are hidden only as far as necessary.
     """
-    why = f"{NO_ROOM_REASON}: the target is {target_tokens} tokens"
-    hard = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
+    reason = f"{NO_ROOM_REASON}: the target is {target_tokens} tokens"
+    forced_tokens = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
     for result in results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
             return
-        if result.key in plan.keep_last_results and plan.tokens <= hard - MIN_GAIN_TOKENS:
+        has_room = plan.tokens <= forced_tokens - MIN_GAIN_TOKENS
+        if has_room and result.key in plan.keep_last_results:
             return
-        mask_result_with_names(plan, result, why)
-    if plan.tokens <= hard - MIN_GAIN_TOKENS:
+        mask_result_with_names(plan, result, reason)
+    if plan.tokens <= forced_tokens - MIN_GAIN_TOKENS:
         return
-    older = list_older_groups(plan, 0)
-    enough = compute_plan_tokens_to_reach(plan, older, target_tokens + plan.user_words_tokens, hard)
-    summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
-    if plan.tokens > enough:
+    groups = list_older_groups(plan, 0)
+    tokens_to_reach = compute_plan_tokens_to_reach(
+        plan, groups, target_tokens + plan.user_words_tokens, forced_tokens
+    )
+    summarise_to_target(tuning, plan, groups, tokens_to_reach - plan.user_words_tokens, reason)
+    if plan.tokens > tokens_to_reach:
         plan.only_reaches_target = True
-        hide_in_order(plan, lambda: plan.tokens <= enough, why)
+        hide_in_order(plan, lambda: plan.tokens <= tokens_to_reach, reason)
 
 
 def summarise_to_target(
@@ -442,7 +453,7 @@ def summarise_to_target(
         groups,
         target_tokens,
         reason,
-        max_names=min(tuning.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME),
+        max_names=tuning.count_summary_names(target_tokens),
         max_tokens=tuning.config.summary.max_tokens,
         list_tokens=tuning.list_tokens(target_tokens),
     )
@@ -459,10 +470,10 @@ def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
     Stop before the first group that holds a newest result, and skip groups with a result that the
     user wants hidden last.
     """
-    newest = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
-    first = min((result.entry.round.group.index for result in newest), default=None)
+    newest_results = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
+    end = min((result.entry.round.group.index for result in newest_results), default=None)
     for group in iterate_older_groups(plan, KEPT_NEWEST_MESSAGES):
-        if first is not None and group.index >= first:
+        if end is not None and group.index >= end:
             return
         if not plan.holds_keep_last_result(group):
             yield group
@@ -475,7 +486,7 @@ def mask_result_with_names(
     tokens = plan.part_size(result.entry, result.part).tokens
     text = extract_editable_text(result.entry.message.parts[result.part])
     identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
-    names = ", ".join(identifiers.list_top(min(max_names, tokens // 16)))
+    names = ", ".join(identifiers.list_top(min(max_names, tokens // RESULT_TOKENS_PER_NAME)))
     plan.mask(
         result.entry,
         result.part,
@@ -489,11 +500,12 @@ def list_mask_candidates(
 ) -> list[ToolResultView]:
     """List the results that may be masked, oldest first. The newest stay, and the first ones if so
     configured."""
-    first = config.tool_result_keep_first or 0
     if config.tool_result_keep_first == config.tool_result_keep_last == 0:
-        return []
+        return []  # two zeros turn masking off
     results = list(plan.window.results.values())
-    exempt = {
-        result.key for result in (*results[:first], *results[max(0, len(results) - keep_newest) :])
-    }
-    return [result for result in list_maskable_results(plan, config) if result.key not in exempt]
+    oldest = results[: config.tool_result_keep_first or 0]
+    newest = results[max(0, len(results) - keep_newest) :]
+    exempt_keys = {result.key for result in (*oldest, *newest)}
+    return [
+        result for result in list_maskable_results(plan, config) if result.key not in exempt_keys
+    ]

@@ -24,6 +24,7 @@ from trimtab.engine.log.edits import (
 from trimtab.engine.log.event import Edit, Size
 from trimtab.engine.log.message import OpaqueBlock, Text, ToolCall
 from trimtab.engine.log.text_cuts import (
+    QUOTED_NAME_SIZE,
     TextCap,
     TextCutter,
     add_quoted_identifiers,
@@ -48,7 +49,7 @@ from trimtab.engine.window.structure import Entry, Group, ToolResultView
 from trimtab.engine.window.window import Window
 
 PLACEHOLDER_TOKENS = 60
-"""Maximum tokens of a result that is about as small as the placeholder that would replace it."""
+"""Up to this size a result is about as small as the placeholder that would replace it."""
 
 MAX_REMEMBERED = 2_048
 """Maximum number of cuts, and of sizes of edited parts, to remember between plans."""
@@ -132,16 +133,23 @@ class Plan:
         self.breaks_prefix = False
         self.only_reaches_target = False
         """Whether content is hidden to reach a target, and not because the limit is exceeded."""
-        self._parts: dict[tuple[int, int], Edit] = {}
-        self._groups: dict[int, tuple[int, int]] = {}
+        self._part_edits: dict[tuple[int, int], Edit] = {}
+        """By the position of the message and the index of the part."""
+        self._size_deltas: dict[int, tuple[int, int]] = {}
+        """By the index of the group: the bytes and tokens that edits of its parts add, or save if
+        negative."""
         self._dropped: dict[int, tuple[Group, str]] = {}
+        """By the index of the group: the group and the reason."""
         self._summary: Edit | None = None
         self._summarised: dict[int, Group] = {}
-        self._told: Size = window.conversation.summary_and_notice_size
-        self._came = 0
-        self._words = UserWordsPlan(window, budget)
-        self._listed: Size = self._words.size
-        self._kept: frozenset[tuple[int, int]] | None = None
+        self._front_size: Size = window.conversation.summary_and_notice_size
+        """Size of the summary and the notice, which come before the first kept message."""
+        self._inserted_tokens = 0
+        """Tokens of placeholders and other texts that the edits of parts insert."""
+        self._user_words_plan = UserWordsPlan(window, budget)
+        self._user_words_size: Size = self._user_words_plan.size
+        """The size of the list of the user's words that is contained in `tokens` and `bytes`."""
+        self._keep_last_results: frozenset[tuple[int, int]] | None = None
 
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
         """Add edits that a policy has decided, by the same rules as the methods of the plan."""
@@ -158,7 +166,7 @@ class Plan:
                     summaries.append(edit)
                 case "drop":
                     groups = conversation.visible_groups_between(edit.first, edit.last)
-                    # Instructions go only if they alone are named.
+                    # Instructions are dropped only if the range contains nothing else.
                     groups_to_drop = [g for g in groups if not g.has_instructions] or groups
                     drops |= {group.index: (group, edit.why) for group in groups_to_drop}
                 case _:
@@ -167,19 +175,17 @@ class Plan:
             groups = conversation.visible_groups_between(edit.first, edit.last)
             groups_to_summarise = [group for group in groups if group.first not in edit.spares]
             self.summarise(groups_to_summarise, edit.text, edit.why, also_hidden=drops)
-        # A summary, whichever was named first, has taken some of them.
-        may_go = [
+        # A group that a summary covers is hidden already, and is not dropped as well.
+        groups_to_drop = self.order_for_hiding(
             group for group, _ in drops.values() if self.may_hide(group, include_instructions=True)
-        ]
-        may_go = self.order_for_hiding(may_go)
-        if not may_go:
+        )
+        if not groups_to_drop:
             return
-        # Whether a notice stands already makes no difference: asked again, the answer is the same.
-        notice = self.window.conversation.measure_summary_and_notice(
-            "", self._longest_notice()
-        ).tokens
-        if sum(self._group_size(group)[1] for group in may_go) > notice:
-            for group in may_go:
+        # The notice counts even if the window has one already. So the same edits get the same
+        # answer at every call.
+        notice = conversation.measure_summary_and_notice("", self._longest_notice())
+        if sum(self.group_tokens(group) for group in groups_to_drop) > notice.tokens:
+            for group in groups_to_drop:
                 self.drop(group, drops[group.index][1], include_instructions=True)
 
     @property
@@ -189,49 +195,51 @@ class Plan:
 
     def bound(self) -> int:
         """Return the upper bound of the input tokens after the plan."""
-        window = self.window
+        counter = self.window.counter
         anchor = self.window.accounting.usage_anchor
         ratio = self.budget.ratio
         whole = self.budget.head.tokens + self.tokens + self.budget.volatile
         estimated_bound = compute_input_upper_bound(
-            counter=window.counter, new_tokens=whole, learned_ratio=ratio
+            counter=counter, new_tokens=whole, learned_ratio=ratio
         )
         if self.breaks_prefix or anchor is None:
-            return min(estimated_bound, self._carried_bound(estimated_bound))
-        new = max(0, self.tokens - anchor.message_tokens) + self.budget.volatile
-        usage = anchor.reported_tokens
+            return min(estimated_bound, self._bound_from_last_request(estimated_bound))
+        new_tokens = max(0, self.tokens - anchor.message_tokens) + self.budget.volatile
         bound_from_usage = compute_input_upper_bound(
-            counter=window.counter, reported_tokens=usage, new_tokens=new, learned_ratio=ratio
+            counter=counter,
+            reported_tokens=anchor.reported_tokens,
+            new_tokens=new_tokens,
+            learned_ratio=ratio,
         )
-        # A tail is in the usage, too, and is not sent again.
+        # The reported usage includes the volatile text of that call, which is not sent again. So
+        # the estimate may be the smaller one.
         return min(bound_from_usage, estimated_bound) if anchor.had_volatile else bound_from_usage
 
-    def _carried_bound(self, estimated_bound: int) -> int:
+    def _bound_from_last_request(self, estimated_bound: int) -> int:
         """Return the bound based on the last request, minus what was removed, plus what was added.
 
-        An edit that makes the context smaller must not make its bound larger.
+        The estimate alone could raise the bound after an edit that makes the context smaller.
         """
         usage = self.window.accounting.compute_carried_usage(self.window.conversation)
         if usage is None:
             return estimated_bound
-        window = self.window
-        counter = self.window.counter
-        front = window.conversation.new_front_tokens(usage.front)
+        conversation, counter = self.window.conversation, self.window.counter
+        front = conversation.new_front_tokens(usage.front)
         if self._summary is not None:
             front = front._replace(summary=self._summary.size.tokens)
         if self._dropped:
             front = front._replace(
                 notice=measure_text_message(self._longest_notice(), counter).tokens
             )
-        if self._words.will_change:
-            words = self._words.size.tokens
-            if not self._words.will_be_rebuilt:
-                list_tokens = window.conversation.user_words.measure_all_blocks(
-                    counter, recall_hint=window.settings.recall_hint
-                ).tokens
-                words += front.words - list_tokens
-            front = front._replace(words=words)
-        usage = usage._replace(replacement_tokens=usage.replacement_tokens + self._came)
+        if self._user_words_plan.will_change:
+            words_tokens = self._user_words_plan.size.tokens
+            if not self._user_words_plan.will_be_rebuilt:
+                current_size = conversation.user_words.measure_all_blocks(
+                    counter, recall_hint=self.window.settings.recall_hint
+                )
+                words_tokens += front.words - current_size.tokens
+            front = front._replace(words=words_tokens)
+        usage = usage._replace(replacement_tokens=usage.replacement_tokens + self._inserted_tokens)
         return usage.bound_tokens(
             counter,
             self.budget.ratio,
@@ -247,47 +255,47 @@ class Plan:
 
     def fits_request_bytes(self) -> bool:
         """Whether the provider accepts a request of that many bytes."""
-        most = self.budget.request_limits.max_bytes
-        return not most or self.request_bytes() <= most
+        max_bytes = self.budget.request_limits.max_bytes
+        return not max_bytes or self.request_bytes() <= max_bytes
 
     @property
     def lists_user_words(self) -> bool:
         """Whether user messages from hidden groups go into the list of the user's words."""
-        return self._words.allowance is not None
+        return self._user_words_plan.allowance is not None
 
     def find_user_messages_leaving(self, groups: Iterable[Group]) -> set[int]:
         """Return the positions of the user messages that leave the list if these groups are also
         hidden, or may leave it soon."""
-        return self._words.find_leaving(groups)
+        return self._user_words_plan.find_leaving(groups)
 
     @property
     def user_words_tokens(self) -> int:
         """Tokens of the list of the user's words after the plan."""
-        return self._words.size.tokens
+        return self._user_words_plan.size.tokens
 
     @property
     def message_tokens(self) -> int:
         """Tokens of the shown messages, without summary, notice and list before them."""
-        return self.tokens - self._told.tokens - self._listed.tokens
+        return self.tokens - self._front_size.tokens - self._user_words_size.tokens
 
     def halve_user_words(self) -> bool:
         """Halve the list of the user's words. Return False if the list is already empty."""
-        is_shorter = self._words.halve_allowance()
+        is_shorter = self._user_words_plan.halve_allowance()
         self._recount_user_words()
         return is_shorter
 
     def settle_user_words(self) -> None:
         """Build the list of the user's words and count it exactly. Before this, its size is an
         estimate."""
-        self._words.build_update()
+        self._user_words_plan.build_update()
         self._recount_user_words()
 
     def _recount_user_words(self) -> None:
-        before = self._listed
-        self._listed = self._words.size
-        self.bytes += self._listed.bytes - before.bytes
-        self.tokens += self._listed.tokens - before.tokens
-        self.breaks_prefix = self.breaks_prefix or self._words.will_change
+        before = self._user_words_size
+        self._user_words_size = self._user_words_plan.size
+        self.bytes += self._user_words_size.bytes - before.bytes
+        self.tokens += self._user_words_size.tokens - before.tokens
+        self.breaks_prefix = self.breaks_prefix or self._user_words_plan.will_change
 
     def visible_groups(self) -> list[Group]:
         """Return the visible groups that the plan has not hidden, oldest first."""
@@ -302,9 +310,9 @@ class Plan:
     @property
     def keep_last_results(self) -> frozenset[tuple[int, int]]:
         """Keys of the results that the user wants hidden last."""
-        if self._kept is None:
-            self._kept = find_results_of_kept_files(self.window)
-        return self._kept
+        if self._keep_last_results is None:
+            self._keep_last_results = find_results_of_kept_files(self.window)
+        return self._keep_last_results
 
     def holds_keep_last_result(self, group: Group) -> bool:
         """Whether a group holds a visible result that the user wants hidden last."""
@@ -319,14 +327,14 @@ class Plan:
         group that loaded a tool comes after the last group that calls it. It is left out if such a
         group would stay.
         """
-        candidates = self._without_needed(self._order_keep_last_groups(groups))
+        candidates = self._leave_out_needed_groups(self._order_keep_last_groups(groups))
         if not any(group.calling_groups for group in candidates):
             return candidates
-        place = {group.index: number for number, group in enumerate(candidates)}
+        places = {group.index: place for place, group in enumerate(candidates)}
         for group in sorted(candidates, key=lambda group: -group.index):
-            after = (place.get(index, 0) for index in group.calling_groups)
-            place[group.index] = max(place[group.index], *after, 0)
-        return sorted(candidates, key=lambda group: (place[group.index], -group.index))
+            places_of_calls = (places.get(index, 0) for index in group.calling_groups)
+            places[group.index] = max(places[group.index], *places_of_calls, 0)
+        return sorted(candidates, key=lambda group: (places[group.index], -group.index))
 
     def is_needed(self, group: Group, also_hidden: Container[int] = ()) -> bool:
         """Whether a group loaded a tool that a shown call uses. The model must see both or none."""
@@ -338,7 +346,9 @@ class Plan:
             for index in reversed(group.calling_groups)
         )
 
-    def _without_needed(self, groups: list[Group], also_hidden: Iterable[int] = ()) -> list[Group]:
+    def _leave_out_needed_groups(
+        self, groups: list[Group], also_hidden: Iterable[int] = ()
+    ) -> list[Group]:
         """Leave out groups that loaded tools for calls that would stay."""
         hidden_indexes = {*also_hidden, *(group.index for group in groups)}
         loading = [group for group in groups if group.calling_groups]
@@ -348,39 +358,44 @@ class Plan:
         return [group for group in groups if group.index in hidden_indexes]
 
     def _order_keep_last_groups(self, groups: Iterable[Group]) -> list[Group]:
+        """Move groups with a result to be hidden last after the last group with other results."""
         sequence = list(groups)
         if not self.keep_last_results:
             return sequence
         keep_last = {group.index for group in sequence if self.holds_keep_last_result(group)}
-        others = (
-            at for at, g in enumerate(sequence) if g.index not in keep_last and any(g.results())
+        places_of_others = (
+            place
+            for place, group in enumerate(sequence)
+            if group.index not in keep_last and any(group.results())
         )
-        end = max(others, default=-1) + 1
-        first = [group for group in sequence[:end] if group.index not in keep_last]
-        return [*first, *(g for g in sequence[:end] if g.index in keep_last), *sequence[end:]]
+        end = max(places_of_others, default=-1) + 1
+        # A sort by a Boolean keeps the order among equals: False comes first.
+        return [
+            *sorted(sequence[:end], key=lambda group: group.index in keep_last),
+            *sequence[end:],
+        ]
 
     def _current_edit(self, entry: Entry, part: int) -> Edit | None:
         """Return the edit of a part after the plan."""
-        return self._parts.get((entry.seq, part)) or entry.edits.get(part)
+        return self._part_edits.get((entry.seq, part)) or entry.edits.get(part)
 
     def part_size(self, entry: Entry, part: int) -> Size:
         """Return the size of a part after the plan."""
-        edit = self._parts.get((entry.seq, part))
+        edit = self._part_edits.get((entry.seq, part))
         return entry.shown_size(part) if edit is None else edit.size
 
     def oldest_maskable_seq(self) -> int | None:
         """Return the position of the oldest result that a mask could still make smaller after the
         plan."""
         for result in self.window.results.values():
-            if self.part_size(result.entry, result.part).tokens > PLACEHOLDER_TOKENS and self.shows(
-                result
-            ):
+            tokens = self.part_size(result.entry, result.part).tokens
+            if tokens > PLACEHOLDER_TOKENS and self.shows(result):
                 return result.seq
         return None
 
     def shows(self, result: ToolResultView) -> bool:
         """Whether a visible result stays visible after the plan, whole or truncated."""
-        edit = self._parts.get(result.key)
+        edit = self._part_edits.get(result.key)
         is_unmasked = edit is None or edit.op != "mask"
         return is_unmasked and not self.hides(result.entry.round.group)
 
@@ -391,7 +406,7 @@ class Plan:
     def tokens_freed_by(self, group: Group) -> int:
         """Return the tokens that hiding a group would free. Its user messages may stay in the
         list."""
-        return self.group_tokens(group) - self._words.estimate_listed_tokens(group)
+        return self.group_tokens(group) - self._user_words_plan.estimate_listed_tokens(group)
 
     def group_bytes(self, group: Group) -> int:
         """Return the bytes of a group after the plan."""
@@ -403,13 +418,13 @@ class Plan:
         media = list[tuple[Entry, int, MediaSize]]()
         for (seq, part), size in sorted(conversation.visible_media.items(), key=lambda it: it[0]):
             entry = conversation.entries[seq]
-            edit = self._parts.get((seq, part))
+            edit = self._part_edits.get((seq, part))
             if self.hides(entry.round.group):
                 continue
             if edit is None:
                 media.append((entry, part, size))
-            elif (rest := self._measure_media(entry, part, edit)) is not None:
-                media.append((entry, part, rest))
+            elif (size_after := self._measure_media(entry, part, edit)) is not None:
+                media.append((entry, part, size_after))
         return media
 
     def hide_media(self, entry: Entry, part: int, reason: str, placeholder: str) -> bool:
@@ -434,13 +449,10 @@ class Plan:
         Returns:
             False if the placeholder would not be smaller than the part.
         """
-        words = (
-            format_mask_placeholder(self.part_size(entry, part).tokens)
-            if placeholder is None
-            else placeholder
-        )
-        words = self._with_handle(words, f"m{entry.seq}.{part}")
-        edit = Edit(op="mask", first=entry.seq, last=entry.seq, part=part, text=words, why=reason)
+        if placeholder is None:
+            placeholder = format_mask_placeholder(self.part_size(entry, part).tokens)
+        text = self._with_handle(placeholder, f"m{entry.seq}.{part}")
+        edit = Edit(op="mask", first=entry.seq, last=entry.seq, part=part, text=text, why=reason)
         return self._put_part_edit(entry, part, edit)
 
     def truncate(self, entry: Entry, part: int, cap: TextCap, reason: str) -> bool:
@@ -455,9 +467,9 @@ class Plan:
         Returns:
             False if the text fits, or if cutting would not make it smaller.
         """
-        # A text that cannot become shorter is asked for at every call, so the answer is kept.
+        # Policies try to cut the same texts at every call, so each cut is made once and kept.
         key = (self.window.counter.name, self.window.settings.recall_hint, entry.seq, part, cap)
-        cut = self._remembered("cuts", key, lambda: self._build_cut(entry, part, cap))
+        cut = self._get_or_make("cuts", key, lambda: self._build_cut(entry, part, cap))
         if cut is None or _shows_the_same(cut, self._current_edit(entry, part)):
             return False
         return self._put_part_edit(entry, part, replace(cut, why=reason))
@@ -469,8 +481,8 @@ class Plan:
         cutter = TextCutter(
             cap=cap,
             count_tokens=self.window.counter.count,
-            add_handle=lambda words: self._with_handle(words, edit.handle),
-            list_names=lambda excerpt: self._names_of_cut_text(entry, part, cutter, excerpt),
+            add_handle=lambda text: self._with_handle(text, edit.handle),
+            list_names=lambda excerpt: self._list_names_of_cut_text(entry, part, cutter, excerpt),
         )
         total = self._measure_text_of(entry, part, cutter)
         if total <= cap.amount:
@@ -489,7 +501,7 @@ class Plan:
 
     def cut_arguments(self, entry: Entry, part: int, max_argument_chars: int, reason: str) -> bool:
         """Remove long strings from a call's arguments. Return False if that saves nothing."""
-        words = self._with_handle(
+        text = self._with_handle(
             format_hidden_argument_placeholder(self.part_size(entry, part).tokens),
             f"m{entry.seq}.{part}",
         )
@@ -498,7 +510,7 @@ class Plan:
             first=entry.seq,
             last=entry.seq,
             part=part,
-            text=words,
+            text=text,
             head=max_argument_chars,
             why=reason,
         )
@@ -507,10 +519,9 @@ class Plan:
     def summarise_part(self, entry: Entry, part: int, text: str, reason: str) -> bool:
         """Replace one result by a summary. Return False if that would not make it smaller."""
         seq = entry.seq
-        whole = self.part_size(entry, part).tokens
-        frame = self._with_handle(format_result_summary_header(whole), f"m{seq}.{part}")
-        words = f"{frame}\n{text}"
-        edit = Edit(op="truncate", first=seq, last=seq, part=part, text=words, why=reason)
+        header = format_result_summary_header(self.part_size(entry, part).tokens)
+        text = f"{self._with_handle(header, f'm{seq}.{part}')}\n{text}"
+        edit = Edit(op="truncate", first=seq, last=seq, part=part, text=text, why=reason)
         return self._put_part_edit(entry, part, edit)
 
     def drop(self, group: Group, reason: str, *, include_instructions: bool = False) -> bool:
@@ -525,13 +536,12 @@ class Plan:
         Returns:
             False if the group must stay or is already hidden.
         """
-        if not self.may_hide(group, include_instructions=include_instructions) or self.is_needed(
-            group
-        ):
+        may_hide = self.may_hide(group, include_instructions=include_instructions)
+        if not may_hide or self.is_needed(group):
             return False
-        if not self._dropped:
-            self._set_front(self._summary_text(), notice=True)
         self._dropped[group.index] = (group, reason)
+        if len(self._dropped) == 1:
+            self._recount_front()  # with the notice
         self._count_hidden_group(group)
         self._recount_user_words()
         return True
@@ -556,29 +566,29 @@ class Plan:
         """
         if is_enough():
             return
-        among = (
+        candidates = (
             group
             for group in self.window.visible_groups.values()
             if (before_group is None or group.index < before_group)
             and (after_group is None or group.index > after_group)
             and (include_unread or not self.is_unread(group))
         )
-        # Without a special order, only as many groups are looked at as are dropped.
-        is_ordered = not self.keep_last_results and not self.window.conversation.loading_groups
-        for group in among if is_ordered else self.order_for_hiding(among):
+        # If oldest first is the order, no more groups are looked at than are dropped.
+        has_own_order = self.keep_last_results or self.window.conversation.loading_groups
+        for group in self.order_for_hiding(candidates) if has_own_order else candidates:
             if self.drop(group, reason) and is_enough():
                 return
 
     @contextmanager
     def undo_unless(self, is_reached: Callable[[], bool]) -> Generator[None, None, None]:
         """Undo the edits made in this block, unless `is_reached()` is true at its end."""
-        before = self._saved_state()
+        state_before = self._copy_state()
         yield
         if not is_reached():
-            vars(self).update(before)
+            vars(self).update(state_before)
 
-    def _saved_state(self) -> dict[str, Any]:
-        names = ("_parts", "_groups", "_dropped", "_summarised", "_words")
+    def _copy_state(self) -> dict[str, Any]:
+        names = ("_part_edits", "_size_deltas", "_dropped", "_summarised", "_user_words_plan")
         return {**vars(self), **{name: vars(self)[name].copy() for name in names}}
 
     def summarise(
@@ -587,21 +597,18 @@ class Plan:
         """Replace groups and the previous summary by a new summary. Return False if that saves
         nothing. `also_hidden` are the indexes of groups that will be dropped."""
         groups = [group for group in groups if self.may_hide(group) and not self.is_unread(group)]
-        groups = self._without_needed(groups, also_hidden)
+        groups = self._leave_out_needed_groups(groups, also_hidden)
         if not groups or not text.strip():
             return False
-        tokens = self.tokens
-        with self.undo_unless(lambda: self.tokens < tokens):
+        tokens_before = self.tokens
+        with self.undo_unless(lambda: self.tokens < tokens_before):
             self._summary = self._build_summary_edit(groups, text, reason)
             for group in groups:
                 self._summarised[group.index] = group
                 self._count_hidden_group(group)
             self._recount_user_words()
-            self._set_front(
-                self._summary_text(),
-                notice=bool(self._dropped or self.window.conversation.dropped_groups),
-            )
-        return self.tokens < tokens
+            self._recount_front()
+        return self.tokens < tokens_before
 
     def count_summary_tokens(self, groups: list[Group], text: str) -> int:
         """Return the tokens that a summary of groups takes as it is sent."""
@@ -609,7 +616,8 @@ class Plan:
 
     def _build_summary_edit(self, groups: list[Group], text: str, reason: str) -> Edit:
         prior = self.summary
-        # It may repeat words that leave the list, so an erasure of these must find it.
+        # The summary may repeat words of the user that leave the list. Its range includes these
+        # messages, so that an erasure of one of them also finds the summary.
         starts = [*self.window.conversation.user_words.messages, *(g.first for g in groups)]
         first = min(starts + ([prior.first] if prior else []))
         last = max([group.last for group in groups] + ([prior.last] if prior else []))
@@ -623,15 +631,12 @@ class Plan:
         current = self.summary
         while current is not None and len(current.text) > 1 and not is_enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
-            # The list of the user's words that came with it stands as it is.
+            # The earlier edit has already updated the list of the user's words: not again.
             current = replace(current, listed=(), relists=False, left_out=None)
             current = self._summary = self._with_summary_size(
                 replace(current, text=text, why=reason)
             )
-            self._set_front(
-                self._summary_text(),
-                notice=bool(self._dropped or self.window.conversation.dropped_groups),
-            )
+            self._recount_front()
             self.breaks_prefix = True
 
     def to_decision(
@@ -648,18 +653,18 @@ class Plan:
         self.settle_user_words()
         edits = [
             edit
-            for (seq, _), edit in self._parts.items()
+            for (seq, _), edit in self._part_edits.items()
             if not self.hides(self.window.entries[seq].round.group)
         ]
-        # A summary hides what lies between its ends: what it does not tell of is dropped before.
+        # Drops come first: a summary hides every group in its range, also those it does not cover.
         edits.extend(self._build_drop_edits())
         if (summary := self._summary) is not None:
             groups = self.window.conversation.visible_groups_between(summary.first, summary.last)
-            # It names all that stays, so that an erasure that makes another message the newest
-            # hides nothing.
+            # The summary names the groups that stay, also those that stay only as the newest ones.
+            # After an erasure of other messages they may be the newest no longer.
             spares = tuple(group.first for group in groups if not self.hides(group))
             edits.append(replace(summary, spares=spares))
-        edits = self._words.attach_to_edits(edits)
+        edits = self._user_words_plan.attach_to_edits(edits)
         return Decision(
             edits=tuple(edits),
             note=note,
@@ -687,69 +692,71 @@ class Plan:
     def _put_part_edit(
         self, entry: Entry, part: int, edit: Edit, *, even_if_larger: bool = False
     ) -> bool:
-        content = entry.message.parts[part]
-        if isinstance(content, OpaqueBlock) or (
-            isinstance(content, ToolCall) and not self._may_cut_calls(entry)
-        ):
-            return False  # a provider's own block belongs to its whole
-        if loads_tools(content):
+        """Add an edit of a part to the plan. Return False if the part must stay as it is, or if the
+        edit would not make it smaller."""
+        if not self._may_edit_part(entry, part, edit):
             return False
-        if entry.pinned:
+        before = self.part_size(entry, part)
+        size = self._measure_edited_part(entry, part, edit)
+        larger = size.tokens >= before.tokens or size.bytes > before.bytes
+        if larger and not even_if_larger:
+            return False
+        edit = replace(edit, size=size)
+        self.media_bytes -= self._media_bytes_of(entry, part)
+        self._part_edits[entry.seq, part] = edit
+        self.media_bytes += self._media_bytes_of(entry, part)
+        group = entry.round.group
+        added_bytes, added_tokens = size.bytes - before.bytes, size.tokens - before.tokens
+        self._add_to_totals(group, added_bytes, added_tokens)
+        group_bytes, group_tokens = self._size_deltas.get(group.index, (0, 0))
+        self._size_deltas[group.index] = (group_bytes + added_bytes, group_tokens + added_tokens)
+        was_sent = entry.seq <= self.window.accounting.sent_through_seq
+        self.breaks_prefix = self.breaks_prefix or was_sent
+        self._inserted_tokens += count_tokens_inserted_by_edit(
+            edit, entry.message.parts[part], self.window.counter
+        )
+        return True
+
+    def _may_edit_part(self, entry: Entry, part: int, edit: Edit) -> bool:
+        content = entry.message.parts[part]
+        if entry.pinned or loads_tools(content):
+            return False
+        if isinstance(content, OpaqueBlock):
+            return False  # only its provider can read it, and only whole
+        if isinstance(content, ToolCall) and not self._may_cut_calls(entry):
             return False
         if (
             edit.op == "mask"
             and entry is self.window.newest_user_entry
             and isinstance(content, Text)
         ):
-            return False  # something of what was asked stays
+            return False  # the model must see at least a part of what the user asked last
         if entry.round.group.hidden is not None or self.hides(entry.round.group):
             return False
         current = self._current_edit(entry, part)
-        if current is not None and current.op == "mask":
-            return False  # a placeholder stays as it is
-        before = self.part_size(entry, part)
-        size = self._measure_edited_part(entry, part, edit)
-        larger = size.tokens >= before.tokens or size.bytes > before.bytes
-        if larger and not even_if_larger:
-            return False
-        self.media_bytes -= self._media_bytes_of(entry, part)
-        self._parts[entry.seq, part] = replace(edit, size=size)
-        self.media_bytes += self._media_bytes_of(entry, part)
-        group = entry.round.group
-        self._add_to_totals(group, size.bytes - before.bytes, size.tokens - before.tokens)
-        delta = self._groups.get(group.index, (0, 0))
-        self._groups[group.index] = (
-            delta[0] + size.bytes - before.bytes,
-            delta[1] + size.tokens - before.tokens,
-        )
-        self.breaks_prefix = (
-            self.breaks_prefix or entry.seq <= self.window.accounting.sent_through_seq
-        )
-        self._came += count_tokens_inserted_by_edit(
-            self._parts[entry.seq, part], content, self.window.counter
-        )
-        return True
+        return current is None or current.op != "mask"
 
     def _measure_edited_part(self, entry: Entry, part: int, edit: Edit) -> Size:
-        """Return the size of a part after an edit. It is remembered, because plans of one decision
-        share it."""
+        """Return the size of a part after an edit. It is kept, because the plans of one decision
+        make the same edits."""
         counter = self.window.counter
         key = (counter.name, entry.seq, part, edit.op, edit.text, edit.head, edit.tail, edit.pieces)
-        return self._remembered(
+        return self._get_or_make(
             "edited_sizes",
             key,
             lambda: measure_part(apply_edit_to_part(entry.message.parts[part], edit), counter),
         )
 
-    def _remembered(self, kind: str, key: tuple[Any, ...], make: Callable[[], ValueT]) -> ValueT:
-        """Return what `make` returns. It is called once for a key, whichever plan asks."""
-        cache = self.window.conversation.derived_cache
-        memory = cast("dict[Any, ValueT]", cache.setdefault(kind, {}))
-        if key not in memory:
-            if len(memory) >= MAX_REMEMBERED:
-                memory.clear()
-            memory[key] = make()
-        return memory[key]
+    def _get_or_make(self, kind: str, key: tuple[Any, ...], make: Callable[[], ValueT]) -> ValueT:
+        """Return the value of a key, which all plans of a window share. `make` makes it if no plan
+        has asked for it before."""
+        derived_cache = self.window.conversation.derived_cache
+        values = cast("dict[Any, ValueT]", derived_cache.setdefault(kind, {}))
+        if key not in values:
+            if len(values) >= MAX_REMEMBERED:
+                values.clear()
+            values[key] = make()
+        return values[key]
 
     def _may_cut_calls(self, entry: Entry) -> bool:
         """Whether the calls of a message may be shortened. Not if the model made them last, or if
@@ -768,7 +775,7 @@ class Plan:
     def _media_bytes_of(self, entry: Entry, part: int) -> int:
         """Return the bytes of a part's pictures and files that are shown after the plan."""
         size = self.window.conversation.visible_media.get((entry.seq, part))
-        if size is not None and (edit := self._parts.get((entry.seq, part))) is not None:
+        if size is not None and (edit := self._part_edits.get((entry.seq, part))) is not None:
             size = self._measure_media(entry, part, edit)
         return 0 if size is None else size.bytes
 
@@ -778,43 +785,46 @@ class Plan:
         )
 
     def _count_hidden_group(self, group: Group) -> None:
-        size = self._group_size(group)
+        """Take a group that the plan hides out of the totals."""
+        group_bytes, group_tokens = self._group_size(group)
         if self.window.conversation.visible_media:
             for entry in group.entries():
                 self.media_bytes -= sum(
                     self._media_bytes_of(entry, part) for part in range(len(entry.message.parts))
                 )
-        self._add_to_totals(group, -size[0], -size[1])
+        self._add_to_totals(group, -group_bytes, -group_tokens)
         self.visible_messages -= group.message_count
-        self._words.add_hidden_group(group)
+        self._user_words_plan.add_hidden_group(group)
         self.breaks_prefix = True
 
     def _group_size(self, group: Group) -> tuple[int, int]:
-        delta = self._groups.get(group.index, (0, 0))
-        return group.bytes + delta[0], group.tokens + delta[1]
+        """Return the bytes and the tokens of a group after the plan."""
+        added_bytes, added_tokens = self._size_deltas.get(group.index, (0, 0))
+        return group.bytes + added_bytes, group.tokens + added_tokens
 
-    def _add_to_totals(self, group: Group, size: int, tokens: int) -> None:
-        self.bytes += size
-        self.tokens += tokens
+    def _add_to_totals(self, group: Group, added_bytes: int, added_tokens: int) -> None:
+        self.bytes += added_bytes
+        self.tokens += added_tokens
         if group.index >= self.window.turn_start_group:
-            self.turn_bytes += size
+            self.turn_bytes += added_bytes
 
-    def _set_front(self, summary: str, *, notice: bool) -> None:
-        """Count the text before the first kept message, with the notice at its maximum length."""
-        words = self._longest_notice() if notice else ""
-        before, self._told = (
-            self._told,
-            self.window.conversation.measure_summary_and_notice(summary, words),
+    def _recount_front(self) -> None:
+        """Count the summary and the notice again, with the notice at its maximum length."""
+        before = self._front_size
+        has_notice = self._dropped or self.window.conversation.dropped_groups
+        notice = self._longest_notice() if has_notice else ""
+        self._front_size = self.window.conversation.measure_summary_and_notice(
+            self._summary_text(), notice
         )
-        self.bytes += self._told.bytes - before.bytes
-        self.tokens += self._told.tokens - before.tokens
+        self.bytes += self._front_size.bytes - before.bytes
+        self.tokens += self._front_size.tokens - before.tokens
 
     def notice_growth_bytes(self) -> int:
         """Return the bytes that the notice adds when the first group is dropped."""
         front = self.window.conversation.measure_summary_and_notice(
             self._summary_text(), self._longest_notice()
         )
-        return max(0, front.bytes - self._told.bytes)
+        return max(0, front.bytes - self._front_size.bytes)
 
     def _longest_notice(self) -> str:
         last = self.window.seq
@@ -830,17 +840,20 @@ class Plan:
         prior = self.window.conversation.summary_seq if self.window.summary is not None else 0
         return replace(summary, size=size, prior=prior)
 
-    def _with_handle(self, words: str, handle: str) -> str:
-        return add_recall_handle(words, handle, self.window.settings.recall_hint)
+    def _with_handle(self, text: str, handle: str) -> str:
+        return add_recall_handle(text, handle, self.window.settings.recall_hint)
 
-    def _names_of_cut_text(self, entry: Entry, part: int, cutter: TextCutter, excerpt: str) -> str:
-        """Return identifiers that occur only in the cut text, as many as fit into the reserved
-        room."""
-        room = cutter.cap.max_names
+    def _list_names_of_cut_text(
+        self, entry: Entry, part: int, cutter: TextCutter, excerpt: str
+    ) -> str:
+        """Return identifiers that occur only in the cut text, as many as the cap allows and as fit
+        into the room for them."""
+        max_names = cutter.cap.max_names
+        room = QUOTED_NAME_SIZE * max_names
         text = extract_editable_text(entry.message.parts[part])
         identifiers = get_result_identifiers(self.window, entry, part, text)
-        names = identifiers.list_top(room, excerpt)
-        while names and cutter.measure(add_quoted_identifiers("]", ", ".join(names))) > 5 * room:
+        names = identifiers.list_top(max_names, excerpt)
+        while names and cutter.measure(add_quoted_identifiers("]", ", ".join(names))) > room:
             names = names[: len(names) * 3 // 4]
         return ", ".join(names)
 
