@@ -45,7 +45,6 @@ from tests.integrations.life import (
     list_records,
     list_refusals,
     read_cache_ratio,
-    write_report,
 )
 from tests.integrations.pydantic_ai.lives import (
     DIALECTS,

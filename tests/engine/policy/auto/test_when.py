@@ -139,7 +139,7 @@ def test_a_forced_compaction_goes_on_to_all_but_the_newest_result_in_the_same_ba
     assert before == 0
     assert agent.window.tokens <= low
     why = {edit.why for edit in agent.edits}
-    assert f"no room left: the target is {low} tokens" in why
+    assert f"no room left: the conversation has to shrink to {low:,} tokens" in why
     assert agent.shown[-1].startswith("value_")
 
 

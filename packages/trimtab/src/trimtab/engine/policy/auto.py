@@ -423,7 +423,7 @@ def compact_forcibly(
     If the content that must stay is large, half of what may be hidden is enough. Results that the
     user wants hidden last are hidden only as far as necessary.
     """
-    reason = f"{NO_ROOM_REASON}: the target is {target_tokens} tokens"
+    reason = f"{NO_ROOM_REASON}: the conversation has to shrink to {target_tokens:,} tokens"
     forced_tokens = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
     for result in results:
         if plan.tokens - plan.user_words_tokens <= target_tokens:
