@@ -26,7 +26,7 @@ from trimtab.replay.setup_costs import (
 )
 
 MIN_SAVING = 0.05
-"""A smaller share is not worth installing anything."""
+"""Share of the cost. A smaller saving is not worth an installation."""
 MIN_SESSIONS, MIN_CALLS = 3, 90
 """With fewer sessions or calls a comparison proves little."""
 _TOKENS_PER_PRICE = 1_000_000
