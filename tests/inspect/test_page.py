@@ -114,6 +114,7 @@ def test_a_call_that_names_what_was_hidden_is_found():
         ("a1b2c3d..e4f5a6b", "a1b2c3d", ["a1b2c3d..e4f5a6b"]),
         ("a1b2c3d..e4f5a6b", "a1b2c3d and e4f5a6b", []),
         ("/dev/null", "", []),
+        ("--name-only", "", []),
     ],
 )
 def test_a_name_that_the_request_showed_elsewhere_is_not_hidden(

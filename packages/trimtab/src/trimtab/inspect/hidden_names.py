@@ -50,6 +50,7 @@ class NameIndex:
             for name in (sorted(count_identifiers(arguments)) if arguments else ())
             if name in seqs_by_name
             and name not in _DEVICES
+            and f"-{name}" not in arguments  # an option of a command
             and not any(shows(seq, name) for seq in reversed(seqs_by_name[name]))
         ]
         hidden_parts = {part for name in names for part in _split_name(name)}
