@@ -48,6 +48,14 @@ def test_a_person_reads_a_session_by_mouse_and_by_keyboard(tmp_path: Path):
         tab.press("End", "Enter")
         wait_for("call=24")
         assert "its hash is the recorded one" in text("#call")
+        # What it was answered.
+        reply = text(".jump a").removeprefix("Reply: ")
+        tab.click(".jump a")
+        wait_for(reply)
+        assert "File 11 is fine." in text("#message .content")
+        # A call by its number.
+        tab.press("/", *"call 24", "Enter")
+        wait_for("call=24")
         # A hidden result in its place, and its original.
         assert "line 7 of file 2" not in text(".main")
         tab.press("o")

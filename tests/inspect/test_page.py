@@ -13,6 +13,8 @@ import pytest
 
 from tests.inspect.sessions import list_events, reading_agent
 from trimtab.engine.log.event import ModelCall
+from trimtab.engine.log.message import Message, Text, ToolCall
+from trimtab.inspect.hidden_names import NameIndex
 from trimtab.inspect.index_page import index_session, render_index
 from trimtab.inspect.page import PAGE_SCRIPTS, read_script, render_page
 from trimtab.inspect.recorded_timeline import read_recorded_timeline
@@ -102,6 +104,28 @@ def test_a_call_that_names_what_was_hidden_is_found():
     source = next(name.source for name in timeline.names if name.name == "lib/only_in_file_0.py")
     hidden = [edit for edit in timeline.edits if edit.first <= source <= edit.last]
     assert hidden
+
+
+@pytest.mark.parametrize(
+    ("name", "request_text", "names"),
+    [
+        ("/home/me/src/part.py", "src/other.py", ["/home/me/src/part.py"]),
+        ("/home/me/src/part.py", "in src/part.py:12", []),
+        ("a1b2c3d..e4f5a6b", "a1b2c3d", ["a1b2c3d..e4f5a6b"]),
+        ("a1b2c3d..e4f5a6b", "a1b2c3d and e4f5a6b", []),
+        ("/dev/null", "", []),
+        ("--name-only", "", []),
+    ],
+)
+def test_a_name_that_the_request_showed_elsewhere_is_not_hidden(
+    name: str, request_text: str, names: list[str]
+):
+    index = NameIndex()
+    index.add_message(1, Message(role="user", parts=(Text(text=f"see {name}"),)))
+    call = ToolCall(id="c", name="run", arguments=json.dumps({"command": f"cat {name}"}))
+    reply = Message(role="assistant", parts=(call,))
+    hidden = index.find_hidden(reply, lambda seq, name: False, [request_text])
+    assert hidden == [(name, 1) for name in names]
 
 
 def test_a_cache_break_says_why(timeline: Timeline):

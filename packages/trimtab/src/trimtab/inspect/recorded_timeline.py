@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, islice
 
 from trimtab.engine.log.event import dump_canonical_json
 from trimtab.engine.log.message import Message, ToolResult, message_to_json
 from trimtab.engine.tokens.counter import make_piecewise_counter, measure_message_parts
 from trimtab.inspect.block_body import TextRange
-from trimtab.inspect.hidden_names import NameIndex
+from trimtab.inspect.hidden_names import NameIndex, join_message_texts
 from trimtab.inspect.parts import describe_part
 from trimtab.inspect.payment import make_price, with_lost_tokens, with_usage
 from trimtab.inspect.timeline import (
@@ -118,13 +119,14 @@ class _RecordReader:
                         reason = CAUSES[loss.cause]
                         call = with_lost_tokens(call, loss.tokens, usage, price, reason)
                 timeline.calls.append(call)
-                self._add_names(message, conversation)
+                self._add_names(message, conversation, index)
             self._add_message(message, at, blocks, totals, tools)
 
-    def _add_names(self, reply: Message, conversation: RecordedConversation) -> None:
+    def _add_names(self, reply: Message, conversation: RecordedConversation, index: int) -> None:
         """Add what a reply names although a compaction of the client has removed it."""
         timeline = self._timeline
-        texts = [message.text for message in conversation.system]
+        messages = chain(conversation.system, islice(conversation.messages, index))
+        texts = map(join_message_texts, messages)
         for name, source in self._names.find_hidden(reply, self._shows_name, texts):
             timeline.names.append(
                 HiddenName(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from trimtab.dialects.json_values import dicts_in_list
@@ -242,8 +243,8 @@ class _SessionReader:
 
     def _add_names(self, reply: Message) -> None:
         call = len(self.timeline.calls) - 1
-        texts = [self._rendering.text_before_first_round, self._head_text]
-        texts += [message.text for message in self._rendering.written_messages]
+        blocks = (dump_canonical_json(block.body) for block in self._rendering.blocks)
+        texts = chain((self._head_text,), blocks)
         shows = partial(shows_name, self._window)
         names = [(*name, False) for name in self._names.find_hidden(reply, shows, texts)]
         names += [(*handle, True) for handle in find_recalled_handles(reply)]

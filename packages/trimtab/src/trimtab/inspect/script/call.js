@@ -129,10 +129,13 @@ function messageBox(all, seq, { whole, ...attributes } = {}) {
   box.ready = Promise.all(parts.map(async ([kind, name, text, tokens], place) => {
     const holder = element("div", {});
     const label = { call: "calls " + name, result: "result", media: name, block: name }[kind];
-    box.append(element("p", { class: "note" }, ["m" + seq + "." + place, label, count(tokens) + " tokens"].filter(Boolean).join(" · ")), holder);
+    const note = element("p", { class: "note" }, ["m" + seq + "." + place, label, count(tokens) + " tokens"].filter(Boolean).join(" · "));
+    box.append(note, holder);
     const said = await texts.get(text);
+    if (!said && kind === "text" && parts.length > 1) return note.remove();
     if (kind === "media" && RASTER.test(name) && !/^https?:/.test(said)) holder.append(picture(imageAddress(name, said)));
     else showText(holder, kind === "call" ? prettyArguments(said) : said, { whole });
+    return undefined;
   }));
   return box;
 }
@@ -196,6 +199,8 @@ async function drawCall(all, call) {
   const { rows, blocks, undone } = listRows(all, call);
   const fresh = rows.findIndex((row) => row.isNew);
   const calls = columns.seq.length;
+  const reply = lowerBound(all.messages.seq, columns.seq[call]);
+  const isAnswered = all.messages.role[reply] === "assistant" && !(columns.seq[call + 1] < all.messages.seq[reply]);
   const list = element("div", { class: "list" });
   const words = element("div", { id: "words" });
   const rowList = new LongList(list, rows.length, 120, (index) => drawRow(all, rows[index]));
@@ -211,6 +216,7 @@ async function drawCall(all, call) {
       element("ul", { class: "findings" }, listNotes(call)),
       element("p", { class: "jump" },
         fresh >= 0 ? element("button", { class: "button", click: () => rowList.show(fresh) }, "Go to what is new (" + plural(rows.filter((row) => row.isNew).length, "block") + ")") : "",
+        isAnswered ? element("a", { class: "button", href: "#m" + all.messages.seq[reply] }, "Reply: m" + all.messages.seq[reply]) : "",
         element("span", { class: "soft" }, plural(blocks.length, "block") + " · " + (session.heads[columns.head[call]].model || "unknown model"))),
       list),
     element("aside", { "aria-label": "the user's words" }, element("h3", {}, "The user's words up to here"), words));

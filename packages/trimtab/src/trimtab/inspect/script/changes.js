@@ -14,11 +14,10 @@ const EDIT_NAMES = {
 // These hide whole messages, or show them again.
 const HIDING = new Set(["drop", "summarise", "reveal", "client", "erase"]);
 
+const LOW_WATER = "hiding goes on to here at once, so that the cache breaks seldom";
+
 const nameOperation = (edit) => EDIT_NAMES[edit.op] || edit.op;
-const explainWhy = (why) => why
-  .replace(/^to (?=\d+ tokens)/, "to bring the request down to ")
-  .replace(/; extractive$/, "; a summary of quotes")
-  .replace(/\b\d{4,}\b/g, (digits) => count(Number(digits)));
+const explainWhy = (why) => why.replace(/\b\d{4,}\b/g, (digits) => count(Number(digits)));
 const explainEdit = (edit) => nameOperation(edit) + (edit.why ? " (" + explainWhy(edit.why) + ")" : "");
 const explainBreak = (call) => session.reasons[columns.because[call]]
   .replace(/hidden \((\w+)\)/, (whole, op) => (EDIT_NAMES[op] ? "hidden (" + EDIT_NAMES[op] + ")" : whole));

@@ -160,6 +160,7 @@ function writeJson(body, indent = "") {
 
 // What people read of a body: texts, calls of tools, pictures. Nothing is left out.
 function readBody(body) {
+  if (body === "") return [];
   if (typeof body === "string") return [{ text: body }];
   if (Array.isArray(body)) return body.flatMap(readBody);
   if (!(body instanceof Map)) return [{ text: writeJson(body, "\n") }];
@@ -167,7 +168,7 @@ function readBody(body) {
   const type = get("type") ?? get("kind");
   const image = findImage(body);
   if (image) return [{ image }];
-  if (typeof get("text") === "string") return [{ text: get("text") }];
+  if (typeof get("text") === "string") return readBody(get("text"));
   if (typeof get("thinking") === "string") return [{ text: get("thinking"), note: "thinking" }];
   const wire = get("function") instanceof Map ? get("function") : body;
   const input = wire.get("arguments") ?? wire.get("input");

@@ -52,6 +52,11 @@ function describeLife(all, seq, index) {
     const why = isUndone(undone, seq) ? ": it was undone by a rewind" : edit ? ": " + explainEdit(edit) : "";
     items.push(finding("warn", "Since ", callLink(after), " the model does not see it in its place", why, "."));
   }
+  const undone = listUndone(columns.position.at(-1));
+  if (last < calls - 1 && listListedMessages(columns.position.at(-1), undone).has(seq)) {
+    const edit = session.edits.find((one) => one.listed.includes(seq) && !isUndone(undone, one.seq));
+    items.push(finding("good", "Since ", callLink(callOfSeq(edit.seq)), " it is quoted word for word in the list of the user's earlier words, where each request begins; if it is very long, its beginning and end."));
+  }
   if (!states.length) items.push(finding("", seq > columns.seq.at(-1) ? "It was said after the last call." : "No call has sent it."));
   const names = session.names.filter((name) => name.source === seq);
   if (names.length) {

@@ -50,8 +50,9 @@ function drawFacts() {
   const saved = sum(session.edits.map((edit) => Math.max(0, edit.saved)));
   const { reported, breaks, isPriced } = totals;
   const calls = columns.seq.length;
+  const failed = columns.status.some(Boolean) ? count(columns.status.filter((status) => status === "error").length) + " failed" : "failures not recorded";
   byId("facts").replaceChildren(
-    fact("Calls", count(calls), times.length > 1 ? "in " + lasting(times.at(-1) - times[0]) : ""),
+    fact("Calls", count(calls), failed + (times.length > 1 ? ", in " + lasting(times.at(-1) - times[0]) : "")),
     fact("Cost", isPriced ? dollars(totals.dollars) : "unknown",
       isPriced ? "at list prices" + (calls > reported ? ", of " + plural(reported, "call") : "") : "no usage or no price"),
     fact("Read from the cache", reported ? share(totals.read, totals.input) : "–",
@@ -74,7 +75,7 @@ function drawFindings() {
     ...listFindings(names, ([call, same]) => describeHiddenNames(call, same), "more call", " that named hidden texts"),
     recalled.length ? finding("", "The model asked for " + plural(recalled.length, "hidden text") + ": ",
       listSome(recalled, 6, (name) => [messageLink(name.source, name.name), " at ", callLink(name.call), hiddenSince(name.source, name.call)]), ".") : "",
-    ...listFindings(breaks, describeBreak, "smaller cache break", ""),
+    ...listFindings(breaks, describeBreak, "more cache break", ", which sent fewer tokens again"),
     errors.length ? finding("warn", plural(errors.length, "call") + " failed: ",
       listSome(errors, 5, (call) => [callLink(call), columns.note[call] ? " (" + columns.note[call] + ")" : ""]), ".") : "",
     unverified ? finding("warn", plural(unverified, "call") + " cannot be shown exactly as sent: the rebuilt request has " +
@@ -93,9 +94,11 @@ function listFindings(items, describe, noun, words) {
 
 function describeBreak(call) {
   const edits = listEdits(call);
-  return finding("warn", "The cache broke at ", callLink(call), ": " + count(columns.lost[call]) + " tokens were sent again" +
+  const low = columns.low[call];
+  const title = low ? "Low-water mark, " + count(low) + " tokens: " + LOW_WATER + "." : "";
+  return element("li", { class: "warn", title }, "The cache broke at ", callLink(call), ": " + count(columns.lost[call]) + " tokens were sent again" +
     (columns.lostDollars[call] ? ", for " + dollars(columns.lostDollars[call]) : "") + ". Why: " + explainBreak(call),
-    edits.length ? [". Before it: ", describeEdits(edits)] : "", ".");
+    edits.length ? [". Changed since the call before: ", describeEdits(edits)] : "", ".");
 }
 
 function hiddenSince(seq, call) {
@@ -134,7 +137,7 @@ function drawMoney() {
   }
   const dear = callsWhere((call) => columns.dollars[call]);
   dear.sort((one, other) => callDollars(other) - callDollars(one));
-  if (dear.length > 1) words.push("Dearest: ", listSome(dear.slice(0, 4), 4, (call) => [callLink(call), " " + dollars(callDollars(call))]), ".");
+  if (dear.length > 1) words.push("The dearest calls, with their new input and their reply: ", listSome(dear.slice(0, 4), 4, (call) => [callLink(call), " " + dollars(callDollars(call))]), ".");
   return byId("money").append(element("p", { class: "soft" }, words));
 }
 

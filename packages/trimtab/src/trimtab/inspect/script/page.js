@@ -37,6 +37,11 @@ async function route() {
   document.body.dataset.shown = name ? wanted : "overview";
 }
 
+function startQuery() {
+  byId("query").focus();
+  byId("query").select();
+}
+
 function startKeys() {
   const goTo = (place) => { location.hash = place; };
   const steps = { j: 1, k: -1, ArrowRight: 1, ArrowLeft: -1 };
@@ -46,10 +51,11 @@ function startKeys() {
     if (event.ctrlKey || event.metaKey || event.altKey || (isTyping && event.key !== "Escape")) return;
     const call = Number(/^#call=(\d+)$/.exec(location.hash)?.[1]);
     if (event.key === "Escape") {
+      if (active === byId("query")) active.value = "";
       if (isTyping) active.blur();
       else if (byId("help").open) byId("help").close();
       else goTo("");
-    } else if (event.key === "/") byId("query").focus();
+    } else if (event.key === "/") startQuery();
     else if (event.key === "?") byId("help").showModal();
     else if (event.key === "d" && call > 1) goTo("diff=" + (call - 1) + "," + call);
     else if (event.key === "n" && call) document.querySelector(".jump button")?.click();
@@ -75,6 +81,11 @@ async function start() {
     if (VIEWS.message[0].test(query)) location.hash = query;
     else if (/^call \d+$/.test(query)) location.hash = query.replace(" ", "=");
     else if (query) location.hash = "search=" + encodeURIComponent(query);
+  });
+  byId("query").addEventListener("mousedown", (event) => {
+    if (document.activeElement === event.target) return; // a second click sets the caret
+    event.preventDefault();
+    startQuery();
   });
   byId("keys").addEventListener("click", () => byId("help").showModal());
   drawFacts();

@@ -227,8 +227,9 @@ function drawLegend() {
   byId("legend").replaceChildren(...[
     session.kinds.map((kind, place) => (columns.sections.some((sections) => sections[place]) ? item("k" + place, SECTION_NAMES[kind]) : "")),
     limit ? item("line limit", limit > 1.6 * totals.peak ? "limit, " + count(limit) + ", far above" : "limit") : "",
-    columns.low.some((low) => low) ? item("line low", "low-water mark") : "",
-    session.edits.length ? item("triangle", "something was hidden or changed") : "",
+    columns.low.some((low) => low) ? item("line low", "low-water mark: " + LOW_WATER) : "",
+    session.edits.some((edit) => STRONG_OPERATIONS.has(edit.op)) ? item("triangle", "whole messages were hidden") : "",
+    session.edits.some((edit) => !STRONG_OPERATIONS.has(edit.op)) ? item("triangle part", "parts were shortened, or another change") : "",
     totals.reported ? [element("li", {}, "Reported input:"), item("read", "read from the cache"), item("write", "written to the cache"), item("fresh", "fresh")] : "",
     totals.breaks.length ? item("line break", "cache break") : "",
   ].flat().filter(Boolean));
