@@ -277,7 +277,7 @@ async def test_a_summariser_for_results_alone_leaves_the_history_to_the_policy(m
     assert handed_over == []
     assert session.options.summaries == "extractive"
     assert session.window.summary is not None
-    assert session.window.summary.why.endswith("extractive")
+    assert session.window.summary.why.endswith("no model wrote it")
     assert len(await attempts(memory)) == 1
 
 

@@ -179,8 +179,9 @@ def test_passages_of_four_times_the_text_take_at_most_five_times_the_steps(kind)
     steps: list[float] = []
     for size in (5_000, 20_000):
         text = repeat(HOSTILE_UNITS[kind], size)
+        query = search.Query(["a", text[:2], "eyjh"], text[:9])
         with counting_calls() as meter:
-            find_best_snippets({1: make_text_message("user", text)}, ["a", text[:2], "eyjh"])
+            find_best_snippets({1: make_text_message("user", text)}, query)
             steps.append(meter())
     assert steps[1] <= 5 * steps[0]
 
