@@ -3,7 +3,7 @@ PYTHON ?= python
 BIN = $(dir $(shell command -v $(PYTHON)))
 # What installs packages; it must read dependency groups, as pip does since 25.1.
 INSTALL ?= $(PYTHON) -m pip install
-# Three plain processes, divided by folder.
+# Plain processes, divided by folder.
 TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
 CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine tests/models
