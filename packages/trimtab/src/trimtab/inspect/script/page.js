@@ -8,7 +8,7 @@ const clampCall = (number) => Math.max(0, Math.min(columns.seq.length - 1, Numbe
 
 // Each view: the address, and what draws it. Nothing is shown before its first texts are there.
 const VIEWS = {
-  call: [/^call=(\d+)$/, (all, [number]) => drawCall(all, clampCall(number))],
+  call: [/^call=(\d+)$/, (all, [number]) => takePrepared(clampCall(number)) || drawCall(all, clampCall(number))],
   diff: [/^diff=(\d+),(\d+)$/, (all, pair) => drawDiff(all, ...pair.map(clampCall))],
   message: [/^m(\d+)(?:\.\d+)?$/, (all, [seq]) => drawMessage(all, Number(seq))],
   search: [/^search=(.+)$/s, (all, [query]) => drawSearch(all, query)],
@@ -104,11 +104,20 @@ async function start() {
   if (columns.seq.length) requestAnimationFrame(() => setTimeout(prepare));
 }
 
-// After the first paint: the call that Enter opens is decoded, and what needs the structure is drawn.
+let prepared = null;
+
+// After the first paint: the call that Enter opens is drawn, and what needs the structure.
 async function prepare() {
   const all = await loadStructure();
-  await drawCall(all, timeline.selected);
+  const call = timeline.selected;
+  prepared = { call, node: await drawCall(all, call) };
   drawComposition(all);
+}
+
+function takePrepared(call) {
+  const node = prepared?.call === call && timeline.selected === call ? prepared.node : null;
+  prepared = null;
+  return node;
 }
 
 start().catch((error) => {
