@@ -109,8 +109,8 @@ def test_a_call_that_names_what_was_hidden_is_found():
 @pytest.mark.parametrize(
     ("name", "request_text", "names"),
     [
-        ("/home/me/src/part.py", "src/other.py", ["/home/me/src/part.py"]),
-        ("/home/me/src/part.py", "in src/part.py:12", []),
+        ("/srv/app/src/part.py", "src/other.py", ["/srv/app/src/part.py"]),
+        ("/srv/app/src/part.py", "in src/part.py:12", []),
         ("a1b2c3d..e4f5a6b", "a1b2c3d", ["a1b2c3d..e4f5a6b"]),
         ("a1b2c3d..e4f5a6b", "a1b2c3d and e4f5a6b", []),
         ("/dev/null", "", []),
