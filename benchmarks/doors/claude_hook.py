@@ -2,11 +2,12 @@
 
 The real client reads files, by its own `Read` and by `cat`, until its window is full and far
 beyond, against a strict simulated model. It runs without a person, in an empty home, in its default
-permission mode. `bare_calls` is how many calls it survives without the hook. With the hook:
+permission mode. `bare_calls` is how many calls it makes without the hook, with its own compactions.
+With the hook:
 
 - `calls`, `refused` requests and `unpaired` ones;
 - `breaks`: requests that do not begin with the whole request before them;
-- `billed`: input in tokens at the price of fresh ones, on the calls that the bare client survives,
+- `billed`: input in tokens at the price of fresh ones, on as many calls as the bare client made,
   beside `bare_billed`. A token written to the cache counts 1.25, one read from it .1;
 - `read_back`: whether a whole text came back through the client's own `Read`, byte for byte, from
   the hook's file and from a file that was cut at its head;
