@@ -223,7 +223,8 @@ class TrimtabCapability(AbstractCapability[object]):
         )
         added: ModelSettings = {}
         if needs_less:
-            budget = (settings.get("anthropic_thinking") or {}).get("budget_tokens")
+            thinking = cast("Mapping[str, Any]", settings.get("anthropic_thinking") or {})
+            budget = cast("int", thinking.get("budget_tokens") or 0)
             least = budget + MIN_TEXT_TOKENS if budget else 0
             added["max_tokens"] = max(view.max_output_tokens, least)
         cache_point: CachePoint | None = None
