@@ -9,6 +9,7 @@ const TIMEOUT_MS = 5_000
 const START_TIMEOUT_MS = 60_000 // for the first answer of a process, which has to start on a busy machine
 const MAX_STARTS = 3
 const MAX_LINE_CHARS = 256_000_000
+const MAX_LAST_WORDS = 500 // characters of what the program writes before it ends
 const LATE = { late: true }
 
 export class Sidecar {
@@ -76,7 +77,7 @@ export class Sidecar {
     if (this.#process || this.starts >= MAX_STARTS) return this.#process
     this.starts++
     const [program, ...words] = this.#command
-    const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: ["pipe", "pipe", "ignore"] })
+    const child = spawn(program, [...words, "sidecar", "--stdio"], { stdio: "pipe" })
     this.#process = child
     this.#patienceMs = START_TIMEOUT_MS
     this.#buffer = []
@@ -86,12 +87,19 @@ export class Sidecar {
       for (const id of [...this.#waiting.keys()]) this.#settle(id, null)
       if (text) this.warn(text)
     }
-    child.on("error", (error) => stop(`cannot start ${program} (${error.code ?? error.message})`))
-    child.on("exit", (code, signal) => stop(code || signal ? `the sidecar ended (${signal ?? code})` : ""))
+    let lastWords = ""
+    child.stderr.setEncoding("utf8")
+    child.stderr.on("data", (text) => (lastWords = (lastWords + text).slice(-MAX_LAST_WORDS)))
+    child.on("error", ({ code, message }) =>
+      stop(`cannot start ${program}: ${code === "ENOENT" ? "it is not on the PATH" : message}`),
+    )
+    child.on("close", (code, signal) =>
+      stop(code || signal ? `the sidecar ended (${signal ?? code}): ${lastWords.trim().split("\n").at(-1) || "it said nothing"}` : ""),
+    )
     child.stdin.on("error", () => {})
     child.stdout.setEncoding("utf8")
     child.stdout.on("data", (text) => this.#read(text))
-    for (const each of [child, child.stdin, child.stdout]) each.unref?.() // the agent may end
+    for (const each of [child, child.stdin, child.stdout, child.stderr]) each.unref?.() // the agent may end
     return child
   }
 

@@ -42,7 +42,7 @@ test("without the program there is no answer, and one warning", async () => {
   assert.equal(await sidecar.ask("fit", {}), null)
   assert.equal(await sidecar.ask("fit", {}), null)
   assert.equal(warnings.length, 1)
-  assert.match(warnings[0], /cannot start \/nowhere\/trimtab \(ENOENT\); requests pass as they are/)
+  assert.match(warnings[0], /cannot start \/nowhere\/trimtab: it is not on the PATH; requests pass as they are/)
 })
 
 test("a program of another version gives no answer", async () => {
@@ -83,9 +83,9 @@ test("a program that dies is started again and asked again", async () => {
 })
 
 test("a program that always dies is not started without end", async () => {
-  const { sidecar, warnings } = start(program("dies", `process.exit(1)`))
+  const { sidecar, warnings } = start(program("dies", `console.error("a bug\\nNo such command"); process.exit(2)`))
   for (let calls = 0; calls < 4; calls++) assert.equal(await sidecar.ask("fit", {}), null)
-  assert.equal(warnings.length, 1)
+  assert.deepEqual(warnings, ["trimtab: the sidecar ended (2): No such command; requests pass as they are"])
   assert.equal(sidecar.starts, 3)
 })
 

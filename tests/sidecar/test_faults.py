@@ -160,11 +160,46 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
     assert len(set(handles)) == len(handles) / 3 > 0
 
 
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        ({"options": {"redact": ["emial"]}}, 400),
+        ({"options": {"redact": "email"}}, 400),
+        ({"options": {"redacts": ["email"]}}, 400),
+        ({"options": [["redact", ["email"]]]}, 400),
+        ({"options": {"redact": ["email"], "goal": "none"}}, 400),
+        ({"options": {"redact": ["email"]}, "conversation": ""}, 400),
+        ({"options": {"redact": ["email"]}, "body": None}, 400),
+        ({"options": {"redact": ["email"]}, "body": {"messages": 3}}, 503),
+        ({"options": {"redact": ["email"]}, "dialect": "none"}, 400),
+        ({"options": {"redact": ["email"]}, "client": "0.0.1"}, 503),
+        ({"options": {"redact": ["email"]}, "purpose": "summary"}, 503),
+        ({"options": {"redact": ["email"]}, "body": chat(1, previous_response_id="r")}, 503),
+    ],
+)
+def test_what_was_not_redacted_must_not_be_sent(call: dict[str, Any], status: int):
+    fields = {"conversation": "a", "body": chat(1), **call}
+    answer = ask(Sidecar(), "fit", **fields)
+    assert (answer["status"], answer.get("blocked"), "body" in answer) == (status, True, False)
+    without = ask(Sidecar(), "fit", **{**fields, "options": {}})
+    assert "blocked" not in without
+
+
 def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
-    for _ in range(2):
+    body = chat(TURNS)
+    body["messages"][3]["content"] += " from ann@example.org"
+    redacting = {**SMALL, "redact": ["email"]}
+    sidecar = Sidecar(tmp_path)
+    handle = fit(sidecar, body, options=redacting)["hidden"][0]["handle"]
+    sidecar.run(sidecar.close())
+    for options, sees in ((redacting, "[redacted: email]"), (SMALL, "ann@example.org")):
         sidecar = Sidecar(tmp_path)
-        answer = fit(sidecar, chat(TURNS), options={**SMALL, "redact": ["email"]})
-        assert (answer["status"], answer.get("fault")) == (200, "")
+        recalled = ask(sidecar, "recall", conversation="a", handle=handle)
+        assert (recalled["status"], sees in recalled.get("text", "")) == (200, options is redacting)
+        answer = fit(sidecar, body, options=options)
+        assert (answer["status"], answer.get("fault"), answer["managed"]) == (200, "", True)
+        new = {**body, "messages": [*body["messages"], {"role": "user", "content": "ann@example.org"}]}
+        assert shown(fit(sidecar, new, options=options))[-1]["content"] == sees
         sidecar.run(sidecar.close())
 
 

@@ -128,7 +128,27 @@ def test_a_body_goes_through_a_pipe(tmp_path: Path):
     assert len(first.stdout) < len(json.dumps(chat(TURNS)))
     assert "mask" in first.stderr
     assert fit_body(json.dumps(chat(TURNS)), *options).stdout == first.stdout
-    assert fit_body("nonsense").exit_code == 2
+    broken = fit_body('{"model": "gpt-4o",\n "messages": [}')
+    assert (broken.exit_code, "not JSON" in broken.stderr) == (2, True)
+    assert "line 2 column 15" in broken.stderr
+
+
+@pytest.mark.process
+def test_a_program_that_no_longer_reads_ends_the_process_without_noise():
+    with subprocess.Popen(
+        [*COMMAND, "sidecar", "--stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        process.stdin.write(b'{"op": "health"}\n')
+        process.stdin.flush()
+        assert process.wait(timeout=60) == 1
+        assert process.stderr.read() == b""
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])

@@ -11,6 +11,7 @@ import typer
 from trimtab.cli.sidecar import check_store_option
 from trimtab.cli.stderr_messages import print_error_for_exit
 from trimtab.sidecar.call import Answer
+from trimtab.sidecar.json_text import JsonText
 from trimtab.sidecar.sidecar import Sidecar
 
 OWNER = "fit"
@@ -49,8 +50,11 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
     raw = sys.stdin.buffer.read()
     try:
         text = raw.decode()
+        JsonText(text).read({})
     except UnicodeDecodeError as error:
         raise print_error_for_exit(f"the body is not UTF-8: {error.reason}") from error
+    except ValueError as error:
+        raise print_error_for_exit(f"the body is not JSON: {error}") from error
     options = {"context_window": window, "policy": policy, "goal": goal}
     fields = {"conversation": conversation, "options": options, "dialect": dialect}
     answer = _fit(f'{json.dumps(fields)[:-1]}, "body": {text}}}', store)

@@ -447,13 +447,11 @@ class Conversations:
         text = arguments if isinstance(arguments, str) else json.dumps(dict(arguments))
         call = ToolCall(id="recall", name=tool_name, arguments=text)
 
-        async def answer() -> str:
-            async with self._use(conversation_id) as conversation:
-                session = await self._require(conversation_id, conversation)
-                return await session.answer(_remove_tag(call, conversation), add=False)
+        async def answer(session: Session, conversation: _Conversation) -> str:
+            return await session.answer(_remove_tag(call, conversation), add=False)
 
         try:
-            return await self._run_when_free(answer)
+            return await self._use_known(conversation_id, answer)
         except LookupError as error:
             return f"[{error}]"
 
@@ -469,12 +467,10 @@ class Conversations:
             ValueError: If it is not a handle.
         """
 
-        async def recall() -> str:
-            async with self._use(conversation_id) as conversation:
-                session = await self._require(conversation_id, conversation)
-                return await session.recall(conversation.read_handle(handle))
+        async def recall(session: Session, conversation: _Conversation) -> str:
+            return await session.recall(conversation.read_handle(handle))
 
-        return await self._run_when_free(recall)
+        return await self._use_known(conversation_id, recall)
 
     def get_handle_tag(self, conversation_id: str) -> str:
         """Return what the handles of a conversation in memory end in."""
@@ -491,11 +487,10 @@ class Conversations:
             LookupError: If nothing is known of the conversation.
         """
 
-        async def report() -> ContextReport:
-            async with self._use(conversation_id) as conversation:
-                return (await self._require(conversation_id, conversation)).report()
+        async def report(session: Session) -> ContextReport:
+            return session.report()
 
-        return await self._run_when_free(report)
+        return await self.use_session(conversation_id, report)
 
     async def why(self, conversation_id: str, handle: str) -> VisibilityReason:
         """Explain why the model does or does not see something.
@@ -509,11 +504,7 @@ class Conversations:
             ValueError: If it is not a handle.
         """
 
-        async def why() -> VisibilityReason:
-            async with self._use(conversation_id) as conversation:
-                return await (await self._require(conversation_id, conversation)).why(handle)
-
-        return await self._run_when_free(why)
+        return await self.use_session(conversation_id, lambda session: session.why(handle))
 
     async def use_session(
         self, conversation_id: str, work: Callable[[Session], Coroutine[Any, Any, T]]
@@ -531,9 +522,17 @@ class Conversations:
             LookupError: If nothing is known of the conversation.
         """
 
+        return await self._use_known(conversation_id, lambda session, _: work(session))
+
+    async def _use_known(
+        self,
+        conversation_id: str,
+        work: Callable[[Session, _Conversation], Coroutine[Any, Any, T]],
+    ) -> T:
         async def run() -> T:
             async with self._use(conversation_id) as conversation:
-                return await work(await self._require(conversation_id, conversation))
+                session = await self._require(conversation_id, conversation)
+                return await work(session, conversation)
 
         return await self._run_when_free(run)
 
@@ -703,7 +702,8 @@ class Conversations:
                     f"nothing is known of conversation {conversation_id[:100]!r}; no model call "
                     f"was made for it, or {reason if self._keeps_nothing else 'it was deleted'}"
                 )
-            chosen = {**self._options, **(head or {})}
+            given = {name: value for name, value in (head or {}).items() if value is not None}
+            chosen = {**self._options, **given}
             names = ("policy", "tokenizer", "redact", "on_edit")
             options = {name: chosen[name] for name in names if name in chosen}
             session = await Session.open(store, session_id, **options)

@@ -24,12 +24,11 @@ class Refusal(Exception):
     Args:
         status: The status, as in HTTP.
         error: What is wrong, and what is right.
-        is_blocked: Whether the client must not send its body.
     """
 
-    def __init__(self, status: int, error: str, *, is_blocked: bool = False) -> None:
+    def __init__(self, status: int, error: str) -> None:
         super().__init__(error)
-        self.status, self.is_blocked = status, is_blocked
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +65,15 @@ class Call:
     def short_id(self) -> str:
         """The conversation for a line of a log."""
         return str(self.fields.get("conversation"))[:40]
+
+    @property
+    def asks_to_redact(self) -> bool:
+        """Whether its options name a redaction, or may name one: they may be misspelt."""
+        options = self.fields.get("options")
+        if not isinstance(options, dict):
+            return bool(options)
+        named = cast("dict[str, Any]", options).items()
+        return any("redact" in name.lower() and value for name, value in named)
 
     @property
     def conversation_id(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -17,9 +18,13 @@ from trimtab.sidecar.stdio import serve_stdio
 
 
 def run_on_stdio(*, store: str | None, max_conversations: int = MAX_CONVERSATIONS) -> None:
-    """Answer the calls on standard input until it ends."""
+    """Answer the calls on standard input until it ends, or until nobody reads the answers."""
     sidecar = Sidecar(store, max_conversations=max_conversations)
-    sidecar.run(serve_stdio(sidecar, sys.stdin.buffer, sys.stdout.buffer))
+    try:
+        sidecar.run(serve_stdio(sidecar, sys.stdin.buffer, sys.stdout.buffer))
+    except* BrokenPipeError:
+        sidecar.run(sidecar.close())
+        os._exit(1)  # a thread still reads, and Python would report what it cannot flush
     sidecar.run(sidecar.close())
 
 

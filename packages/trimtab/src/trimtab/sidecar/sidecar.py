@@ -72,7 +72,11 @@ class Sidecar:
         max_conversations: int = MAX_CONVERSATIONS,
     ) -> None:
         self._notices: ContextVar[list[EditNotice] | None] = ContextVar("notices", default=None)
-        options: ConversationOptions = {"cache": "caller", "on_edit": self._note_edit}
+        options: ConversationOptions = {
+            "cache": "caller",
+            "on_edit": self._note_edit,
+            "redact": _refuse_text,  # each fit sets its own; a stored text can be read without it
+        }
         open_conversations = partial(
             Conversations, max_conversations=max_conversations, tags_handles=True, **options
         )
@@ -121,10 +125,11 @@ class Sidecar:
             run = self._operations.get(operation, self._refuse_operation)
             return await run(call)
         except Refusal as refusal:
-            return _refuse(refusal)
+            reason = refusal
         except Exception as error:
             log.exception("%s failed", operation)
-            return _refuse(Refusal(500, f"{type(error).__name__}: {error}"))
+            reason = Refusal(500, f"{type(error).__name__}: {error}")
+        return _refuse(reason, is_blocked=operation == "fit" and call.asks_to_redact)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the event loop of the conversations, and block this thread."""
@@ -151,9 +156,9 @@ class Sidecar:
             answer = Answer(fields=_describe_fit(managed=True, fault=fault))
         passed = not answer.fields["managed"] or answer.fields["fault"]
         is_stopped = passed and not answer.fields["fault"].startswith(STORE_FAULT)
-        if options.get("redact") and (is_stopped or answer.fields["why"]):
+        if call.asks_to_redact and (is_stopped or answer.fields["why"]):
             why = answer.fields["fault"] or answer.fields["why"]
-            raise Refusal(503, f"not redacted, so do not send it: {why}", is_blocked=True)
+            raise Refusal(503, f"not redacted, so do not send it: {why}")
         self._tally(conversation_id).calls += 1
         spent_ms = round((time.perf_counter() - started) * 1_000, 2)
         return Answer(fields={**answer.fields, "ms": spent_ms}, body=answer.body)
@@ -410,14 +415,19 @@ def _describe_fit(
     }
 
 
+def _refuse_text(_text: str) -> str:
+    raise RuntimeError("a conversation takes no text before its own options are known")
+
+
 def _pass(why: str) -> Answer:
     """Answer that a body is sent as it is, and not remembered."""
     return Answer(fields=_describe_fit(managed=False, why=why))
 
 
-def _refuse(refusal: Refusal) -> Answer:
+def _refuse(refusal: Refusal, *, is_blocked: bool = False) -> Answer:
+    """Answer that a call cannot be answered, and whether the client must not send its body."""
     fields: dict[str, Any] = {"error": str(refusal)}
-    if refusal.is_blocked:
+    if is_blocked:
         fields["blocked"] = True
     return Answer(status=refusal.status, fields=fields)
 

@@ -7,6 +7,7 @@ are answered in the order in which they are done.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any, BinaryIO
 
@@ -20,9 +21,15 @@ MAX_OPEN_CALLS = 64
 OWNER = "stdio"
 """The owner of these conversations in a store."""
 
+log = logging.getLogger("trimtab.sidecar")
+
 
 async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> None:
-    """Answer calls until the input ends, and then those that are still open."""
+    """Answer calls until the input ends, and then those that are still open.
+
+    Raises:
+        BrokenPipeError: If nobody reads the answers any more.
+    """
     loop, free = asyncio.get_running_loop(), asyncio.Semaphore(MAX_OPEN_CALLS)
     lines: asyncio.Queue[bytes] = asyncio.Queue()
     read_next = threading.Semaphore(MAX_OPEN_CALLS)
@@ -44,13 +51,10 @@ async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> N
         answers.flush()
 
     threading.Thread(target=read, daemon=True).start()
-    open_calls: set[asyncio.Task[None]] = set()
-    while line := await lines.get():
-        task = asyncio.create_task(answer(line))
-        open_calls.add(task)
-        task.add_done_callback(open_calls.discard)
-        task.add_done_callback(lambda _: read_next.release())
-    await asyncio.gather(*open_calls)
+    async with asyncio.TaskGroup() as open_calls:
+        while line := await lines.get():
+            task = open_calls.create_task(answer(line))
+            task.add_done_callback(lambda _: read_next.release())
 
 
 async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
@@ -61,6 +65,9 @@ async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
         answer = await sidecar.answer_read(call.require_text("op"), call)
     except Refusal as refusal:
         answer = Answer(status=refusal.status, fields={"error": str(refusal)})
+    except Exception as error:
+        log.exception("a line cannot be answered")
+        answer = Answer(status=500, fields={"error": f"{type(error).__name__}: {error}"})
     if not isinstance(name, str | int | None):
         name = None
     return answer.write(id=name, status=answer.status)
