@@ -198,7 +198,10 @@ def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
         assert (recalled["status"], sees in recalled.get("text", "")) == (200, options is redacting)
         answer = fit(sidecar, body, options=options)
         assert (answer["status"], answer.get("fault"), answer["managed"]) == (200, "", True)
-        new = {**body, "messages": [*body["messages"], {"role": "user", "content": "ann@example.org"}]}
+        new = {
+            **body,
+            "messages": [*body["messages"], {"role": "user", "content": "ann@example.org"}],
+        }
         assert shown(fit(sidecar, new, options=options))[-1]["content"] == sees
         sidecar.run(sidecar.close())
 

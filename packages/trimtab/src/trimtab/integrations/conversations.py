@@ -503,7 +503,6 @@ class Conversations:
             LookupError: If nothing is known of the conversation, or nothing has this handle.
             ValueError: If it is not a handle.
         """
-
         return await self.use_session(conversation_id, lambda session: session.why(handle))
 
     async def use_session(
@@ -521,7 +520,6 @@ class Conversations:
         Raises:
             LookupError: If nothing is known of the conversation.
         """
-
         return await self._use_known(conversation_id, lambda session, _: work(session))
 
     async def _use_known(

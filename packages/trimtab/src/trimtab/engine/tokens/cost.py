@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any, NamedTuple
 
 from trimtab.engine.log.event import Usage
@@ -15,8 +16,8 @@ HOUR_CACHE_WRITE_PRICE = 2.0
 CATALOG_PRICE_KEYS = ("input_price", "output_price", "cache_read", "cache_write")
 """The keys of a model's catalog entry that name its prices."""
 _SECONDS_PER_DAY = 86_400
-_ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
-_DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_EPOCH = date(1970, 1, 1)
 
 
 class CostParts(NamedTuple):
@@ -89,22 +90,10 @@ def merge_price_changes(price_changes: Iterable[Mapping[str, Any]], at: float) -
 
 def count_days_to_date(iso_date: str) -> int:
     """Return the days from 1970-01-01 to a date such as `2026-12-01`. Raise `ValueError` if it is
-    not a date.
-
-    It is computed here because pure folders must not import the `datetime` module.
-    """
-    match = _ISO_DATE.fullmatch(iso_date)
-    year, month, day = map(int, match.groups()) if match else (0, 0, 0)
-    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(month, is_leap=is_leap):
-        raise ValueError(f"invalid date {iso_date!r}: write it like 2026-12-01")
-    before = year - 1
-    leap_days = before // 4 - before // 100 + before // 400 - 477
-    in_year = _DAYS_BEFORE_MONTH[month - 1] + (1 if is_leap and month > 2 else 0)
-    return (year - 1970) * 365 + leap_days + in_year + day - 1
-
-
-def _days_in_month(month: int, *, is_leap: bool) -> int:
-    if month == 2:
-        return 29 if is_leap else 28
-    return 30 if month in (4, 6, 9, 11) else 31
+    not a date."""
+    try:
+        if _ISO_DATE.fullmatch(iso_date):  # Python reads other forms as well, such as 20261201
+            return (date.fromisoformat(iso_date) - _EPOCH).days
+    except ValueError:
+        pass
+    raise ValueError(f"invalid date {iso_date!r}: write it like 2026-12-01")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
@@ -47,6 +48,9 @@ LABEL_TOKENS = 8
 """Tokens of the label and the line end of an item, about."""
 SHORT_ITEM_SIZE = Size(bytes=40, tokens=16)
 """Size of an item without text, about: the handle of a picture, or a reference to another item."""
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - it stands for UTC
+_MAX_TIMESTAMP = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -685,16 +689,6 @@ def _format_omitted_line(left_out: OmittedUserMessages, *, recall_hint: str) -> 
 
 
 def _format_utc_time(timestamp: float) -> str:
-    """Format seconds since the epoch as a date and time, without a clock or time zone module.
-
-    Years begin in March here, so that a leap day is the last day of a year.
-    """
-    days, seconds = divmod(int(timestamp), 86_400)
-    era, day = divmod(days + 719_468, 146_097)
-    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153
-    date = day - (153 * month + 2) // 5 + 1
-    month = month + 3 if month < 10 else month - 9
-    year += 400 * era + (month <= 2)
-    return f"{year:04}-{month:02}-{date:02} {seconds // 3_600:02}:{seconds % 3_600 // 60:02} UTC"
+    """Format seconds since the epoch as a date and time."""
+    moment = _EPOCH + timedelta(seconds=min(max(int(timestamp), 0), _MAX_TIMESTAMP))
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
