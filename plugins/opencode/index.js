@@ -16,6 +16,7 @@ export const Trimtab = async ({ client }) => {
   const counted = new Set() // replies whose usage is recorded
   const compacting = new Set()
   const fitted = new Map() // by session: the ids of the list that came last, and what was sent for it
+  const unanswered = new Set() // conversations whose request was sent without an answer
   let models
 
   const readModel = async ({ providerID, modelID } = {}) => {
@@ -27,6 +28,7 @@ export const Trimtab = async ({ client }) => {
     const reply = messages.findLast(({ info }) => info.role === "assistant")?.info
     if (!reply?.tokens?.output || counted.has(reply.id)) return
     counted.add(reply.id)
+    if (unanswered.has(conversation)) return // it is the usage of another list
     const { input, output, reasoning, cache } = reply.tokens
     const read = cache?.read ?? 0
     await sidecar.ask("reply", {
@@ -62,6 +64,7 @@ export const Trimtab = async ({ client }) => {
       },
       options: model?.limit?.context ? { context_window: model.limit.context } : {},
     })
+    unanswered[answer ? "delete" : "add"](conversation)
     if (answer?.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
     if (answer && !answer.managed) return
     const ids = messages.map(({ info }) => info.id)

@@ -34,7 +34,7 @@ export class Sidecar {
 
   // The definitions of the recall tools; none if the program does not answer.
   async readTools() {
-    return (await this.ask("health", {}))?.tools ?? []
+    return (await this.ask("health", {}))?.tools.anthropic ?? []
   }
 
   // The answer of an operation; null if there is none, or if it says that something failed.

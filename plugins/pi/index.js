@@ -15,6 +15,7 @@ export default async function trimtab(pi) {
   const sidecar = new Sidecar(undefined, (text) => notify(text))
   const lastLine = new LastLine()
   const fitted = new Map() // by conversation: the list that came last, and the one that was sent for it
+  const unanswered = new Set() // conversations whose request was sent without an answer
 
   const nameOf = (context) => `pi-${context.sessionManager.getSessionId()}`
 
@@ -46,6 +47,7 @@ export default async function trimtab(pi) {
     const window = context.model.contextWindow
     const options = window ? { context_window: window } : {}
     const answer = await sidecar.ask("fit", { conversation, client: VERSION, dialect, body, options })
+    unanswered[answer ? "delete" : "add"](conversation)
     if (!answer) return repeatLast(fitted.get(conversation), body, key)
     if (answer.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
     if (!answer.managed) return
@@ -60,7 +62,7 @@ export default async function trimtab(pi) {
     const conversation = nameOf(context)
     if (stopReason === "error") {
       await sidecar.ask("refused", { conversation, status: 400, body: errorMessage ?? "" })
-    } else if (usage?.input || usage?.cacheRead) {
+    } else if ((usage?.input || usage?.cacheRead) && !unanswered.has(conversation)) {
       await sidecar.ask("reply", { conversation, usage: countUsage(usage) })
     }
   })

@@ -197,6 +197,25 @@ def test_thinking_keeps_the_output_that_it_needs(sidecar: Sidecar):
     assert answer["max_output_tokens"] in (0, 6_000)
 
 
+def test_a_field_that_an_operation_does_not_have_is_named(sidecar: Sidecar):
+    for fields, error in (
+        ({"want": "mapp"}, "want must be 'map'"),
+        ({"window": 8}, "unknown field 'window'; there are conversation, body,"),
+    ):
+        answer = fit(sidecar, chat(1), **fields)
+        assert (answer["status"], error in answer["error"]) == (400, True)
+    assert fit(sidecar, chat(1), client="9.9.9", new_field=1)["why"].startswith("version")
+
+
+def test_the_recall_tools_are_there_in_each_format(sidecar: Sidecar):
+    tools = ask(sidecar, "health")["tools"]
+    for tool in tools["openai_chat"]:
+        assert fit(sidecar, chat(1, tools=[tool]), conversation="b")["managed"]
+        assert tool["function"]["parameters"]["required"]
+    for name in ("anthropic", "openai_responses"):
+        assert [each["name"] for each in tools[name]] == ["recall", "search_history"]
+
+
 def test_usage_is_recorded_without_the_reply(sidecar: Sidecar):
     fit(sidecar, chat(2))
     usage = {"prompt_tokens": 2_100, "completion_tokens": 9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -10,12 +11,11 @@ import typer
 
 from trimtab.cli.sidecar import check_store_option
 from trimtab.cli.stderr_messages import print_error_for_exit
+from trimtab.cli.store_command import format_store_option
+from trimtab.integrations.session_ids import make_session_id
 from trimtab.sidecar.call import Answer
 from trimtab.sidecar.json_text import JsonText
 from trimtab.sidecar.sidecar import Sidecar
-
-OWNER = "fit"
-"""The owner of these conversations in a store."""
 
 
 def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
@@ -63,6 +63,10 @@ def fit_command(  # noqa: PLR0917 - typer reads the options from its signature
     sys.stdout.buffer.write(raw if answer.body is None else answer.body.encode())
     sys.stdout.buffer.flush()
     _print_outcome(answer.fields)
+    if store and answer.fields["hidden"]:
+        name = shlex.quote(make_session_id(conversation))
+        place = format_store_option(store)
+        typer.echo(f"read it: trimtab session recall {name} HANDLE{place}", err=True)
 
 
 def _fit(call: str, store: str | None) -> Answer:
@@ -70,15 +74,16 @@ def _fit(call: str, store: str | None) -> Answer:
         sidecar = Sidecar(store)
     except (TypeError, ValueError) as error:
         raise print_error_for_exit(str(error)) from error
-    answer = sidecar.run(sidecar.answer("fit", call, owner=OWNER))
+    answer = sidecar.run(sidecar.answer("fit", call, owner=""))
     sidecar.run(sidecar.close())
     return answer
 
 
 def _print_outcome(fields: Any) -> None:
     for hidden in fields["hidden"]:
+        handle = hidden["handle"].partition("~")[0]
         typer.echo(
-            f"{hidden['kind']} {hidden['handle']}: {hidden['tokens']:,} tokens became "
+            f"{hidden['kind']} {handle}: {hidden['tokens']:,} tokens became "
             f"{hidden['tokens_after']:,}: {hidden['why']}",
             err=True,
         )

@@ -70,9 +70,20 @@ StoreOption = Annotated[
     ),
 ]
 SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session's id.")]
+
+
+def _remove_tag(handle: str) -> str:
+    """Return a handle without the tag that the sidecar's handles may end in."""
+    return handle.partition("~")[0]
+
+
 HandleArgument = Annotated[
     str,
-    typer.Argument(metavar="HANDLE", help="A message (m12), a part (m12.0) or a range (m3-m50)."),
+    typer.Argument(
+        metavar="HANDLE",
+        help="A message (m12), a part (m12.0) or a range (m3-m50).",
+        callback=_remove_tag,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]

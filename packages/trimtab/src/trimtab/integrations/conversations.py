@@ -137,11 +137,10 @@ class _Conversation:
         bare, mark, tag = handle.strip().partition("~")
         if mark + tag == self.handle_tag:
             return bare
-        tag = self.handle_tag
-        now = f"; handles end in {tag} now, those that a search finds as well" if tag else ""
+        own = f"end in {self.handle_tag}" if self.handle_tag else "have no such end"
         raise LookupError(
-            f"{handle} is not here any more: its log was lost, and the conversation began again"
-            f"{now}"
+            f"nothing is called {handle}: handles of this conversation {own}. That of a log which "
+            "was lost names nothing any more"
         )
 
     def count_refusal(self, tokens: int) -> bool:
@@ -695,7 +694,7 @@ class Conversations:
         if conversation.session is None:
             store, session_id = await self._get_store(), make_session_id(conversation_id)
             if not await store.position(session_id):
-                reason = "it has left the memory: store= keeps it"
+                reason = "it has left the memory: a store keeps it"
                 raise LookupError(
                     f"nothing is known of conversation {conversation_id[:100]!r}; no model call "
                     f"was made for it, or {reason if self._keeps_nothing else 'it was deleted'}"
@@ -766,7 +765,7 @@ def _warn_of_assumed_window(settings: Settings, model_info: object) -> None:
     ):
         _warn_once(
             f"the catalog has no model {model!r}; a window of {limit:,} tokens is assumed. Set "
-            "context_window= to the window of its server"
+            "context_window to the window of its server"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -55,6 +55,7 @@ class Call:
     source: JsonText
     item: JsonItem
     owner: str
+    """Who calls; empty if it is whoever has started the process."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -68,12 +69,14 @@ class Call:
 
     @property
     def asks_to_redact(self) -> bool:
-        """Whether its options name a redaction, or may name one: they may be misspelt."""
+        """Whether it names a redaction, or may name one: in a wrong place, or misspelt."""
+        named = {name: value for name, value in self.fields.items() if name != "body"}
+        for value in [*named.values()]:
+            if isinstance(value, dict):
+                named |= cast("dict[str, Any]", value)
         options = self.fields.get("options")
-        if not isinstance(options, dict):
-            return bool(options)
-        named = cast("dict[str, Any]", options).items()
-        return any("redact" in name.lower() and value for name, value in named)
+        is_readable = not options or isinstance(options, dict)
+        return not is_readable or any("redact" in name.lower() and named[name] for name in named)
 
     @property
     def conversation_id(self) -> str:
@@ -82,7 +85,12 @@ class Call:
         size = len(name.encode("utf-8", "surrogatepass"))
         if size > MAX_ID_BYTES:
             raise Refusal(400, f"conversation has {size:,} bytes; at most {MAX_ID_BYTES}")
-        return f"{self.owner}/{name}"
+        return f"{self.owner}/{name}" if self.owner else name
+
+    def check_fields(self, names: Collection[str]) -> None:
+        """Refuse fields that the operation does not have: they may be misspelt."""
+        if unknown := self.fields.keys() - {"id", "op", *names}:
+            raise Refusal(400, f"unknown field {min(unknown)!r}; there are {', '.join(names)}")
 
     def read_text(self, name: str) -> str:
         """Return a field that may be missing."""

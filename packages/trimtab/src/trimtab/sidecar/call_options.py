@@ -6,13 +6,13 @@ import inspect
 from typing import Any, cast
 
 from trimtab.context import Context
-from trimtab.engine.log.redaction import Redact, redactor
+from trimtab.engine.log.redaction import REDACTION_PATTERNS, Redact, redactor
 from trimtab.integrations.conversations import ConversationOptions, check_conversation_options
 from trimtab.sidecar.call import Refusal
 from trimtab.sidecar.json_text import dump_json
 
-_SET_HERE = ("cache", "on_edit", "tokenizer")
-"""Options that JSON cannot express, and the cache marks, which are the client's."""
+_SET_HERE = ("cache", "max_output_tokens", "on_edit", "tokenizer")
+"""Options that JSON cannot express, and what is the client's: cache marks and its output limit."""
 _DEFAULTS: dict[str, Any] = {
     name: parameter.default
     for name, parameter in inspect.signature(Context).parameters.items()
@@ -64,6 +64,9 @@ class CallOptions:
         if not isinstance(names, list) or not all(isinstance(n, str) for n in cast("Any", names)):
             raise TypeError('redact must be a list of names, such as ["email"]')
         key = tuple(cast("list[str]", names))
+        if unknown := set(key) - REDACTION_PATTERNS.keys():
+            known = ", ".join(REDACTION_PATTERNS)
+            raise ValueError(f"redact has no pattern {min(unknown)!r}; there are {known}")
         if key not in self._redactors:
             self._redactors[key] = redactor(*key)
         return self._redactors[key]

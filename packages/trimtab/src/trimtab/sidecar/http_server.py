@@ -36,7 +36,7 @@ MIN_BYTES_PER_S = 256 * 1024
 """How fast a body must come, after the time for its head."""
 PATH_PREFIX = "/v1/"
 READ_OPERATIONS = ("health",)
-"""Operations for GET. All others are for POST."""
+"""Operations for GET as well. All are for POST."""
 _SINGLE_HEADERS = ("authorization", "content-length", "content-type", "host")
 
 log = logging.getLogger("trimtab.sidecar")
@@ -158,9 +158,9 @@ class HttpServer:
         operation = head.target.removeprefix(PATH_PREFIX)
         if PATH_PREFIX + operation != head.target or operation not in self._sidecar.operations:
             raise _HttpRefusal(404, f"no path {head.target[:80]!r}")
-        method = "GET" if operation in READ_OPERATIONS else "POST"
-        if head.method != method:
-            raise _HttpRefusal(405, f"{PATH_PREFIX}{operation} takes {method}")
+        method = head.method
+        if method != "POST" and (method != "GET" or operation not in READ_OPERATIONS):
+            raise _HttpRefusal(405, f"{PATH_PREFIX}{operation} takes POST")
         if "transfer-encoding" in headers:
             raise _HttpRefusal(411, "send a Content-Length, and no chunks")
         length = headers.get("content-length", "" if method == "POST" else "0")

@@ -18,10 +18,11 @@ from typing import Any, TypeVar, cast
 
 import trimtab
 from trimtab.context import EditNotice
+from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
 from trimtab.dialects.openai_chat.codec import parse_chat_usage
 from trimtab.dialects.openai_responses.reply_usage import parse_responses_usage
-from trimtab.engine.log.event import Usage
+from trimtab.engine.log.event import Usage, add_usage
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.errors import CannotFit, StoreError
@@ -123,6 +124,8 @@ class Sidecar:
         """Answer a call that was already read."""
         try:
             run = self._operations.get(operation, self._refuse_operation)
+            if not _is_other_version(call):
+                call.check_fields(_FIELDS.get(operation, call.fields))
             return await run(call)
         except Refusal as refusal:
             reason = refusal
@@ -166,9 +169,11 @@ class Sidecar:
     async def _fit_or_pass(
         self, call: Call, conversation_id: str, options: ConversationOptions
     ) -> Answer:
-        client = call.read_text("client")
-        if client and client != trimtab.__version__:
-            return _pass(f"version: the client is {client[:40]}, this is {trimtab.__version__}")
+        if _is_other_version(call):
+            client = call.read_text("client")[:40]
+            return _pass(f"version: the client is {client}, this is {trimtab.__version__}")
+        if call.read_text("want") not in ("", "map"):
+            raise Refusal(400, "want must be 'map'")
         try:
             body = call.read_body()
         except (TypeError, ValueError) as error:
@@ -190,8 +195,6 @@ class Sidecar:
     async def _fit_body(
         self, call: Call, conversation_id: str, body: WireBody, options: ConversationOptions
     ) -> Answer:
-        asked = options.get("max_output_tokens") or body.max_output_tokens
-        is_default = body.may_lower_output and not options.get("max_output_tokens")
         notices: list[EditNotice] = []
         self._notices.set(notices)
         tally = self._tally(conversation_id)
@@ -204,8 +207,8 @@ class Sidecar:
                 dialect=body.dialect,
                 system=body.system,
                 tools=body.tools,
-                max_output_tokens=asked,
-                is_output_default=is_default,
+                max_output_tokens=body.max_output_tokens,
+                is_output_default=body.may_lower_output,
                 params=body.counted_params,
                 options=options,
             )
@@ -265,6 +268,9 @@ class Sidecar:
             return await SessionRecorder(session).record_usage(usage)
 
         is_recorded = await self._use(call, record)
+        if is_recorded:
+            tally = self._tally(call.conversation_id)
+            tally.usage = add_usage(tally.usage, usage)
         counts = {"input": usage.input, "output": usage.output, "cache_read": usage.cache_read}
         return Answer(fields={"recorded": is_recorded, **counts})
 
@@ -317,14 +323,13 @@ class Sidecar:
                     await session.recall(handle)
                 except LookupError:
                     unreadable += 1
-            total = report.total_usage
             return {
                 "hidden": sum(count for count, _ in report.hidden.values()),
                 "hidden_tokens": sum(tokens for _, tokens in report.hidden.values()),
                 "unreadable": unreadable,
-                "input": total.input,
-                "cache_read": total.cache_read,
-                "output": total.output,
+                "input": tally.usage.input,
+                "cache_read": tally.usage.cache_read,
+                "output": tally.usage.output,
             }
 
         sums = await self._use(call, sum_up)
@@ -338,7 +343,8 @@ class Sidecar:
         raise Refusal(404, f"no such operation; there are {', '.join(sorted(self._operations))}")
 
     async def _describe_health(self, _: Call) -> Answer:
-        return Answer(fields={"conversations": len(self._tallies), "tools": [*RECALL_TOOLS]})
+        tools = {name: get_dialect(name).render_tools(RECALL_TOOLS) for name in DIALECT_NAMES}
+        return Answer(fields={"conversations": len(self._tallies), "tools": tools})
 
     def _note_edit(self, notice: EditNotice) -> None:
         notices = self._notices.get()
@@ -371,6 +377,22 @@ class Sidecar:
 
 
 _Operation = Callable[["Call"], Coroutine[Any, Any, Answer]]
+_FIELDS: Mapping[str, Sequence[str]] = {
+    "fit": ("conversation", "body", "dialect", "options", "want", "client", "purpose"),
+    "reply": ("conversation", "usage", "reply"),
+    "refused": ("conversation", "status", "body"),
+    "recall": ("conversation", "handle"),
+    "search": ("conversation", "query"),
+    "answer": ("conversation", "tool", "arguments"),
+    "totals": ("conversation", "end"),
+    "health": ("conversation",),
+}
+"""The fields of the operations. A program may name the conversation in each."""
+
+
+def _is_other_version(call: Call) -> bool:
+    """Whether a plugin of another version calls, which may know other fields."""
+    return call.read_text("client") not in ("", trimtab.__version__)
 
 
 async def _find(coroutine: Coroutine[Any, Any, T]) -> T:

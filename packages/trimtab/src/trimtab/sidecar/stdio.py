@@ -18,9 +18,6 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of a call."""
 MAX_OPEN_CALLS = 64
 """Calls that are answered at a time. More wait in the pipe."""
-OWNER = "stdio"
-"""The owner of these conversations in a store."""
-
 log = logging.getLogger("trimtab.sidecar")
 
 
@@ -60,7 +57,7 @@ async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> N
 async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
     name: Any = None
     try:
-        call = await read_call(_decode(line), owner=OWNER)
+        call = await read_call(_decode(line), owner="")
         name = call.fields.get("id")
         answer = await sidecar.answer_read(call.require_text("op"), call)
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""What happened in one conversation."""
+"""What happened in one conversation since the process began."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trimtab.engine.log.event import Usage
 from trimtab.sidecar.wire_body import Patches
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the last line about a conversation says."""
+    """What the last line about a conversation says, and what its answers need."""
 
     calls: int = 0
     """Bodies that were fitted, or that passed."""
     refused: int = 0
     """Refusals for length."""
+    usage: Usage = field(default_factory=lambda: Usage(input=0, output=0))
+    """What the provider reported for these bodies."""
     handles: dict[str, None] = field(default_factory=dict[str, None])
     """The handles of what was hidden, without their tag."""
     handle_tag: str = ""
