@@ -1,6 +1,6 @@
 // opencode asks before each call which messages to send. Its own session stays whole.
 import { fromSent, markBefore, toList } from "./messages.js"
-import { LastLine, Sidecar, VERSION } from "./sidecar.js"
+import { Sidecar } from "./sidecar.js"
 
 const MAX_OUTPUT_TOKENS = 32_000 // opencode never asks for more
 
@@ -10,13 +10,11 @@ export const Trimtab = async ({ client }) => {
   let show = (text) => early.push(text)
   const sidecar = new Sidecar(undefined, (text) => show(text))
   const tools = await sidecar.readTools()
-  const lastLine = new LastLine()
   const systems = new Map() // by session: the parts of the system prompt of the last call
   const definitions = new Map()
   const counted = new Set() // replies whose usage is recorded
   const compacting = new Set()
   const fitted = new Map() // by session: the ids of the list that came last, and what was sent for it
-  const unanswered = new Set() // conversations whose request was sent without an answer
   let models
 
   const readModel = async ({ providerID, modelID } = {}) => {
@@ -28,16 +26,12 @@ export const Trimtab = async ({ client }) => {
     const reply = messages.findLast(({ info }) => info.role === "assistant")?.info
     if (!reply?.tokens?.output || counted.has(reply.id)) return
     counted.add(reply.id)
-    if (unanswered.has(conversation)) return // it is the usage of another list
     const { input, output, reasoning, cache } = reply.tokens
     const read = cache?.read ?? 0
-    await sidecar.ask("reply", {
-      conversation,
-      usage: {
-        prompt_tokens: input + read + (cache?.write ?? 0),
-        completion_tokens: output + (reasoning ?? 0),
-        prompt_tokens_details: { cached_tokens: read },
-      },
+    await sidecar.recordReply(conversation, {
+      prompt_tokens: input + read + (cache?.write ?? 0),
+      completion_tokens: output + (reasoning ?? 0),
+      prompt_tokens_details: { cached_tokens: read },
     })
   }
 
@@ -51,9 +45,7 @@ export const Trimtab = async ({ client }) => {
     const system = systems.get(user.sessionID)
     const head = system ? [{ role: "system", content: system.join("\n") }] : []
     await recordUsage(conversation, messages)
-    const answer = await sidecar.ask("fit", {
-      conversation,
-      client: VERSION,
+    const answer = await sidecar.fit(conversation, {
       dialect: "openai_chat",
       want: "map",
       body: {
@@ -64,8 +56,6 @@ export const Trimtab = async ({ client }) => {
       },
       options: model?.limit?.context ? { context_window: model.limit.context } : {},
     })
-    unanswered[answer ? "delete" : "add"](conversation)
-    if (answer?.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
     if (answer && !answer.managed) return
     const ids = messages.map(({ info }) => info.id)
     let shown = repeatLast(fitted.get(user.sessionID), messages, ids)
@@ -106,12 +96,12 @@ export const Trimtab = async ({ client }) => {
       const conversation = `opencode-${sessionID}`
       if (event.type === "session.error" && error) {
         const { statusCode, responseBody, message } = error.data ?? {}
-        await sidecar.ask("refused", { conversation, status: statusCode ?? 400, body: responseBody ?? message ?? "" })
+        await sidecar.recordRefusal(conversation, statusCode ?? 400, responseBody ?? message ?? "")
       }
-      if (event.type === "session.idle") lastLine.add(conversation, await sidecar.ask("totals", { conversation }))
+      if (event.type === "session.idle") await sidecar.sumUp(conversation)
     },
     dispose: async () => {
-      lastLine.print() // the terminal's screen is gone, and its process has no exit of its own
+      sidecar.printLastLine() // the terminal's screen is gone, and its process has no exit of its own
       sidecar.close()
     },
     tool: Object.fromEntries(tools.map((tool) => [tool.name, defineTool(tool, sidecar)])),
@@ -132,8 +122,7 @@ function defineTool(tool, sidecar) {
     async execute(args, { sessionID }) {
       const conversation = `opencode-${sessionID}`
       const given = Object.fromEntries(Object.entries(args ?? {}).filter(([, text]) => text !== ""))
-      const answer = await sidecar.ask("answer", { conversation, tool: tool.name, arguments: given })
-      return answer?.text ?? "[trimtab does not answer: read the file again, or repeat the command]"
+      return sidecar.answerTool(conversation, tool.name, given)
     },
   }
 }

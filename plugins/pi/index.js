@@ -1,5 +1,5 @@
 // pi asks before each request what to send: a wire body in, a wire body out. pi's own session stays whole.
-import { LastLine, Sidecar, VERSION } from "./sidecar.js"
+import { Sidecar } from "./sidecar.js"
 
 const DIALECTS = {
   "anthropic-messages": "anthropic",
@@ -13,9 +13,7 @@ export default async function trimtab(pi) {
   if (process.env.TRIMTAB === "off") return
   let notify = (text) => console.error(text)
   const sidecar = new Sidecar(undefined, (text) => notify(text))
-  const lastLine = new LastLine()
   const fitted = new Map() // by conversation: the list that came last, and the one that was sent for it
-  const unanswered = new Set() // conversations whose request was sent without an answer
 
   const nameOf = (context) => `pi-${context.sessionManager.getSessionId()}`
 
@@ -30,9 +28,7 @@ export default async function trimtab(pi) {
       description: tool.description,
       parameters: tool.input_schema,
       async execute(_id, args, _signal, _update, context) {
-        const fields = { conversation: nameOf(context), tool: tool.name, arguments: args }
-        const answer = await sidecar.ask("answer", fields)
-        const text = answer?.text ?? "[trimtab does not answer: read the file again, or repeat the command]"
+        const text = await sidecar.answerTool(nameOf(context), tool.name, args)
         return { content: [{ type: "text", text }], details: {} }
       },
     })
@@ -46,10 +42,8 @@ export default async function trimtab(pi) {
     const conversation = nameOf(context)
     const window = context.model.contextWindow
     const options = window ? { context_window: window } : {}
-    const answer = await sidecar.ask("fit", { conversation, client: VERSION, dialect, body, options })
-    unanswered[answer ? "delete" : "add"](conversation)
+    const answer = await sidecar.fit(conversation, { dialect, body, options })
     if (!answer) return repeatLast(fitted.get(conversation), body, key)
-    if (answer.blocked) throw new Error(`trimtab: ${answer.error ?? answer.fault ?? "the request is blocked"}`)
     if (!answer.managed) return
     const sent = answer.changed ? answer.body : body
     fitted.set(conversation, { given: body[key], sent: sent[key] })
@@ -61,9 +55,9 @@ export default async function trimtab(pi) {
     if (role !== "assistant") return
     const conversation = nameOf(context)
     if (stopReason === "error") {
-      await sidecar.ask("refused", { conversation, status: 400, body: errorMessage ?? "" })
-    } else if ((usage?.input || usage?.cacheRead) && !unanswered.has(conversation)) {
-      await sidecar.ask("reply", { conversation, usage: countUsage(usage) })
+      await sidecar.recordRefusal(conversation, 400, errorMessage ?? "")
+    } else if (usage?.input || usage?.cacheRead) {
+      await sidecar.recordReply(conversation, countUsage(usage))
     }
   })
 
@@ -73,8 +67,7 @@ export default async function trimtab(pi) {
   })
 
   pi.on("agent_end", async (_event, context) => {
-    const conversation = nameOf(context)
-    lastLine.add(conversation, await sidecar.ask("totals", { conversation }))
+    await sidecar.sumUp(nameOf(context))
   })
 
   pi.on("session_shutdown", (event) => {

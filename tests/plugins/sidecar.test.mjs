@@ -1,12 +1,13 @@
 // The process that a plugin starts: whatever goes wrong with it, there is no answer, and one warning.
 import assert from "node:assert/strict"
-import { writeFileSync } from "node:fs"
-import { mkdtempSync } from "node:fs"
+import { spawnSync } from "node:child_process"
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { test } from "node:test"
-import { LastLine, Sidecar, VERSION } from "../../plugins/opencode/sidecar.js"
+import { Sidecar, VERSION } from "../../plugins/opencode/sidecar.js"
 
+process.setMaxListeners(0) // each sidecar has one for the end of the agent
 const folder = mkdtempSync(join(tmpdir(), "trimtab-"))
 
 // A program that answers each line with the text of `answer`.
@@ -41,8 +42,12 @@ test("without the program there is no answer, and one warning", async () => {
   const { sidecar, warnings } = start("/nowhere/trimtab")
   assert.equal(await sidecar.ask("fit", {}), null)
   assert.equal(await sidecar.ask("fit", {}), null)
-  assert.equal(warnings.length, 1)
-  assert.match(warnings[0], /cannot start \/nowhere\/trimtab: it is not on the PATH; requests pass as they are/)
+  const named = start("no-such-trimtab")
+  assert.equal(await named.sidecar.ask("fit", {}), null)
+  assert.deepEqual([...warnings, ...named.warnings], [
+    "trimtab: cannot start /nowhere/trimtab: TRIMTAB_COMMAND names it, and it does not exist; requests pass as they are",
+    "trimtab: cannot start no-such-trimtab: it is not on the PATH; uv tool install trimtab; requests pass as they are",
+  ])
 })
 
 test("a program of another version gives no answer", async () => {
@@ -85,7 +90,10 @@ test("a program that dies is started again and asked again", async () => {
 test("a program that always dies is not started without end", async () => {
   const { sidecar, warnings } = start(program("dies", `console.error("a bug\\nNo such command"); process.exit(2)`))
   for (let calls = 0; calls < 4; calls++) assert.equal(await sidecar.ask("fit", {}), null)
-  assert.deepEqual(warnings, ["trimtab: the sidecar ended (2): No such command; requests pass as they are"])
+  assert.deepEqual(warnings, [
+    "trimtab: the sidecar ended (2): No such command; starting it again, and handles change",
+    "trimtab: the sidecar ended (2): No such command; requests pass as they are",
+  ])
   assert.equal(sidecar.starts, 3)
 })
 
@@ -105,13 +113,62 @@ test("an error is no answer, and a blocked request is one", async () => {
   sidecar.close()
 })
 
-test("the last line sums up all conversations", () => {
-  const line = new LastLine()
-  assert.equal(line.write(), "")
-  line.add("a", { calls: 30, refused: 0, hidden_tokens: 300_000, unreadable: 0 })
-  line.add("b", { calls: 11, refused: 1, hidden_tokens: 12_400, unreadable: 0 })
-  line.add("b", null)
-  assert.equal(line.write(), "trimtab: 41 calls, 1 refused, 312k tokens hidden, all readable")
-  line.print()
-  assert.equal(line.write(), "") // it stands there once
+const DEAF = `if (globalThis.isDone) return
+  globalThis.isDone = true
+  say({ status: 200, version: "${VERSION}" })
+  process.stdin.pause()
+  setInterval(() => {}, 1_000)`
+
+test("a program that no longer reads is started again after two late answers", async () => {
+  const { sidecar, warnings } = start(program("deaf", DEAF))
+  assert.equal((await sidecar.ask("health", {})).status, 200)
+  const body = "x".repeat(1_000_000)
+  for (let calls = 0; calls < 2; calls++) assert.equal(await sidecar.ask("fit", { body }, 50), null)
+  assert.equal((await sidecar.ask("health", {})).status, 200)
+  assert.equal(sidecar.starts, 2)
+  assert.match(warnings.at(-1), /the sidecar does not answer; starting it again/)
+  sidecar.close()
+})
+
+test("an agent that ends leaves no process behind, whether it still reads or not", () => {
+  const pidFile = join(folder, "pid")
+  const command = program("stays", `const { writeFileSync } = await import("node:fs")
+    writeFileSync("${pidFile}", String(process.pid))
+    ${DEAF}`)
+  const module = new URL("../../plugins/opencode/sidecar.js", import.meta.url)
+  const agent = `const { Sidecar } = await import("${module}")
+    const sidecar = new Sidecar("${command}")
+    await sidecar.ask("health", {})
+    sidecar.ask("fit", { body: "x".repeat(1_000_000) })
+    setTimeout(() => process.exit(), 100)`
+  const ended = spawnSync(process.execPath, ["--input-type=module", "-e", agent], { encoding: "utf8" })
+  assert.equal(ended.stderr, "")
+  const pid = Number(readFileSync(pidFile, "utf8"))
+  const isGone = () => {
+    try { return !process.kill(pid, 0) } catch { return true }
+  }
+  for (let tries = 0; tries < 50 && !isGone(); tries++) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 100)
+  assert.ok(isGone())
+})
+
+test("usage is recorded for what was fitted, and the last line counts every call", async () => {
+  const ops = join(folder, "ops")
+  const answers = `const { appendFileSync } = await import("node:fs")
+    appendFileSync("${ops}", call.op + " ")
+    const more = { refused: { kind: "overflow" }, totals: { hidden_tokens: 312_400, unreadable: 1 } }[call.op]
+    if (call.body !== "slow") say({ status: 200, version: "${VERSION}", ...more })`
+  const { sidecar } = start(program("counts", answers))
+  assert.equal(sidecar.writeLastLine(), "")
+  await sidecar.fit("a", { body: "quick" })
+  assert.equal(sidecar.writeLastLine(), "trimtab: 1 call, 0 refused, 0 tokens hidden, all readable")
+  await sidecar.recordReply("a", {})
+  await sidecar.fit("a", { body: "slow" })
+  await sidecar.recordReply("a", {})
+  await sidecar.recordRefusal("b", 400, "too long")
+  await sidecar.sumUp("a")
+  assert.equal(readFileSync(ops, "utf8"), "fit reply fit refused totals ")
+  assert.equal(sidecar.writeLastLine(), "trimtab: 2 calls, 1 refused, 312k tokens hidden, 1 not readable")
+  sidecar.printLastLine()
+  assert.equal(sidecar.writeLastLine(), "") // it stands there once
+  sidecar.close()
 })
