@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import re
 import sys
 from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
@@ -244,10 +245,24 @@ def test_options_are_those_of_the_configuration(module, configuration):
     assert sum(len(str(each["content"])) for each in sent) < 6_000 * 4
 
 
-def test_an_unknown_option_is_an_error_when_the_plugin_is_loaded(module, configuration):
+def test_an_unknown_option_is_an_error_that_the_user_reads(module, configuration, capsys):
     configuration["plugins"] = {"entries": {"trimtab": {"options": {"goals": "cost"}}}}
     with pytest.raises(TypeError, match="goals"):
         module.register(SimpleNamespace())
+    assert capsys.readouterr().err.startswith("trimtab: off, and Hermes compresses: ")
+
+
+def test_after_a_restart_an_old_handle_names_no_other_text(module):
+    handles: list[str] = []
+    for _ in range(2):
+        host = Host(module)
+        engine = host.start()
+        sent = host.fit(history(30))
+        for handle in handles:
+            answer = engine.handle_tool_call("recall", {"handle": handle}, messages=[])
+            assert answer.startswith(f"[nothing is called {handle}")
+        handles += re.findall(r"recall (m[\d.]+(?:~\w+)?)", str(sent))
+    assert len(handles) == len(set(handles)) > 2
 
 
 @pytest.mark.process

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,6 +50,16 @@ class Function:
 
 async def create(name: str = "s", **own) -> Session:
     return await Session.create(MemoryStore(), name, **options(context_window=1_000_000, **own))
+
+
+async def test_while_python_ends_a_long_message_is_read_at_once(monkeypatch):
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(threads, "_get_executor", lambda: ended)
+    redact = Function()
+    session = await create(redact=redact)
+    await session.add(user(LONG))
+    assert redact.last_ran_on_loop
 
 
 async def test_a_long_message_is_read_in_a_thread_and_a_short_one_at_once():

@@ -292,7 +292,7 @@ def test_the_line_at_the_end_says_what_was_done(sidecar: Sidecar):
     fit(sidecar, chat(TURNS))
     told = ask(sidecar, "totals", conversation="a", end=True)
     tokens = f"{told['hidden_tokens'] / 1_000:.0f}k"
-    assert told["line"] == f"trimtab: 1 calls, 0 refused, {tokens} tokens hidden, all readable"
+    assert told["line"] == f"trimtab: 1 call, 0 refused, {tokens} tokens hidden, all readable"
     assert ask(sidecar, "totals", conversation="a")["status"] == 404
     lost = {"calls": 41, "refused": 2, "hidden_tokens": 312_400, "unreadable": 1}
     line = "trimtab: 41 calls, 2 refused, 312k tokens hidden, 1 not readable"

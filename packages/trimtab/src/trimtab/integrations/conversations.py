@@ -139,8 +139,8 @@ class _Conversation:
             return bare
         own = f"end in {self.handle_tag}" if self.handle_tag else "have no such end"
         raise LookupError(
-            f"nothing is called {handle}: handles of this conversation {own}. That of a log which "
-            "was lost names nothing any more"
+            f"nothing is called {handle}: handles of this conversation {own}, and change when it "
+            "begins again; a search finds the text"
         )
 
     def count_refusal(self, tokens: int) -> bool:

@@ -147,10 +147,8 @@ class HermesSession:
         tokens, unreadable = self._use_session(sum_up) or (0, 0)
         size = f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
         readable = f"{unreadable} not readable" if unreadable else "all readable"
-        return (
-            f"trimtab: {self.calls:,} calls, {self.refused:,} refused, {size} tokens hidden, "
-            f"{readable}"
-        )
+        calls = "1 call" if self.calls == 1 else f"{self.calls:,} calls"
+        return f"trimtab: {calls}, {self.refused:,} refused, {size} tokens hidden, {readable}"
 
     def _use_session(self, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T | None:
         try:
@@ -189,7 +187,9 @@ class HermesSessions:
 
     def _make_conversations(self, on_edit: Callable[[EditNotice], object] | None) -> Conversations:
         options = cast("ConversationOptions", self._options)
-        return Conversations(**{"cache": "caller", **options, "on_edit": on_edit})
+        return Conversations(
+            tags_handles=True, **{"cache": "caller", **options, "on_edit": on_edit}
+        )
 
 
 class TrimtabEngine(ContextEngine):
@@ -286,7 +286,11 @@ def register(context: Any) -> None:
         TypeError: If the configuration has an unknown option.
         ValueError: If an option has an invalid value.
     """
-    sessions = HermesSessions(_read_options())
+    try:
+        sessions = HermesSessions(_read_options())
+    except (TypeError, ValueError) as error:  # Hermes only logs it
+        print(f"trimtab: off, and Hermes compresses: {error}", file=sys.stderr)  # noqa: T201 - for the user
+        raise
 
     def fit_request(
         request: dict[str, Any],

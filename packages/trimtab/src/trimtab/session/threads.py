@@ -52,7 +52,10 @@ async def run_in_thread_if_long(work: Callable[[], T], text_bytes: int) -> T:
     """
     if not is_long_work(text_bytes):
         return work()
-    running = _get_executor().submit(copy_context().run, work)
+    try:
+        running = _get_executor().submit(copy_context().run, work)
+    except RuntimeError:  # Python is ending, and starts no more work in threads
+        return work()
     waiting = asyncio.wrap_future(running)
     try:
         return await asyncio.shield(waiting)

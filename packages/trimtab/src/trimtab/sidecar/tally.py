@@ -36,4 +36,5 @@ def format_totals(totals: Mapping[str, Any]) -> str:
     size = f"{tokens / 1_000:.0f}k" if tokens >= 1_000 else f"{tokens}"
     readable = f"{unreadable} not readable" if unreadable else "all readable"
     calls, refused = totals["calls"], totals["refused"]
-    return f"trimtab: {calls:,} calls, {refused:,} refused, {size} tokens hidden, {readable}"
+    calls = "1 call" if calls == 1 else f"{calls:,} calls"
+    return f"trimtab: {calls}, {refused:,} refused, {size} tokens hidden, {readable}"

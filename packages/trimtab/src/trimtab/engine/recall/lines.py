@@ -71,14 +71,14 @@ def extract_lines(
     pattern finds the text around its matches.
     """
     if not line_range and not grep_pattern and len(text) <= max_chars:
-        return text or "(no such lines)"
+        return text or "(the text is empty)"
     lines = _number_lines(text)
     total = lines[-1].first + lines[-1].count - 1 if lines else 0
     span = range(1, total + 1)
     if line_range:
         span = _parse_line_range(line_range, total)
         if not span:
-            return "(no such lines; write 10-40)"
+            return f"(no such lines; the text has {total}; write 10-40)"
     if grep_pattern:
         pieces = _find_matches(lines, grep_pattern, span)
     else:
@@ -158,7 +158,8 @@ def _join_pieces(
             return f"{out}{'' if _count_line_end(out) else chr(10)}{notice}"
         texts.append(piece.text)
     out = "".join(texts)
-    return out[: len(out) - _count_line_end(out)] or "(no such lines)"
+    nothing = "no line matches" if of_matches else f"no such lines; the text has {total}"
+    return out[: len(out) - _count_line_end(out)] or f"({nothing})"
 
 
 def _count_line_end(text: str) -> int:
