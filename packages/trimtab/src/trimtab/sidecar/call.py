@@ -55,7 +55,7 @@ class Call:
     source: JsonText
     item: JsonItem
     owner: str
-    """Who calls; empty if it is whoever has started the process."""
+    """The name of the caller; empty for the program that has started the process."""
 
     @property
     def fields(self) -> dict[str, Any]:
