@@ -186,11 +186,9 @@ def use(tools: Path, folder: Path, requirements: str, *commands: Sequence[str | 
 
 def try_extra(tools: Path, folder: Path, extra: str) -> set[str]:
     """Use an extra, and return the modules that can be imported with it."""
-    commands = [("python", "-c", IMPORT_ALL, extra)]
-    if extra in USES:
-        text = USES[extra]
-        command = text.split() if text.startswith("trimtab ") else ("python", "-c", text)
-        commands.append(tuple(command))
+    commands: list[Sequence[str]] = [("python", "-c", IMPORT_ALL, extra)]
+    if text := USES.get(extra):
+        commands.append(text.split() if text.startswith("trimtab") else ("python", "-c", text))
     output = use(tools, folder, f"trimtab[{extra}]", *commands)
     if extra in list_extras("trimtab_serve"):
         install = (tools / "uv", "pip", "install", "--dry-run", "-c", folder / "wheels.txt")
