@@ -1,5 +1,6 @@
-# Run inside a virtual environment, or say which interpreter: make test PYTHON=.venv/bin/python
-PYTHON ?= python
+# `make` alone creates .venv, which the other targets use if no virtual environment is active. Another
+# interpreter: make test PYTHON=path/to/python
+PYTHON ?= $(if $(VIRTUAL_ENV),python,$(firstword $(wildcard .venv/bin/python) python))
 BIN = $(dir $(shell command -v $(PYTHON)))
 # What installs packages; it must read dependency groups, as pip does since 25.1.
 INSTALL ?= $(PYTHON) -m pip install
@@ -8,9 +9,14 @@ TESTS = PYTHON=$(PYTHON) .ci/tests
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
 CORE = tests/adversary tests/laws tests/context tests/dialects tests/engine tests/models
 
-.PHONY: install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
+.PHONY: first install format lint types types-all imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs llms screens bench-quick thorough thorough-tests thorough-laws \
-	thorough-frameworks thorough-oldest thorough-benchmarks all
+	thorough-frameworks thorough-oldest thorough-wheels thorough-benchmarks all
+
+# What a newcomer needs, from nothing to the quick tests.
+first:
+	python3 -m venv .venv
+	$(MAKE) --no-print-directory install test PYTHON=.venv/bin/python
 
 install:
 	$(INSTALL) --quiet 'pip>=25.1'
@@ -85,7 +91,7 @@ bench-quick:
 
 # Everything that .ci/run has no time for; hours on two cores. Each part can be run alone.
 thorough: check types-all thorough-tests thorough-laws thorough-frameworks thorough-oldest \
-	thorough-benchmarks
+	thorough-wheels thorough-benchmarks
 
 # The plugin sees to it that every test that tests/conformance.md names was run.
 thorough-tests:
@@ -101,6 +107,10 @@ thorough-frameworks:
 # The oldest versions that the packages allow, in environments of their own; says what broke.
 thorough-oldest:
 	$(PYTHON) -m tests.oldest
+
+# What a release publishes, with each extra in an empty environment.
+thorough-wheels:
+	$(PYTHON) -m tests.wheels
 
 thorough-benchmarks:
 	$(PYTHON) -m benchmarks

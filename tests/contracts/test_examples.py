@@ -25,6 +25,7 @@ LAST_LINES = {
     "08_replay_your_logs.py": "the tight policy sends fewer tokens: True",
     "09_agent_yaml.py": r"Deep enough: 4\.2 m\. \(2 model calls\)",
     "10_bedrock_telegram_bot.py": "28 messages were said, the model sees at most 16: True",
+    "11_serve_over_http.py": "the server ended with status 0",
 }
 """What each prints last, as a regular expression."""
 BOT = "10_bedrock_telegram_bot.py"
