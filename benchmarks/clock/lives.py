@@ -15,11 +15,9 @@ from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
 from trimtab_serve.queue.protocol import MessageQueue
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.postgres import PostgresScheduleStore
-from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.runner import ScheduleRunner
 from trimtab_serve.schedules.schedule import CatchUpPolicy, Schedule
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 
 FIGURES = ("missed", "doubled", "early", "late", "unasked")
@@ -44,11 +42,9 @@ class OnFiles:
     async def open(self) -> AsyncGenerator[Opened]:
         store = FileStore(self.root, fsync=False)
         queue = await SqliteMessageQueue.open(store, fsync=False)
-        schedules = SqliteScheduleStore(queue)
         try:
-            yield schedules, queue
+            yield ScheduleStore(queue.transactions), queue
         finally:
-            await schedules.close()
             await queue.close()
             await store.close()
 
@@ -61,7 +57,7 @@ class OnPostgres:
     async def open(self) -> AsyncGenerator[Opened]:
         queue = await PostgresMessageQueue.connect(self.conninfo)
         try:
-            yield PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction), queue
+            yield ScheduleStore(queue.transactions), queue
         finally:
             await queue.close()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.clock.lives import OnPostgres, judged, kept
-from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.triggers import Trigger, parse_cron_trigger
 
 ROOT = Path(__file__).parents[2]

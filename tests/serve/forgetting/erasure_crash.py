@@ -27,7 +27,7 @@ from trimtab_serve.forgetting import stored_sessions
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 from trimtab_serve.schedules.schedule import Schedule
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.tools import derive_schedule_number
 from trimtab_serve.schedules.triggers import parse_one_time_trigger
 from trimtab_serve.service.erasure_records import FileErasureRecords
@@ -61,7 +61,7 @@ async def furnish(root: Path) -> None:
     answer = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
     await queue.finish_turn(S, epoch, [], [answer])
     await queue.post(inbound("b", "of another", session="default/helper/two"))
-    schedules = SqliteScheduleStore(queue)
+    schedules = ScheduleStore(queue.transactions)
     schedule = Schedule(
         id=f"{S}/{derive_schedule_number(key)}",
         session=S,

@@ -31,7 +31,7 @@ from trimtab_serve.forgetting import erasure, export
 from trimtab_serve.forgetting.user_shares import find_user_shares
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.schedules.schedule import Schedule, ScheduleOrigin
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.tools import build_erased_call_schedules_hook, derive_schedule_number
 from trimtab_serve.schedules.triggers import parse_one_time_trigger
 from trimtab_serve.service.erasure_records import FileErasureRecords, list_running_and_recorded
@@ -63,20 +63,17 @@ async def service(opened):
         queue=queue,
         event_bus=LocalEventBus(),
     )
+    schedules = ScheduleStore(queue.transactions)
     if isinstance(store, FileStore):
-        schedules = SqliteScheduleStore(queue)
         made.erasure_records = FileErasureRecords(store.root)
     else:
         from trimtab_serve.forgetting.postgres_records import PostgresErasureRecords
-        from trimtab_serve.schedules.postgres import PostgresScheduleStore
 
-        schedules = PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)
         made.erasure_records = PostgresErasureRecords(queue.borrow_connection)
     made.schedules = schedules
     made.delete_hooks.append(schedules.forget_session)
     made.erase_hooks.append(build_erased_call_schedules_hook(schedules))
     yield made
-    await schedules.close()
     await made.sessions.close()
 
 

@@ -25,8 +25,8 @@ from trimtab_serve.metrics.labels import OTHER_LABEL, PayerLabels, reset_payer, 
 from trimtab_serve.metrics.prometheus import render_metrics
 from trimtab_serve.process.jobs import TurnAndSummaryJobHandlers
 from trimtab_serve.queue.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
-from trimtab_serve.schedules.protocol import ScheduleNotPosted
 from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.store import ScheduleNotPosted
 from trimtab_serve.service.delivery import (
     MAX_DELIVERY_ATTEMPTS,
     ReplyDelivery,

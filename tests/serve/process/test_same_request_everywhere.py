@@ -30,8 +30,8 @@ from trimtab_serve.process.http_server import (
 from trimtab_serve.process.loading import load_agent_set
 from trimtab_serve.process.runtime import ServerRuntime, open_server_runtime
 from trimtab_serve.schedules.config_sync import build_schedule_from_config
-from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.testing import discord, telegram
 
 pytestmark = pytest.mark.process

@@ -13,11 +13,10 @@ from zoneinfo import ZoneInfo
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.messages import InboundMessage, ReplyRoute
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
+from trimtab_serve.queue.postgres.transactions import PostgresTransactions
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.postgres import PostgresScheduleStore
-from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.schedule import Schedule
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.triggers import find_next_due_time, parse_cron_trigger, parse_trigger
 
 ZURICH = "Europe/Zurich"
@@ -78,7 +77,7 @@ class Files(Place):
 
         queue.post_in_transaction = checked
         try:
-            yield SqliteScheduleStore(queue)
+            yield ScheduleStore(queue.transactions)
         finally:
             await queue.close()
             await store.close()
@@ -97,11 +96,9 @@ class Postgres(Place):
             self.check(inbound)
             return await queue.post_in_transaction(inbound, connection)
 
-        schedules = PostgresScheduleStore(queue.borrow_connection, post)
         try:
-            yield schedules
+            yield ScheduleStore(PostgresTransactions(queue.borrow_connection, post))
         finally:
-            await schedules.close()
             await queue.close()
 
 

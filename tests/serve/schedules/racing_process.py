@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.serve.schedules.places import AGENTS, Files, Postgres, run
 from trimtab_serve.queue.messages import InboundMessage
-from trimtab_serve.schedules import sqlite
+from trimtab_serve.schedules import store
 
 
 def tell(word: object) -> None:
@@ -40,7 +40,7 @@ async def killed_behind_the_message(where: str, now: float) -> None:
         stop("posted")
 
     # The message is in the transaction; that it ran is not yet.
-    sqlite.move_schedule = never
+    store.record_runs = never
     async with Files(Path(where)).open() as schedules:
         await schedules.run_next_due(now, AGENTS)
 

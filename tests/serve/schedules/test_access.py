@@ -12,7 +12,7 @@ from tests.serve.schedules.places import at, run, schedule
 from trimtab_serve.api_keys.api_key import create_api_key
 from trimtab_serve.api_keys.postgres import PostgresApiKeys
 from trimtab_serve.api_keys.sqlite import SqliteApiKeys
-from trimtab_serve.schedules.protocol import TooManySchedules
+from trimtab_serve.schedules.store import TooManySchedules
 from trimtab_serve.usage.tenant_limits import TenantLimitReached
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from tests.serve.schedules.places import AGENTS, Files, at, run, schedule
 from trimtab_serve.queue.sqlite import database as databases
 from trimtab_serve.schedules.command_line_control import open_schedules
-from trimtab_serve.schedules.protocol import execute_schedule_command
 from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.store import execute_schedule_command
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")

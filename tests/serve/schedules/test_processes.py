@@ -11,7 +11,7 @@ import pytest
 
 from tests import warm
 from tests.serve.schedules.places import AGENTS, Files, Postgres, Refuses, at, run, schedule
-from trimtab_serve.schedules.protocol import ScheduleNotPosted
+from trimtab_serve.schedules.store import ScheduleNotPosted
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 NOON = at("2026-11-15 12:00")

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from tests.serve.schedules.places import AGENTS, CHAT, ZURICH, at, run, schedule, times
-from trimtab_serve.schedules.protocol import (
+from trimtab_serve.schedules.runner import ScheduleRunner
+from trimtab_serve.schedules.schedule import ScheduleRunLogEntry
+from trimtab_serve.schedules.store import (
     FINISHED_RETENTION_S,
     MAX_RUN_LOG_ENTRIES,
     ScheduleNotPosted,
     TooManySchedules,
 )
-from trimtab_serve.schedules.runner import ScheduleRunner
-from trimtab_serve.schedules.schedule import ScheduleRunLogEntry
 from trimtab_serve.schedules.triggers import parse_cron_trigger
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,6 @@ from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.sqlite.database import SqliteDatabase
 from trimtab_serve.schedules.schedule import schedule_from_json, schedule_to_json
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -51,7 +50,7 @@ async def test_a_run_and_its_next_time_are_kept_together_or_not_at_all(place, mo
     async with place.open() as schedules:
         await schedules.upsert(schedule(when="* * * * *", now=NOON))
         with monkeypatch.context() as patched:
-            patched.setattr("trimtab_serve.schedules.sqlite.move_schedule", refused)
+            patched.setattr("trimtab_serve.schedules.store.record_runs", refused)
             with pytest.raises(StoreUnavailable):
                 await run(schedules, NOON + 60)
         assert (await place.keys(), await schedules.list_runs()) == ([], [])
@@ -61,7 +60,6 @@ async def test_a_run_and_its_next_time_are_kept_together_or_not_at_all(place, mo
 
 async def test_a_schedule_that_is_changed_while_it_is_to_run_runs_as_it_is(place):
     async with place.open() as schedules:
-        assert isinstance(schedules, SqliteScheduleStore)
         was = schedule(when="* * * * *", now=NOON)
         await schedules.upsert(was)
         is_in_log, changes = place.queue.is_in_log, iter([replace(was, message="Changed.")])

@@ -10,7 +10,7 @@ from tests.serve.service.served_agents import PHONE, SESSION, served
 from trimtab.session.tools import ToolError, ToolInvocation
 from trimtab.testing.replies import ScriptedCall
 from trimtab_serve.schedules.runner import ScheduleRunner
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.tools import build_schedule_tools, derive_schedule_number
 from trimtab_serve.testing.memory_queue import MemoryQueue
 
@@ -30,7 +30,7 @@ class Life:
     async def open(self, root):
         service = self.house.service
         assert isinstance(service.queue, MemoryQueue)
-        self.schedules = SqliteScheduleStore(service.queue)
+        self.schedules = ScheduleStore(service.queue.transactions)
         made = build_schedule_tools(
             self.schedules, service.queue, clock=lambda: self.now, on_added=self._woken, limit=3
         )
@@ -49,9 +49,7 @@ class Life:
 
 @pytest.fixture
 async def life(tmp_path):
-    made = await Life().open(tmp_path)
-    yield made
-    await made.schedules.close()
+    return await Life().open(tmp_path)
 
 
 async def test_what_is_asked_for_later_is_answered_later_in_the_chat_that_asked(tmp_path):
@@ -76,7 +74,6 @@ async def test_what_is_asked_for_later_is_answered_later_in_the_chat_that_asked(
     before, after = (json.dumps(one["messages"][0]) for one in house.provider.requests[-2:])
     assert before == after
     assert all(one["tools"] == other["tools"] for one, other in pairwise(house.provider.requests))
-    await life.schedules.close()
 
 
 async def test_the_result_says_when_it_is_due_and_what_time_it_is(life):
@@ -138,7 +135,6 @@ async def test_with_a_session_that_is_deleted_goes_what_was_scheduled_in_it(tmp_
     assert len(await life.schedules.find()) == 1
     await house.service.delete_session(SESSION)
     assert await life.schedules.find() == []
-    await life.schedules.close()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab_serve.forgetting import control_files, erasure, stored_sessions
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.service.erasure_records import FileErasureRecords
 from trimtab_serve.service.sender import with_sender
 
@@ -214,7 +214,7 @@ async def test_a_schedule_goes_with_the_call_that_made_it(tmp_path):
     ]
     await stored_sessions.erase_stored_message(str(root), store, SESSION, handle)
     queue = await SqliteMessageQueue.open(store)
-    assert await SqliteScheduleStore(queue).find() == []
+    assert await ScheduleStore(queue.transactions).find() == []
     await queue.close()
     assert "Ask zq4711needle again." not in str((root / ".server/server.db").read_bytes())
     await store.close()

@@ -16,7 +16,7 @@ from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.escaping import compute_session_uuid
 from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
-from trimtab_serve.schedules.postgres import PostgresScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.shards.session_rows import list_session_tables, sum_rows
 
 ONE = "acme/helper/one"
@@ -54,8 +54,8 @@ class Shard:
         await self.execute(f"INSERT INTO trimtab.session_usage {usage}", key, session, tenant)
         await self.execute("INSERT INTO trimtab.dead VALUES ($1, 'broken', 1)", session)
 
-    def schedules(self) -> PostgresScheduleStore:
-        return PostgresScheduleStore(self.queue.borrow_connection, self.queue.post_in_transaction)
+    def schedules(self) -> ScheduleStore:
+        return ScheduleStore(self.queue.transactions)
 
     async def execute(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         async with self.queue.borrow_connection() as connection:

@@ -18,7 +18,7 @@ from trimtab.session import Session
 from trimtab.session.recorder import SessionRecorder
 from trimtab.stores.postgres.moves import compute_move_lock_key
 from trimtab_serve.channels.http.problems import convert_error_to_problem
-from trimtab_serve.schedules.protocol import ScheduleNotPosted
+from trimtab_serve.schedules.store import ScheduleNotPosted
 from trimtab_serve.shards import move as moving
 from trimtab_serve.shards.move import MoveRefused, Shards, open_shards
 from trimtab_serve.shards.session_rows import (

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int8
 
 from trimtab.stores.named_queries import parse_named_queries
 from trimtab_serve.api_keys.api_key import ApiKey, ApiKeyExists
-
-BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
-"""Borrows a connection of the queue's pool, outside a transaction: `ConnectionPool.borrow`."""
+from trimtab_serve.queue.postgres.transactions import BorrowConnection
 
 API_KEY_QUERIES = parse_named_queries(
     files("trimtab_serve.api_keys").joinpath("queries.sql").read_text(encoding="utf-8")

@@ -24,8 +24,8 @@ from trimtab.cli.store_command import (
 from trimtab.cli.text_format import format_count, join_names, shorten_to_line
 
 if TYPE_CHECKING:
-    from trimtab_serve.schedules.protocol import ScheduleStore, ScheduleVerb
     from trimtab_serve.schedules.schedule import Schedule, ScheduleRunLogEntry
+    from trimtab_serve.schedules.store import ScheduleStore, ScheduleVerb
 
 T = TypeVar("T")
 MAX_LISTED_SCHEDULES = 100_000
@@ -140,7 +140,7 @@ def _change_schedule(
     """Change a schedule, and return it as it was and as it is now."""
 
     async def doing(schedules: ScheduleStore) -> tuple[Schedule, Schedule | None]:
-        from trimtab_serve.schedules.protocol import execute_schedule_command
+        from trimtab_serve.schedules.store import execute_schedule_command
 
         was = _find_schedule(await _list_schedules(schedules), name)
         check(was)

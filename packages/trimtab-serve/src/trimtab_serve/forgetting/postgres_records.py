@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from psycopg.types.numeric import Float8, Int8
 
 from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
-from trimtab_serve.schedules.postgres import BorrowConnection
+from trimtab_serve.queue.postgres.transactions import BorrowConnection
 from trimtab_serve.service.erasure_records import (
     JOB_RETENTION_S,
     ErasureJob,

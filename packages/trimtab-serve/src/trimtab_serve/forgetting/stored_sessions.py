@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from trimtab.errors import SessionLockedByOtherProcess, StoreUnavailable
 from trimtab.session.recorder import SessionRecorder, open_session_to_erase
@@ -28,8 +28,7 @@ from trimtab_serve.queue.address import parse_session_address
 from trimtab_serve.queue.protocol import ErasableQueue, MessageQueue
 from trimtab_serve.queue.sqlite.database import SERVER_FOLDER, QueueInUse, has_server_data
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.protocol import ScheduleStore
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.tools import build_erased_call_schedules_hook
 from trimtab_serve.service.erasure_records import (
     BY_COMMAND_LINE,
@@ -223,7 +222,8 @@ async def _open_folder_stores(
         return QueueAndSchedules(records=records)
     queue = await SqliteMessageQueue.open(store)
     resources.push_async_callback(queue.close)
-    return QueueAndSchedules(queue=queue, schedules=SqliteScheduleStore(queue), records=records)
+    schedules = ScheduleStore(queue.transactions)
+    return QueueAndSchedules(queue=queue, schedules=schedules, records=records)
 
 
 async def _open_database_stores(
@@ -233,10 +233,6 @@ async def _open_database_stores(
     packages."""
     from trimtab_serve.forgetting.postgres_records import PostgresErasureRecords
     from trimtab_serve.queue.postgres.erasure import PostgresErasableQueue
-    from trimtab_serve.schedules.postgres import PostgresScheduleStore
-
-    async def never(*_: Any) -> bool:
-        raise AssertionError("an erasure must not add messages to the queue")
 
     if with_jobs:
         from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
@@ -247,6 +243,6 @@ async def _open_database_stores(
     resources.push_async_callback(queue.close)
     return QueueAndSchedules(
         queue=queue,
-        schedules=PostgresScheduleStore(queue.borrow_connection, never),
+        schedules=ScheduleStore(queue.transactions),
         records=PostgresErasureRecords(queue.borrow_connection),
     )

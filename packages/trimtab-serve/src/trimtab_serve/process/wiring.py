@@ -11,8 +11,7 @@ from trimtab_serve.queue.address import parse_session_address
 from trimtab_serve.queue.bounded_dict import BoundedDict
 from trimtab_serve.queue.messages import OutboundMessage
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.protocol import ScheduleStore
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.service.delivery import (
     MAX_DELIVERY_ATTEMPTS,
     DeliverReply,
@@ -133,7 +132,7 @@ async def _open_schedule_channel(
     from trimtab_serve.schedules.runner import ScheduleRunner
     from trimtab_serve.schedules.tools import build_erased_call_schedules_hook, build_schedule_tools
 
-    schedules = _open_schedules(service)
+    schedules = ScheduleStore(service.queue.transactions)
     service.schedules = schedules
     if service.tenant_limits is not None:
         schedules.access.check_storage = service.tenant_limits.check_message
@@ -161,14 +160,3 @@ async def _open_schedule_channel(
         await channel.close()
         raise
     return channel
-
-
-def _open_schedules(service: AgentService) -> ScheduleStore:
-    queue = service.queue
-    if isinstance(queue, SqliteMessageQueue):
-        return SqliteScheduleStore(queue)
-    from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
-    from trimtab_serve.schedules.postgres import PostgresScheduleStore
-
-    assert isinstance(queue, PostgresMessageQueue)  # noqa: S101 - what goes with that store
-    return PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)

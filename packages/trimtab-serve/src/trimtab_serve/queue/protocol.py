@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trimtab_serve.queue.messages import InboundMessage, OutboundMessage
+from trimtab_serve.queue.transactions import Transactions
 
 MAX_INTERRUPTIONS = 3
 """How often in a row the process of a turn may vanish or stall. Then the turn is the likely cause,
@@ -54,6 +55,9 @@ def erase_failure_details(reason: str) -> str:
 
 class ErasableQueue(Protocol):
     """The part of a queue that an erasure needs."""
+
+    transactions: Transactions
+    """Transactions of its database, for the schedules."""
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100

@@ -9,8 +9,7 @@ from trimtab.errors import StoreUnavailable
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
 from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
-from trimtab_serve.schedules.protocol import ScheduleStore
-from trimtab_serve.schedules.sqlite import SqliteScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 
 FLEET_PACKAGES_HINT = "schedules on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
@@ -29,7 +28,7 @@ async def open_schedules(location: str) -> AsyncGenerator[ScheduleStore]:
         try:
             queue = await SqliteMessageQueue.open(store, serve=False)
             try:
-                yield SqliteScheduleStore(queue)
+                yield ScheduleStore(queue.transactions)
             finally:
                 await queue.close()
         finally:
@@ -37,13 +36,12 @@ async def open_schedules(location: str) -> AsyncGenerator[ScheduleStore]:
         return
     try:
         from trimtab_serve.queue.postgres.queue import PostgresMessageQueue
-        from trimtab_serve.schedules.postgres import PostgresScheduleStore
     except ModuleNotFoundError as error:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
             raise
         raise StoreUnavailable(FLEET_PACKAGES_HINT) from error
     queue = await PostgresMessageQueue.connect(location)
     try:
-        yield PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)
+        yield ScheduleStore(queue.transactions)
     finally:
         await queue.close()

@@ -13,8 +13,8 @@ from trimtab_serve.agent.config.spec import ScheduleSpec as Block
 from trimtab_serve.agent.config.spec import parse_chat_address
 from trimtab_serve.queue.address import DEFAULT_TENANT, SessionAddress, is_valid_name
 from trimtab_serve.queue.messages import ReplyRoute
-from trimtab_serve.schedules.protocol import ScheduleStore
 from trimtab_serve.schedules.schedule import Schedule
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.schedules.triggers import (
     Trigger,
     find_next_due_time,

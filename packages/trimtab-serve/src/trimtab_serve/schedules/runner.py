@@ -11,8 +11,8 @@ from typing import Any
 
 from trimtab_serve.metrics.recording import count_schedule_run
 from trimtab_serve.queue.messages import OutboundMessage
-from trimtab_serve.schedules.protocol import ScheduleNotPosted, ScheduleStore
 from trimtab_serve.schedules.schedule import MAX_CLOCK_LEAD_S, corrected_schedule
+from trimtab_serve.schedules.store import ScheduleNotPosted, ScheduleStore
 from trimtab_serve.service.delivery import Undeliverable
 
 SCHEDULE_POLL_S = 15.0
@@ -128,5 +128,4 @@ class ScheduleRunner:
         raise Undeliverable(f"a reply cannot be sent to a schedule: {reply.key}")
 
     async def close(self) -> None:
-        """Close the schedule store."""
-        await self._schedules.close()
+        """Do nothing, because the schedules are in the database of the queue."""

@@ -12,8 +12,8 @@ from trimtab.session.tools import Tool, ToolError, ToolInvocation
 from trimtab_serve.queue.address import DEFAULT_TENANT, parse_session_address
 from trimtab_serve.queue.messages import ReplyRoute
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.schedules.protocol import ScheduleStore, TooManySchedules
 from trimtab_serve.schedules.schedule import Schedule
+from trimtab_serve.schedules.store import ScheduleStore, TooManySchedules
 from trimtab_serve.schedules.triggers import find_next_due_time, format_time_in_zone, parse_trigger
 from trimtab_serve.service.message_erasure import ErasedMessagesRecord, EraseHook
 from trimtab_serve.service.turn import MAX_MESSAGES_PER_TURN

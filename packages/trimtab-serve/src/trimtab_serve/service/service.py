@@ -35,7 +35,7 @@ from trimtab_serve.queue.address import SessionAddress, parse_session_address
 from trimtab_serve.queue.backlog import BacklogEstimator
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.protocol import MessageQueue
-from trimtab_serve.schedules.protocol import ScheduleStore
+from trimtab_serve.schedules.store import ScheduleStore
 from trimtab_serve.service.erasure_records import ErasureRecords, MemoryErasureRecords
 from trimtab_serve.service.events.bus import EventBus
 from trimtab_serve.service.message_erasure import (

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any
-
-from psycopg import AsyncConnection
 
 from trimtab.stores.named_queries import parse_named_queries
 from trimtab.stores.postgres.escaping import compute_session_uuid
 from trimtab_serve.queue.address import SessionAddress
+from trimtab_serve.queue.postgres.transactions import BorrowConnection
 from trimtab_serve.usage.protocol import FullStorage, TenantTotals
 
-BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
-"""Borrows a connection of the queue's pool, outside a transaction: `ConnectionPool.borrow`."""
 MAX_FULL = 10_000
 """Number of sessions or tenants at a limit that are read."""
 

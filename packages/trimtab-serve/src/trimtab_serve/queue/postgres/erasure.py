@@ -14,6 +14,7 @@ from trimtab.stores.postgres.connection_pool import BorrowedConnection, Connecti
 from trimtab.stores.postgres.escaping import escape_for_text_column, unescape_from_text_column
 from trimtab_serve.queue.messages import InboundMessage
 from trimtab_serve.queue.postgres.queries import SERVER_QUERIES
+from trimtab_serve.queue.postgres.transactions import PostgresTransactions
 from trimtab_serve.queue.protocol import erase_failure_details
 from trimtab_serve.queue.rows import (
     encode_inbound_body,
@@ -21,6 +22,7 @@ from trimtab_serve.queue.rows import (
     inbound_from_rows,
     outbound_from_row,
 )
+from trimtab_serve.queue.transactions import Transactions
 
 FORGET_QUERIES = (
     "forget_inbox",
@@ -40,6 +42,7 @@ class PostgresErasableQueue:
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
+        self.transactions: Transactions = PostgresTransactions(connections.borrow, _refuse_to_post)
 
     @classmethod
     async def connect(cls, conninfo: str, *, wait: float = 10.0) -> Self:
@@ -76,6 +79,10 @@ class PostgresErasableQueue:
     async def close(self) -> None:
         """Close the connection."""
         await self._connections.close()
+
+
+async def _refuse_to_post(*_: object) -> bool:
+    raise AssertionError("an erasure must not add messages to the queue")
 
 
 async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collection[str]) -> None:

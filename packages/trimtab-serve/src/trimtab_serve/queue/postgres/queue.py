@@ -39,8 +39,10 @@ from trimtab_serve.queue.postgres.rows import (
     compute_prefix_range,
     compute_session_lock_key,
 )
+from trimtab_serve.queue.postgres.transactions import PostgresTransactions
 from trimtab_serve.queue.protocol import MAX_INTERRUPTIONS, DeadLetterSession, WaitingTotals
 from trimtab_serve.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
+from trimtab_serve.queue.transactions import Transactions
 
 MAX_COUNTED_MESSAGES = 1_000_000
 """Maximum number of messages that are counted."""
@@ -62,6 +64,9 @@ class PostgresMessageQueue:
         self._connections = connections
         self._fetch = connections.fetch
         self._erasable = PostgresErasableQueue(connections)
+        self.transactions: Transactions = PostgresTransactions(
+            connections.borrow, self.post_in_transaction
+        )
 
     @classmethod
     async def connect(

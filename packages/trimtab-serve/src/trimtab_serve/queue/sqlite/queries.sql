@@ -1,4 +1,4 @@
--- Queries of the queue and the schedules, by name. They follow PostgreSQL's if possible.
+-- Queries of the queue, the API keys and the counters, by name. They follow PostgreSQL's if possible.
 
 -- name: post
 INSERT INTO inbox (session, key, body) VALUES (?1, ?2, ?3)
@@ -180,61 +180,6 @@ SELECT why FROM dead WHERE session = ?1;
 -- name: rewrite_dead
 UPDATE dead SET why = ?2 WHERE session = ?1;
 
--- name: write_schedule
-INSERT INTO schedules (id, session, agent, origin, body, next_run_at, paused)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (id) DO UPDATE SET session = excluded.session, agent = excluded.agent,
-    origin = excluded.origin, body = excluded.body, next_run_at = excluded.next_run_at,
-    paused = excluded.paused;
-
--- name: count_schedules
-SELECT count(*) FROM schedules WHERE session = ?1 AND next_run_at IS NOT NULL;
-
--- name: count_tenant_schedules
-SELECT count(*) FROM (
-    SELECT 1 FROM schedules
-    WHERE session >= ?1 AND session < ?2 AND next_run_at IS NOT NULL LIMIT ?3);
-
--- name: remove_expired_schedules
-DELETE FROM schedules
-WHERE origin = 'tool' AND next_run_at IS NULL AND coalesce(last_run_at, 0.0) < ?1;
-
--- name: remove_schedule
-DELETE FROM schedules WHERE id = ?1;
-
--- name: forget_schedules
-DELETE FROM schedules WHERE session = ?1 AND origin = 'tool';
-
--- name: get_schedule
-SELECT body, next_run_at FROM schedules WHERE id = ?1;
-
--- name: find_schedules
-SELECT body, next_run_at FROM schedules
-WHERE (?1 IS NULL OR session = ?1) AND (?2 IS NULL OR agent = ?2)
-ORDER BY id LIMIT ?3;
-
--- name: schedule_runs
-SELECT schedule, due, at, why, until FROM schedule_runs
-WHERE ?1 IS NULL OR schedule = ?1 ORDER BY number DESC LIMIT ?2;
-
--- name: next_due
-SELECT body, next_run_at FROM schedules
-WHERE next_run_at IS NOT NULL AND NOT paused
-    AND agent IN (SELECT CAST(value AS BLOB) FROM json_each(?1))
-    AND id NOT IN (SELECT CAST(value AS BLOB) FROM json_each(?2))
-ORDER BY next_run_at, id LIMIT 1;
-
--- name: move_schedule
-UPDATE schedules SET next_run_at = ?2, last_run_at = coalesce(?3, last_run_at) WHERE id = ?1;
-
--- name: log_run
-INSERT INTO schedule_runs (schedule, due, at, why, until) VALUES (?1, ?2, ?3, ?4, ?5);
-
--- name: shorten_runs
-DELETE FROM schedule_runs WHERE schedule = ?1 AND number <= (
-    SELECT number FROM schedule_runs WHERE schedule = ?1
-    ORDER BY number DESC LIMIT 1 OFFSET ?2);
-
 -- name: add_api_key
 INSERT INTO api_keys (sha256, name, tenant, agents, role, created_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?, ?);
@@ -259,13 +204,6 @@ DELETE FROM api_keys WHERE name = ?;
 
 -- name: save_api_key_last_use
 UPDATE api_keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE sha256 = ?;
-
--- name: has_api_key
-SELECT 1 FROM api_keys
-WHERE tenant = ?1 AND role IN ('talk', 'admin')
-    AND (agents IS NULL OR EXISTS (SELECT 1 FROM json_each(agents) WHERE value = ?2))
-    AND (expires_at IS NULL OR expires_at > ?3)
-LIMIT 1;
 
 -- name: save_session_usage
 INSERT INTO session_usage (session, tenant, bytes) VALUES (?, ?, ?)

@@ -30,6 +30,8 @@ from trimtab_serve.queue.sqlite.rows import (
     insert_reply,
     remove_messages,
 )
+from trimtab_serve.queue.sqlite.transactions import SqliteTransactions
+from trimtab_serve.queue.transactions import Transactions
 
 MAX_KEPT_REPLIES = {"sent": 10_000, "refused": 1_000}
 """Number of the newest replies that are kept.
@@ -75,6 +77,7 @@ class SqliteMessageQueue:
         """Called when replies were stored: `ReplyDelivery.wake`."""
         self.database = database
         """The database of the queue."""
+        self.transactions: Transactions = SqliteTransactions(self)
         self._store = store
         self._clock = clock
         self._answered = BoundedDict[tuple[str, str], None](MAX_ANSWERED_KEYS)
