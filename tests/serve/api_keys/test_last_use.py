@@ -9,12 +9,13 @@ import pytest
 
 from tests.serve.channels.http.running_apps import house, until
 from trimtab.errors import StoreUnavailable
+from trimtab.testing import MemoryStore
 from trimtab_serve.api_keys import last_use as module
 from trimtab_serve.api_keys.api_key import create_api_key
 from trimtab_serve.api_keys.last_use import ApiKeyLastUse
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.metrics.prometheus import render_metrics
-from trimtab_serve.testing.memory_queue import MemoryDatabase
+from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,7 @@ WHO = ({"key_name": "web"}, {"key_name": "idle"})
 
 @pytest.fixture
 async def stored():
-    keys = SqliteApiKeys(MemoryDatabase())
+    keys = ApiKeyStore(MemoryQueue(MemoryStore()).transactions)
     made = [create_api_key(name, role="read")[1] for name in ("web", "other")]
     for key in made:
         await keys.add(key)

@@ -8,14 +8,15 @@ import pytest
 
 from tests.serve.metrics.exported import samples
 from tests.serve.service.served_agents import until
+from trimtab.testing import MemoryStore
 from trimtab_serve.api_keys import last_use
 from trimtab_serve.api_keys.api_key import create_api_key
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http.authentication import WRONG_KEYS_PER_MINUTE, CallerAuthentication
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.process.http_connections import ConnectionLimits, OpenConnections
 from trimtab_serve.process.logging_setup import MAX_LINES_PER_MINUTE, RepeatedLineFilter
-from trimtab_serve.testing.memory_queue import MemoryDatabase
+from trimtab_serve.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ class Connection:
 async def test_keys_are_counted_by_why_they_are_refused_and_shown_with_their_times(
     counted, monkeypatch
 ):
-    keys, now = SqliteApiKeys(MemoryDatabase()), time.time()
+    keys, now = ApiKeyStore(MemoryQueue(MemoryStore()).transactions), time.time()
     text, lasting = create_api_key("lasting", role="read", expires=now + 100)
     old_text, old = create_api_key("old", role="read", expires=now - 100)
     for key in (lasting, old):

@@ -10,8 +10,7 @@ import pytest
 
 from tests.serve.schedules.places import at, run, schedule
 from trimtab_serve.api_keys.api_key import create_api_key
-from trimtab_serve.api_keys.postgres import PostgresApiKeys
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.schedules.store import TooManySchedules
 from trimtab_serve.usage.tenant_limits import TenantLimitReached
 
@@ -24,10 +23,7 @@ OWN: dict[str, Any] = {"id": "acme/helper/one/1", **TENANT}
 
 @pytest.fixture
 def keys(kept, place):
-    queue = place.queue
-    if hasattr(queue, "database"):
-        return SqliteApiKeys(queue.database)
-    return PostgresApiKeys(queue.borrow_connection)
+    return ApiKeyStore(place.queue.transactions)
 
 
 @pytest.fixture(autouse=True)

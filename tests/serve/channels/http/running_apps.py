@@ -15,8 +15,8 @@ from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab_serve.agent.agent import Agent
 from trimtab_serve.agent.config.spec import AgentSpec, ServeSpec
-from trimtab_serve.api_keys.api_key import ApiKeyStore, create_api_key
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.api_keys.api_key import create_api_key
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http import HttpServerState, create_http_app
 from trimtab_serve.client import Client, RemoteSession
 from trimtab_serve.process.http_connections import ConnectionLimits
@@ -29,7 +29,7 @@ from trimtab_serve.process.http_server import (
 from trimtab_serve.process.local_turns import LocalTurnRunner
 from trimtab_serve.service.events.bus import LocalEventBus
 from trimtab_serve.service.service import AgentService
-from trimtab_serve.testing.memory_queue import MemoryDatabase, MemoryQueue
+from trimtab_serve.testing.memory_queue import MemoryQueue
 
 AGENTS = ("helper", "other")
 PATIENCE = 15.0
@@ -114,7 +114,7 @@ async def house(
     queue.on_posted = turns.request_turn
     key_options: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
     new_keys = [create_api_key(**options) for options in key_options]
-    api_keys = SqliteApiKeys(MemoryDatabase())
+    api_keys = ApiKeyStore(MemoryQueue(store).transactions)
     for _, key in new_keys:
         await api_keys.add(key)
 

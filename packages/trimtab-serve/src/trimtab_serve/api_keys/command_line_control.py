@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from trimtab.errors import StoreUnavailable
 from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
-from trimtab_serve.api_keys.api_key import ApiKeyStore
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
-from trimtab_serve.queue.sqlite.database import SqliteDatabase
+from trimtab_serve.api_keys.store import ApiKeyStore
+from trimtab_serve.queue.sqlite.queue import SqliteMessageQueue
 
 FLEET_PACKAGES_HINT = "keys in PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
@@ -22,17 +21,17 @@ async def open_api_keys(location: str) -> AsyncGenerator[ApiKeyStore]:
         store = await open_store(location)
         assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
         try:
-            database = await SqliteDatabase.open(store.root, serve=False)
+            queue = await SqliteMessageQueue.open(store, serve=False)
             try:
-                yield SqliteApiKeys(database)
+                yield ApiKeyStore(queue.transactions)
             finally:
-                await database.close()
+                await queue.close()
         finally:
             await store.close()
         return
     try:
         from trimtab.stores.postgres.connection_pool import ConnectionPool
-        from trimtab_serve.api_keys.postgres import PostgresApiKeys
+        from trimtab_serve.queue.postgres.transactions import PostgresTransactions
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
@@ -41,6 +40,6 @@ async def open_api_keys(location: str) -> AsyncGenerator[ApiKeyStore]:
         location, min_size=1, max_size=1, wait=10.0, purpose="keys"
     )
     try:
-        yield PostgresApiKeys(connections.borrow)
+        yield ApiKeyStore(PostgresTransactions(connections.borrow))
     finally:
         await connections.close()

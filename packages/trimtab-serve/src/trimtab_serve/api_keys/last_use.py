@@ -7,7 +7,8 @@ import logging
 import time
 
 from trimtab.errors import StoreError
-from trimtab_serve.api_keys.api_key import ApiKey, ApiKeyStore
+from trimtab_serve.api_keys.api_key import ApiKey
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.metrics.recording import set_api_key_expiries, set_api_key_last_used
 
 SAVE_INTERVAL_S = 60.0

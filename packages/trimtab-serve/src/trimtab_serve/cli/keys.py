@@ -23,7 +23,7 @@ from trimtab.cli.store_command import (
 )
 
 if TYPE_CHECKING:
-    from trimtab_serve.api_keys.api_key import ApiKeyStore
+    from trimtab_serve.api_keys.store import ApiKeyStore
 
 T = TypeVar("T")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]

@@ -14,8 +14,7 @@ from trimtab.stores.base import PoolUsage, Store
 from trimtab.stores.factory import open_store
 from trimtab.stores.files import FileStore
 from trimtab_serve.agent.agent import Agent
-from trimtab_serve.api_keys.api_key import ApiKeyStore
-from trimtab_serve.api_keys.sqlite import SqliteApiKeys
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.base import Channel
 from trimtab_serve.forgetting.control_files import serve_control_requests
 from trimtab_serve.forgetting.erasure import run_erasures
@@ -154,7 +153,7 @@ async def _open_on_files(
 
     runtime = ServerRuntime(
         service=service,
-        api_keys=SqliteApiKeys(queue.database),
+        api_keys=ApiKeyStore(queue.transactions),
         schedule_turn=due,
         turn_runner=turn_runner,
     )
@@ -175,7 +174,6 @@ async def _open_on_database(
 ) -> ServerRuntime:
     try:
         from trimtab.stores.postgres.store import PostgresStore
-        from trimtab_serve.api_keys.postgres import PostgresApiKeys
         from trimtab_serve.forgetting.postgres_records import (
             PostgresErasureRecords,
             hold_retention_lock,
@@ -212,7 +210,7 @@ async def _open_on_database(
     pools = {"sessions": store.pool_usage, "queue": queue.pool_usage}
     runtime = ServerRuntime(
         service=service,
-        api_keys=PostgresApiKeys(queue.borrow_connection),
+        api_keys=ApiKeyStore(queue.transactions),
         schedule_turn=due,
         pools=pools,
     )

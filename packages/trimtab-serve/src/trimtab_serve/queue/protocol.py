@@ -57,7 +57,7 @@ class ErasableQueue(Protocol):
     """The part of a queue that an erasure needs."""
 
     transactions: Transactions
-    """Transactions of its database, for the schedules."""
+    """Transactions of its database, for the schedules and the API keys."""
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100

@@ -26,6 +26,10 @@ class Transaction(Protocol):
         """Return how many rows a statement has inserted, changed or deleted."""
         ...
 
+    async def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run a statement for each of these rows of values, in order."""
+        ...
+
     async def post(self, messages: Sequence[InboundMessage]) -> None:
         """Post the messages whose keys are new, as `MessageQueue.post` does."""
         ...

@@ -281,9 +281,8 @@ async def record_runs(
 ) -> None:
     """Set the next time of a schedule, and record the runs that were due."""
     await transaction.execute(_QUERIES["move"], schedule_id, next_run_at, now)
-    for run in runs:
-        values = [schedule_id, run.due, run.at, run.reason, run.until]
-        await transaction.execute(_QUERIES["log"], *values)
+    rows = [(schedule_id, run.due, run.at, run.reason, run.until) for run in runs]
+    await transaction.execute_many(_QUERIES["log"], rows)
     await transaction.execute(_QUERIES["shorten"], schedule_id, MAX_RUN_LOG_ENTRIES)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from trimtab_serve.api_keys.api_key import ApiKey, ApiKeyStore, KeyRole, hash_api_key
+from trimtab_serve.api_keys.api_key import ApiKey, KeyRole, hash_api_key
 from trimtab_serve.api_keys.last_use import ApiKeyLastUse
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http.api_caller import LOCAL_CALLER, ApiCaller, build_caller
 from trimtab_serve.channels.http.problems import HttpProblem
 from trimtab_serve.channels.http.rate_limit import CallerRateLimiter, compute_request_burst

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab_serve.agent.config.spec import ServeSpec
-from trimtab_serve.api_keys.api_key import ApiKeyStore
+from trimtab_serve.api_keys.store import ApiKeyStore
 from trimtab_serve.channels.http.authentication import CallerAuthentication
 from trimtab_serve.channels.http.hub import SessionHubs
 from trimtab_serve.channels.http.problems import HttpProblem

@@ -42,7 +42,7 @@ class PostgresErasableQueue:
 
     def __init__(self, connections: ConnectionPool) -> None:
         self._connections = connections
-        self.transactions: Transactions = PostgresTransactions(connections.borrow, _refuse_to_post)
+        self.transactions: Transactions = PostgresTransactions(connections.borrow)
 
     @classmethod
     async def connect(cls, conninfo: str, *, wait: float = 10.0) -> Self:
@@ -79,10 +79,6 @@ class PostgresErasableQueue:
     async def close(self) -> None:
         """Close the connection."""
         await self._connections.close()
-
-
-async def _refuse_to_post(*_: object) -> bool:
-    raise AssertionError("an erasure must not add messages to the queue")
 
 
 async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collection[str]) -> None:

@@ -19,10 +19,16 @@ PostInTransaction = Callable[[InboundMessage, AsyncConnection], Awaitable[bool]]
 """Stores a message, and the turn that it requires, in the transaction of a connection."""
 
 
-class PostgresTransactions:
-    """The `Transactions` of a database."""
+async def _refuse_to_post(*_: object) -> bool:
+    raise AssertionError("there is no queue to post to")
 
-    def __init__(self, borrow_connection: BorrowConnection, post: PostInTransaction) -> None:
+
+class PostgresTransactions:
+    """The `Transactions` of a database. Without `post`, they post no messages."""
+
+    def __init__(
+        self, borrow_connection: BorrowConnection, post: PostInTransaction = _refuse_to_post
+    ) -> None:
         self._borrow_connection = borrow_connection
         self._post = post
         self.errors: tuple[type[Exception], ...] = (Error,)
@@ -56,6 +62,9 @@ class _PostgresTransaction:
 
     async def execute(self, sql: str, *values: object) -> int:
         return (await self._connection.execute(sql.encode(), values)).rowcount
+
+    async def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        await self._connection.cursor().executemany(sql.encode(), rows)
 
     async def post(self, messages: Sequence[InboundMessage]) -> None:
         for one in messages:

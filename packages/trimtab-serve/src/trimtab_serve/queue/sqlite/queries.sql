@@ -1,4 +1,4 @@
--- Queries of the queue, the API keys and the counters, by name. They follow PostgreSQL's if possible.
+-- Queries of the queue and the counters, by name. They follow PostgreSQL's if possible.
 
 -- name: post
 INSERT INTO inbox (session, key, body) VALUES (?1, ?2, ?3)
@@ -179,31 +179,6 @@ SELECT why FROM dead WHERE session = ?1;
 
 -- name: rewrite_dead
 UPDATE dead SET why = ?2 WHERE session = ?1;
-
--- name: add_api_key
-INSERT INTO api_keys (sha256, name, tenant, agents, role, created_at, expires_at)
-VALUES (?, ?, ?, ?, ?, ?, ?);
-
--- name: find_api_key
-SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
-FROM api_keys WHERE sha256 = ?;
-
--- name: list_api_keys
-SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
-FROM api_keys ORDER BY created_at, name;
-
--- name: list_expiring_api_keys
-SELECT sha256, name, tenant, agents, role, created_at, expires_at, last_used_at
-FROM api_keys WHERE expires_at > ? ORDER BY expires_at LIMIT ?;
-
--- name: any_api_key
-SELECT 1 FROM api_keys LIMIT 1;
-
--- name: revoke_api_key
-DELETE FROM api_keys WHERE name = ?;
-
--- name: save_api_key_last_use
-UPDATE api_keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE sha256 = ?;
 
 -- name: save_session_usage
 INSERT INTO session_usage (session, tenant, bytes) VALUES (?, ?, ?)

@@ -48,7 +48,7 @@ class SqliteTransactions:
         in_log: dict[tuple[str, str], bool | BaseException] = {}
 
         def run(connection: Connection) -> tuple[T, set[str]]:
-            transaction = _SqliteTransaction(self._queue, connection, in_log)
+            transaction = _SqliteTransaction(connection, self._queue, in_log)
             return _run_at_once(work(transaction)), transaction.sessions
 
         def report(outcome: tuple[T, set[str]]) -> None:
@@ -82,8 +82,8 @@ class _KeysNotLookedUp(Exception):
 
 @dataclass(slots=True)
 class _SqliteTransaction:
-    _queue: SqliteMessageQueue
     _connection: Connection
+    _queue: SqliteMessageQueue
     _in_log: Mapping[tuple[str, str], bool | BaseException]
     sessions: set[str] = field(default_factory=set[str])
     """The sessions of the messages that were posted."""
@@ -93,6 +93,9 @@ class _SqliteTransaction:
 
     async def execute(self, sql: str, *values: object) -> int:
         return self._connection.execute(_translate(sql), _encode_values(values)).rowcount
+
+    async def execute_many(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        self._connection.executemany(_translate(sql), map(_encode_values, rows))
 
     async def post(self, messages: Sequence[InboundMessage]) -> None:
         unknown = [one for one in messages if (one.session, one.key) not in self._in_log]
