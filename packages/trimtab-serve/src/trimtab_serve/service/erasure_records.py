@@ -18,6 +18,7 @@ import hmac
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
 from trimtab.stores.files.disk import (
+    UNFINISHED_SUFFIX,
     make_private_folder,
     open_private_file,
     translate_read_errors,
@@ -258,6 +260,7 @@ class FileErasureRecords:
     def __init__(self, root: Path) -> None:
         self._folder = root / RECORDS_FOLDER
         self._leases: dict[str, float] = {}
+        self._saving = threading.Lock()
 
     async def add(self, record: ErasureRecord) -> None:
         await asyncio.to_thread(self._append_line, encode_erasure_record(record))
@@ -288,8 +291,10 @@ class FileErasureRecords:
 
     def _save_job(self, job: ErasureJob) -> None:
         path = self._folder / JOBS_FOLDER / f"{job.id}.json"
-        with translate_write_errors(path):
+        with translate_write_errors(path), self._saving:
             make_private_folder(path.parent)
+            for unfinished in path.parent.glob("*" + UNFINISHED_SUFFIX):
+                unfinished.unlink()  # a process ended while it wrote, and the user's name is in it
             write_file_atomically(path, encode_erasure_job(job).encode(), fsync=True)
             if job.finished_at is None:
                 return
