@@ -1,13 +1,14 @@
 """`trimtab hook claude` in an empty home."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
-from trimtab.integrations.claude_code.whole_texts import choose_file, save_text
+from trimtab.integrations.claude_code.whole_texts import choose_file, log_fault, save_text
 
 
 @pytest.fixture
@@ -35,9 +36,40 @@ def test_the_hook_is_installed_once_and_removed(home):
     once = path.read_bytes()
     assert "Nothing to do" in hook()
     assert path.read_bytes() == once
-    assert "Removed from" in hook("--remove")
-    assert read(path) == {}
+    assert f"Removed from {path} and deleted the file" in hook("--remove")
+    assert not path.exists()
     assert "Nothing to do" in hook("--remove")
+
+
+def test_a_file_with_other_settings_or_behind_a_link_is_not_deleted(home):
+    path = home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text('{"model": "opus"}')
+    hook()
+    assert f"Removed from {path}. Whole texts stay" in hook("--remove")
+    assert read(path) == {"model": "opus"}
+    path.unlink()
+    path.symlink_to(home / "dotfiles.json")
+    hook()
+    hook("--remove")
+    assert read(path) == {}
+
+
+def test_the_number_of_tokens_stays_until_another_is_chosen(home):
+    assert "- long outputs are shortened to 2,000 tokens" in hook()
+    assert "- long outputs are shortened to 5,000 tokens" in hook("--max-tokens", "5000")
+    assert "- long outputs are shortened to 5,000 tokens" in hook()
+    assert "--max-tokens 5000" in (home / ".claude" / "settings.json").read_text()
+
+
+def test_settings_that_switch_every_hook_off_are_named_at_installing(home):
+    path = home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text('{"disableAllHooks": true}')
+    text = hook()
+    assert "but Claude Code does not use it: - the setting disableAllHooks" in text
+    assert "next session" not in text
+    assert "disableAllHooks" in hook()
 
 
 def test_a_dry_run_shows_the_change_and_makes_none(home):
@@ -80,7 +112,18 @@ def test_whole_texts_of_a_session_or_all_are_erased(home):
         save_text(path, "whole")
     assert "Erased 2 whole texts of session s1" in hook("--erase", "s1")
     assert [Path(path).exists() for path in paths] == [False, False, True]
-    assert "Erased 1 whole text." in hook("--erase")
+    text = hook("--erase", "s3", status=1)
+    assert "no whole text of session s3 is stored; sessions that have some: s2" in text
+    assert "Erased 1 whole text and what was in hook.log." in hook("--erase")
+    assert "sessions that have some: none" in hook("--erase", "s2", status=1)
+
+
+def test_a_file_in_place_of_the_folder_is_named(home):
+    folder = home / ".local" / "state" / "trimtab" / "claude-code"
+    folder.parent.mkdir(parents=True)
+    folder.touch()
+    text = hook("--erase", status=2)
+    assert f"trimtab: a file or a link is at {folder}; move it away" in text
 
 
 @pytest.mark.parametrize(
@@ -92,10 +135,26 @@ def test_words_that_do_not_go_together_are_refused(home, words):
 
 
 def test_the_check_says_if_there_is_no_hook(home):
-    assert "Not installed" in hook("--check", status=1)
+    assert "To install it: trimtab hook claude" in hook("--check", status=1)
+    text = hook("--check", "--project", status=1)
+    assert "To install it: trimtab hook claude --project" in text
 
 
 @pytest.mark.process
 def test_the_check_finds_a_hook_that_works(home):
-    hook()
-    assert "works" in hook("--check")
+    hook("--max-tokens", "900")
+    folder = str(home / ".local" / "state" / "trimtab" / "claude-code")
+    log_fault(folder, "2026-11-18T20:00:00Z ValueError")
+    text = hook("--check")
+    assert "works" in text
+    assert "long outputs are shortened to 900 tokens" in text
+    assert f"whole texts in {folder}: 0 (0 bytes)" in text
+    assert "earlier faults in hook.log: 1, the newest: 2026-11-18T20:00:00Z ValueError" in text
+
+
+def test_the_check_names_the_command_that_installs_in_the_project(home):
+    hook("--project")
+    path = home / ".claude" / "settings.local.json"
+    path.write_text(path.read_text().replace(sys.executable, "/gone/python"))
+    text = hook("--check", "--project", status=1)
+    assert "is gone, so nothing is shortened; run `trimtab hook claude --project` again" in text

@@ -88,7 +88,8 @@ def _default(param: Any) -> str:
 
 
 def _argument(param: Any) -> str:
-    return param.metavar or param.name.upper() + ("..." if param.nargs == -1 else "")
+    name = param.metavar or param.name.upper()
+    return (name if param.required else f"[{name}]") + ("..." if param.nargs == -1 else "")
 
 
 def _line(text: str | None) -> str:

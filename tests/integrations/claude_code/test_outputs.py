@@ -42,6 +42,7 @@ def test_a_command_keeps_both_ends_and_its_errors_and_names_the_file_in_its_firs
     assert lines[1].startswith("row 0:")
     assert lines[-1].startswith("row 1499:")
     assert any(line.startswith("ERROR: row 700:") for line in lines)
+    assert ", 1 of them in between looks like an error" in lines[0]
     assert whole == {"/state/1.txt": text}
     assert {**shown, "stdout": text} == bash(text)
     assert count_tokens(shown["stdout"]) <= 1_000
@@ -50,6 +51,15 @@ def test_a_command_keeps_both_ends_and_its_errors_and_names_the_file_in_its_firs
 def test_a_small_output_is_not_changed():
     assert cap("Bash", bash("4 passed\n")) is None
     assert cap("Read", read("a = 1\n")) is None
+
+
+def test_an_output_is_cut_only_if_that_saves_a_worthwhile_part():
+    lines = LONG.split("\n")
+    slightly_longer, longer = "\n".join(lines[:130]), "\n".join(lines[:140])
+    assert 1_000 < count_tokens(slightly_longer) <= 1_250 < count_tokens(longer)
+    for tool, wrap in (("Bash", bash), ("Read", read)):
+        assert cap(tool, wrap(slightly_longer)) is None
+        assert cap(tool, wrap(longer)) is not None
 
 
 def test_both_streams_share_the_tokens_and_the_smaller_one_stays_whole():

@@ -115,6 +115,12 @@ def test_a_fault_is_logged_without_the_output(folder, monkeypatch, capsys):
     main(["--folder", folder])
     (line,) = read_log(folder)
     assert line.endswith("JSONDecodeError")
+    session = Path(folder, "s1")
+    session.write_text("a file in place of the folder of a session")
+    monkeypatch.setattr(sys, "stdin", type("", (), {"buffer": io.BytesIO(raw)}))
+    main(["--folder", folder])
+    line = read_log(folder)[-1]
+    assert line.endswith(f"NotADirectoryError a file or a link is at {session}; move it away")
 
 
 @pytest.mark.parametrize("arguments", [["--max-tokens"], ["--max-tokens", "many"]])

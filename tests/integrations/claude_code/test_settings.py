@@ -161,10 +161,13 @@ def test_a_foreign_command_is_not_started(tmp_path, monkeypatch):
     folder = str(tmp_path / "trimtab" / "claude-code")
     settings = add_hook({}, folder, 2_000)
     hook = settings["hooks"]["PostToolUse"][0]["hooks"][0]
-    hook["command"] = hook["command"].replace(sys.executable, "/opt/evil")
+    foreign = tmp_path / "foreign"
+    hook["command"] = hook["command"].replace(sys.executable, str(foreign))
     state = check_hook(settings, {})
     assert state.is_installed
-    assert any("another Python" in fault for fault in state.faults)
+    assert f"its Python {foreign} is gone, so nothing is shortened" in state.faults[0]
+    foreign.touch(0o700)
+    assert f"another Python than {sys.executable}" in check_hook(settings, {}).faults[0]
 
 
 @pytest.mark.process

@@ -67,7 +67,7 @@ def runs(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[SCHEDULE]", help="Only this schedule. Default: all.", show_default=False
+            metavar="SCHEDULE", help="Only this schedule. Default: all.", show_default=False
         ),
     ] = "",
     store: StoreOption = UNSET_STORE,

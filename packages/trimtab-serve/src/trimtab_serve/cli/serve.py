@@ -27,9 +27,7 @@ class LogFormat(StrEnum):
 def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[AGENT.YAML]...", help="The agents' files. All agents share one store."
-        ),
+        typer.Argument(metavar="AGENT.YAML", help="The agents' files. All agents share one store."),
     ] = None,
     host: Annotated[
         str | None,

@@ -12,23 +12,28 @@ import typer
 
 from trimtab.cli.lazy import TYPER_SETTINGS
 from trimtab.cli.stderr_messages import print_error_for_exit
-from trimtab.cli.text_format import escape_control_characters, format_count
-from trimtab.integrations.claude_code.__main__ import DEFAULT_MAX_TOKENS
+from trimtab.cli.text_format import escape_control_characters, format_count, shorten_to_line
 from trimtab.integrations.claude_code.outputs import MIN_TEXT_TOKENS
 from trimtab.integrations.claude_code.settings import (
     SettingsFault,
     add_hook,
     check_hook,
-    describe_other_hook,
+    describe_disabled_hooks,
+    describe_hooks,
     find_installed_folders,
+    find_max_tokens,
     format_settings,
-    list_other_hooks,
     locate_settings,
     read_settings,
     remove_hook,
     write_settings,
 )
-from trimtab.integrations.claude_code.whole_texts import erase_texts, locate_folder
+from trimtab.integrations.claude_code.whole_texts import (
+    LOG_NAME,
+    SUFFIX,
+    erase_texts,
+    locate_folder,
+)
 
 hook = typer.Typer(
     name="hook",
@@ -46,7 +51,10 @@ def _hook_group() -> None:
 @hook.command("claude")
 def claude_command(
     session: Annotated[
-        str, typer.Argument(help="With --erase: only this session.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="SESSION", help="With --erase: only this session.", show_default=False
+        ),
     ] = "",
     *,
     project: Annotated[
@@ -56,12 +64,17 @@ def claude_command(
         ),
     ] = False,
     max_tokens: Annotated[
-        int, typer.Option(min=MIN_TEXT_TOKENS, help="The most tokens to show of one output.")
-    ] = DEFAULT_MAX_TOKENS,
+        int | None,
+        typer.Option(
+            min=MIN_TEXT_TOKENS,
+            help="Shorten long outputs to this many tokens. Default: the number that is installed, "
+            "otherwise 2,000.",
+        ),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the hook.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check the hook, change nothing.")] = False,
     erase: Annotated[
-        bool, typer.Option("--erase", help="Delete whole texts that the hook has stored.")
+        bool, typer.Option("--erase", help="Delete the whole texts and the log of the hook.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the change of the settings, and make none.")
@@ -82,14 +95,16 @@ def claude_command(
             return
         settings, before = read_settings(path)
         if check:
-            _print_state(settings, path)
+            command = f"trimtab hook claude{' --project' if project else ''}"
+            _print_state(settings, path, command)
         else:
             folder = locate_folder(os.environ)
-            new = remove_hook(settings) if remove else add_hook(settings, folder, max_tokens)
+            tokens = max_tokens or find_max_tokens(settings)
+            new = remove_hook(settings) if remove else add_hook(settings, folder, tokens)
             _change_settings(path, settings, new, before, dry_run=dry_run)
             if not remove:
-                for command in list_other_hooks(settings):
-                    _print_line(f"Note: {describe_other_hook(command)}.")
+                for note in [*describe_disabled_hooks(new), *describe_hooks(new)]:
+                    _print_line(f"- {note}")
     except (SettingsFault, OSError) as error:
         raise print_error_for_exit(str(error)) from error
 
@@ -117,12 +132,14 @@ def _change_settings(
             _print_line(line)
         return
     write_settings(path, new, before)
-    is_removed = not find_installed_folders(new)
-    _print_line(
-        f"Removed from {path}. Whole texts stay until `trimtab hook claude --erase`."
-        if is_removed
-        else f"Installed in {path}. Claude Code uses it from its next session on."
-    )
+    if not find_installed_folders(new):
+        end = "" if path.exists() else " and deleted the file, which had no other setting"
+        _print_line(f"Removed from {path}{end}.")
+        _print_line("Whole texts stay until `trimtab hook claude --erase`.")
+    elif describe_disabled_hooks(new):
+        _print_line(f"Installed in {path}, but Claude Code does not use it:")
+    else:
+        _print_line(f"Installed in {path}. Claude Code uses it from its next session on.")
 
 
 def _erase(path: Path, session: str, *, dry_run: bool) -> None:
@@ -132,14 +149,22 @@ def _erase(path: Path, session: str, *, dry_run: bool) -> None:
     with suppress(SettingsFault):  # a file that is not understood names no other folder
         folders |= set(find_installed_folders(read_settings(path)[0]))
     number = sum(erase_texts(folder, session) for folder in sorted(folders))
-    of_session = f" of session {session}" if session else ""
-    _print_line(f"Erased {format_count(number, 'whole text')}{of_session}.")
+    if session and not number:
+        paths = [path for folder in folders for path in Path(folder).glob(f"*/*{SUFFIX}")]
+        names = shorten_to_line(", ".join(sorted({path.parent.name for path in paths})), 200)
+        raise print_error_for_exit(
+            f"no whole text of session {session} is stored; sessions that have some: "
+            f"{names or 'none'}",
+            exit_status=1,
+        )
+    source = f"of session {session}" if session else f"and what was in {LOG_NAME}"
+    _print_line(f"Erased {format_count(number, 'whole text')} {source}.")
 
 
-def _print_state(settings: dict[str, Any], path: Path) -> None:
-    state = check_hook(settings, os.environ)
+def _print_state(settings: dict[str, Any], path: Path, install_command: str) -> None:
+    state = check_hook(settings, os.environ, install_command)
     if not state.is_installed:
-        _print_line(f"Not installed in {path}. To install it: trimtab hook claude")
+        _print_line(f"Not installed in {path}. To install it: {install_command}")
         raise typer.Exit(1)
     for fault in state.faults:
         _print_line(f"✗ {fault}")

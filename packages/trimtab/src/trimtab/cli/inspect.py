@@ -45,7 +45,7 @@ def inspect_command(
     session: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SESSION]",
+            metavar="SESSION",
             help="A session's id; a log of Claude Code, Codex, opencode, pi or Trimtab; or a "
             "folder of either. Default: the newest session of the store, or of these agents.",
         ),

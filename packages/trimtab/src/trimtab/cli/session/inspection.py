@@ -144,7 +144,7 @@ def explain_hidden_command(
 
 def search_session_command(
     session: SessionArgument,
-    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to search for.")],
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="Words to search for.")],
     store: StoreOption = UNSET_STORE,
 ) -> None:
     """Find messages by their words, including hidden ones. The best match comes first."""

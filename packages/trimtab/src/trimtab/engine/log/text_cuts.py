@@ -299,7 +299,8 @@ def _describe_kept_pieces(kept: KeptPieces) -> str:
     """Return the words that describe what a cut in lines still shows."""
     parts = [f"{kept.shown_lines:,} of {kept.total_lines:,} lines"]
     if kept.error_lines:
-        parts.append(f"{kept.error_lines:,} of them in between look like errors")
+        errors = "looks like an error" if kept.error_lines == 1 else "look like errors"
+        parts.append(f"{kept.error_lines:,} of them in between {errors}")
     if kept.repeated_lines:
         parts.append(f"{kept.repeated_lines:,} repeated lines left out")
     if kept.shown_lines == kept.total_lines:

@@ -24,7 +24,7 @@ from trimtab.integrations.claude_code.whole_texts import (
 )
 
 DEFAULT_MAX_TOKENS = 2_000
-"""The most tokens that are shown of one output."""
+"""The most tokens that are shown of an output that is cut."""
 MAX_INPUT_BYTES = 100_000_000
 """A larger input is not looked at."""
 
@@ -71,9 +71,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def _log(folder: str, error: Exception) -> None:
     """Write a line about a fault. It contains nothing of the output."""
-    cause = error.strerror if isinstance(error, OSError) else ""
+    cause = str(error) if isinstance(error, OSError) else ""
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    line = f"{moment} {type(error).__name__} {cause or ''}".rstrip()
+    line = f"{moment} {type(error).__name__} {cause}".rstrip()
     with suppress(Exception):
         log_fault(folder or locate_folder(os.environ), line)
 

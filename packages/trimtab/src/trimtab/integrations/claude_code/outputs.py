@@ -14,6 +14,10 @@ TOKENIZER_FAMILY = "claude_v5"
 MIN_TEXT_TOKENS = 200
 """Minimum room for each of several texts. A shorter excerpt would show nothing of use."""
 
+MIN_EXCESS = 1.25
+"""Only an output of more than this times the tokens to show is cut. A smaller cut saves little, and
+the model may need a second call for what is hidden."""
+
 TextPlace = tuple[str | int, ...]
 """The keys and indexes that lead to a text in an output."""
 
@@ -27,7 +31,7 @@ def cap_output(
 
     Args:
         event: What Claude Code says about the call.
-        max_tokens: The most tokens to show of one output.
+        max_tokens: The most tokens to show of an output that is cut.
         choose_path: Returns the path for a whole text.
 
     Returns:
@@ -94,9 +98,9 @@ def _cut_texts(
 
     count = make_piecewise_count(TOKENIZER_FAMILY)
     sizes = {place: count(text) for place, text in texts.items()}
-    left = max_tokens
-    if sum(sizes.values()) <= left:
+    if sum(sizes.values()) <= max_tokens * MIN_EXCESS:
         return None
+    left = max_tokens
     if left // len(sizes) < MIN_TEXT_TOKENS:
         return None
     whole: dict[str, str] = {}
@@ -149,7 +153,7 @@ def _cut_file(asked: Any, output: Any, max_tokens: int) -> Any:
     from trimtab.engine.tokens.piecewise import make_piecewise_count
 
     count = make_piecewise_count(TOKENIZER_FAMILY)
-    if (total := count(content)) <= max_tokens:
+    if (total := count(content)) <= max_tokens * MIN_EXCESS:
         return None
     cutter = TextCutter(cap=TextCap(amount=max_tokens), count_tokens=count)
     head = content[: cutter.count_fitting_chars(content, max_tokens)]

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.errors import TrimtabError
+from trimtab.integrations.claude_code.__main__ import DEFAULT_MAX_TOKENS
 from trimtab.integrations.claude_code.outputs import TOOL_MATCHER
 from trimtab.integrations.claude_code.whole_texts import (
     FOLDER_IN_STATE,
+    LOG_NAME,
     count_texts,
     locate_folder,
     read_log,
@@ -162,7 +165,7 @@ def format_settings(settings: Mapping[str, Any]) -> str:
 def write_settings(path: Path, settings: Mapping[str, Any], before: bytes | None) -> None:
     """Replace a settings file, unless another program has changed it since it was read.
 
-    A link stays a link: what it points to is replaced.
+    A link stays a link: what it points to is replaced. A file without any setting is deleted.
     """
     target = Path(os.path.realpath(path))
     text = format_settings(settings)
@@ -180,6 +183,8 @@ def write_settings(path: Path, settings: Mapping[str, Any], before: bytes | None
             if (target.read_bytes() if target.exists() else None) != before:
                 raise SettingsFault(f"another program has just changed {path}; try again")
             new.replace(target)
+            if not settings and not path.is_symlink():
+                target.unlink()
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
@@ -191,15 +196,23 @@ def find_installed_folders(settings: Mapping[str, Any]) -> list[str]:
     return [folder for command in _list_own_commands(settings) if (folder := _read_folder(command))]
 
 
-def check_hook(settings: Mapping[str, Any], environ: Mapping[str, str]) -> HookState:
+def find_max_tokens(settings: Mapping[str, Any]) -> int:
+    """Return the tokens that the installed hook shows of an output; the default without a hook."""
+    numbers = [_read_option(each, "--max-tokens") for each in _list_own_commands(settings)]
+    return next((int(number) for number in numbers if number.isdecimal()), DEFAULT_MAX_TOKENS)
+
+
+def check_hook(
+    settings: Mapping[str, Any],
+    environ: Mapping[str, str],
+    install_command: str = "trimtab hook claude",
+) -> HookState:
     """Check whether the hook that is installed works. It is started once with a small output."""
     commands = _list_own_commands(settings)
     if not commands:
         return HookState(is_installed=False)
-    faults: list[str] = []
-    again = "run `trimtab hook claude` again"
-    if settings.get("disableAllHooks") is True:
-        faults.append("the setting disableAllHooks switches every hook off; remove it")
+    again = f"run `{install_command}` again"
+    faults = describe_disabled_hooks(settings)
     if len(commands) > 1:
         faults.append(f"the hook is installed {len(commands)} times; {again}")
     for command in commands:
@@ -208,7 +221,7 @@ def check_hook(settings: Mapping[str, Any], environ: Mapping[str, str]) -> HookS
             faults.append(f"{fault}; {again}")
     folders = find_installed_folders(settings) or [locate_folder(environ)]
     allowed = _get_list(_get_object(settings, "permissions"), "allow")
-    notes: list[str] = []
+    notes = describe_hooks(settings)
     for folder in folders:
         if f"Read(/{folder}/**)" not in allowed:
             faults.append(f"Claude Code has no permission to read {folder}; {again}")
@@ -216,21 +229,30 @@ def check_hook(settings: Mapping[str, Any], environ: Mapping[str, str]) -> HookS
             number, size = count_texts(folder)
             log = read_log(folder)
         except OSError as error:
-            faults.append(f"{folder} cannot be used: {error.strerror or error}")
+            faults.append(f"{folder} cannot be used: {error}")
             continue
-        notes.append(f"{number:,} whole texts with {size:,} bytes are in {folder}")
+        notes.append(f"whole texts in {folder}: {number:,} ({size:,} bytes)")
         if log:
-            notes.append(f"the log has {len(log):,} faults, the newest: {log[-1]}")
-    notes += [describe_other_hook(command) for command in list_other_hooks(settings)]
+            notes.append(f"earlier faults in {LOG_NAME}: {len(log):,}, the newest: {log[-1]}")
     return HookState(is_installed=True, faults=tuple(faults), notes=tuple(notes))
 
 
-def describe_other_hook(command: str) -> str:
-    """Return what a user should know about another hook after tools."""
-    return (
-        f"another hook runs after tools: {command[:200]}; Claude Code runs hooks side by side, and "
-        "if both replace an output, the last writer wins"
-    )
+def describe_disabled_hooks(settings: Mapping[str, Any]) -> list[str]:
+    """Return what to do if the settings switch every hook off."""
+    is_off = settings.get("disableAllHooks") is True
+    return ["the setting disableAllHooks switches every hook off; remove it"] if is_off else []
+
+
+def describe_hooks(settings: Mapping[str, Any]) -> list[str]:
+    """Return what a user should know about the hook that is installed, and about others."""
+    return [
+        f"long outputs are shortened to {find_max_tokens(settings):,} tokens",
+        *(
+            f"another hook runs after tools: {command[:200]}; Claude Code runs hooks side by side, "
+            "and if both replace an output, the last writer wins"
+            for command in list_other_hooks(settings)
+        ),
+    ]
 
 
 def _try_command(command: str) -> str:
@@ -239,6 +261,8 @@ def _try_command(command: str) -> str:
     A settings file of a project may name any program, so only our own Python is started.
     """
     words = _split_command(command)
+    if words[0].startswith("/") and not shutil.which(words[0]):
+        return f"its Python {words[0]} is gone, so nothing is shortened"
     if words[:4] != [sys.executable, "-P", "-m", HOOK_MODULE]:
         return f"the hook uses another Python than {sys.executable}"
     event = {"hook_event_name": HOOK_EVENT, "tool_name": "Bash", "tool_response": {"stdout": "ok"}}
@@ -276,10 +300,14 @@ def _is_own(command: str) -> bool:
     return HOOK_MODULE in _split_command(command)
 
 
+def _read_option(command: str, name: str) -> str:
+    """Return what an option of a command is set to; empty if it is not there."""
+    return next((after for word, after in pairwise(_split_command(command)) if word == name), "")
+
+
 def _read_folder(command: str) -> str:
     """Return the folder of whole texts in a command. Any other folder is not touched."""
-    pairs = pairwise(_split_command(command))
-    folder = next((after for word, after in pairs if word == "--folder"), "")
+    folder = _read_option(command, "--folder")
     is_ours = folder.startswith("/") and folder.endswith(f"/{FOLDER_IN_STATE}")
     return folder if is_ours else ""
 

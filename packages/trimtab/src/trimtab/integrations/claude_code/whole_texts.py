@@ -54,9 +54,9 @@ def save_text(path: str, text: str) -> None:
     """Write a new file whose path `choose_file` has returned. Raise `OSError` if that fails."""
     from trimtab.engine.text.utf8 import replace_lone_surrogates
 
-    folder, session, name = _split(path)
+    session, name = os.path.split(path)
     data = memoryview(replace_lone_surrogates(text).encode())
-    with _open_folder(folder) as top, _open_inner_folder(session, top) as inner:
+    with _open_folder(os.path.dirname(session)) as top, _open_inner_folder(session, top) as inner:
         fd = os.open(name, _NEW_FILE, 0o600, dir_fd=inner)
         try:
             while data:
@@ -105,7 +105,8 @@ def count_texts(folder: str) -> tuple[int, int]:
     number = size = 0
     with _open_folder(folder) as top:
         for session in _list_sessions(top):
-            with _open_inner_folder(session, top) as inner, os.scandir(inner) as entries:
+            path = os.path.join(folder, session)
+            with _open_inner_folder(path, top) as inner, os.scandir(inner) as entries:
                 for entry in entries:
                     number += 1
                     size += entry.stat(follow_symlinks=False).st_size
@@ -137,31 +138,29 @@ def read_log(folder: str) -> list[str]:
             return file.read(2 * MAX_LOG_BYTES).splitlines()
 
 
-def _split(path: str) -> tuple[str, str, str]:
-    rest, name = os.path.split(path)
-    folder, session = os.path.split(rest)
-    return folder, session, name
-
-
 @contextmanager
 def _open_folder(folder: str) -> Generator[int]:
     """Open the folder of whole texts, and make it if it is missing."""
-    above, name = os.path.split(folder)
+    above = os.path.dirname(folder)
     os.makedirs(os.path.dirname(above), mode=0o700, exist_ok=True)
-    with _open_inner_folder(above, None) as fd, _open_inner_folder(name, fd) as inner:
+    with _open_inner_folder(above, None) as fd, _open_inner_folder(folder, fd) as inner:
         yield inner
 
 
 @contextmanager
-def _open_inner_folder(name: str, above: int | None) -> Generator[int]:
+def _open_inner_folder(path: str, above: int | None) -> Generator[int]:
     """Open a folder that only the user can open, and make it if it is missing."""
+    name = path if above is None else os.path.basename(path)
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=above)
-    fd = os.open(name, _OPEN_FOLDER, dir_fd=above)
+    try:
+        fd = os.open(name, _OPEN_FOLDER, dir_fd=above)
+    except NotADirectoryError:
+        raise NotADirectoryError(f"a file or a link is at {path}; move it away") from None
     try:
         state = os.fstat(fd)
         if state.st_uid != os.geteuid():
-            raise PermissionError(f"the folder {name} belongs to another user")
+            raise PermissionError(f"the folder {path} belongs to another user")
         if stat.S_IMODE(state.st_mode) & 0o077:
             os.fchmod(fd, 0o700)
         yield fd
@@ -179,7 +178,7 @@ def _delete_files(top: int, session: str, *, before: float | None = None) -> int
     number = 0
     try:
         fd = os.open(session, _OPEN_FOLDER, dir_fd=top)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0
     try:
         # A hook that runs now may have made the folder for its first file.
