@@ -180,11 +180,23 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
     ],
 )
 def test_what_was_not_redacted_must_not_be_sent(call: dict[str, Any], status: int):
-    fields = {"conversation": "a", "body": chat(1), **call}
+    fields: dict[str, Any] = {"conversation": "a", "body": chat(1), **call}
     answer = ask(Sidecar(), "fit", **fields)
     assert (answer["status"], answer.get("blocked"), "body" in answer) == (status, True, False)
     fields = {name: value for name, value in fields.items() if "redact" not in str(value)}
     assert "blocked" not in ask(Sidecar(), "fit", **{**fields, "redact": []})
+
+
+def test_a_redaction_that_comes_later_holds_for_the_earlier_messages_as_well():
+    body = chat(1)
+    body["messages"][1]["content"] = "I am ann@example.org"
+    sidecar = Sidecar()
+    for redact, sees in ((["card"], None), (["card", "email"], "I am [redacted: email]")):
+        answer = fit(sidecar, body, options={**SMALL, "redact": redact})
+        assert answer["changed"] == bool(sees)
+    assert shown(answer)[1]["content"] == sees
+    matches = ask(sidecar, "search", conversation="a", query="ann@example.org")
+    assert "I am ann" not in matches["text"]
 
 
 def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
