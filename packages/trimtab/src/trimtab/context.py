@@ -934,8 +934,13 @@ class Context(Generic[DialectT_co]):
         clean_messages = [redacted_message(message, redact) for message in read.messages]
         system = read.system if not first_item else self._synced_system
         self._use_listed_system(system)
+
+        def may_keep(index: int, logged: Message) -> bool:
+            is_clean = history.redact is redact or clean_messages[index] is read.messages[index]
+            return is_clean or redacted_message(logged, redact) is logged
+
         prefix_length, rewind_to = match_prefix_and_rewind_point(
-            self.window, clean_messages, after_seq=after_seq
+            self.window, clean_messages, after_seq=after_seq, may_keep=may_keep
         )
         new_messages = read.messages[prefix_length:]
         for message in new_messages:

@@ -227,7 +227,8 @@ class Sidecar:
             notices.clear()
             view, used, limit = await fit(self._unstored)
         size = len(call.source.text)
-        pieces = await run_in_thread_if_long(lambda: body.plan(view), size)
+        check = tally.check_redaction(options.get("redact"))
+        pieces = await run_in_thread_if_long(lambda: body.plan(view, check), size)
         own_output = body.max_output_tokens or 0
         lowered = None
         if body.may_lower_output and used + own_output > limit:
@@ -252,7 +253,7 @@ class Sidecar:
         if call.read_text("want") == "map":
             sent = describe_pieces(pieces)
             return Answer(fields={**fields, "sent": sent, "frontier": view.frontier})
-        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered)
+        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered, check=check)
         return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
     async def _record_reply(self, call: Call) -> Answer:
