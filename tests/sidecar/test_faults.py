@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
 from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.stdio import serve_stdio
 from trimtab.testing import MemoryStore
 
 TURNS = 12
@@ -168,6 +170,7 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
         ({"options": {"redacts": ["email"]}}, 400),
         ({"option": {"redact": ["email"]}}, 400),
         ({"redact": ["email"]}, 400),
+        ({"options": {"redcat": ["email"]}}, 400),
         ({"options": [["redact", ["email"]]]}, 400),
         ({"options": {"redact": ["email"], "goal": "none"}}, 400),
         ({"options": {"redact": ["email"]}, "conversation": ""}, 400),
@@ -185,6 +188,25 @@ def test_what_was_not_redacted_must_not_be_sent(call: dict[str, Any], status: in
     assert (answer["status"], answer.get("blocked"), "body" in answer) == (status, True, False)
     fields = {name: value for name, value in fields.items() if "redact" not in str(value)}
     assert "blocked" not in ask(Sidecar(), "fit", **{**fields, "redact": []})
+
+
+QUOTED = '{"goal": "\\"redact\\":"}'
+
+
+@pytest.mark.parametrize(
+    ("options", "is_blocked"), [('{"redact": ["email"]}', True), (QUOTED, False)]
+)
+@pytest.mark.parametrize("end", ['"body": {"x": NaN}}', '"body": {', '"body": {}}, {}'])
+def test_a_call_that_cannot_be_read_is_blocked_if_it_names_a_redaction(
+    end: str, options: str, is_blocked: bool
+):
+    sidecar = Sidecar()
+    text = f'{{"conversation": "a", "op": "fit", "options": {options}, {end}'
+    answer = sidecar.run(sidecar.answer("fit", text, owner="me"))
+    assert (answer.status, answer.fields.get("blocked", False)) == (400, is_blocked)
+    answers = io.BytesIO()
+    sidecar.run(serve_stdio(sidecar, io.BytesIO(text.encode()), answers))
+    assert json.loads(answers.getvalue()).get("blocked", False) is is_blocked
 
 
 def test_a_redaction_that_comes_later_holds_for_the_earlier_messages_as_well():

@@ -117,7 +117,7 @@ class Sidecar:
         try:
             call = await read_call(text, owner=owner)
         except Refusal as refusal:
-            return _refuse(refusal)
+            return refuse(refusal)
         return await self.answer_read(operation, call)
 
     async def answer_read(self, operation: str, call: Call) -> Answer:
@@ -132,7 +132,8 @@ class Sidecar:
         except Exception as error:
             log.exception("%s failed", operation)
             reason = Refusal(500, f"{type(error).__name__}: {error}")
-        return _refuse(reason, is_blocked=operation == "fit" and call.asks_to_redact)
+        is_fit = operation == "fit" or operation not in self._operations
+        return refuse(reason, is_blocked=is_fit and call.asks_to_redact)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the event loop of the conversations, and block this thread."""
@@ -447,10 +448,10 @@ def _pass(why: str) -> Answer:
     return Answer(fields=_describe_fit(managed=False, why=why))
 
 
-def _refuse(refusal: Refusal, *, is_blocked: bool = False) -> Answer:
+def refuse(refusal: Refusal, *, is_blocked: bool = False) -> Answer:
     """Answer that a call cannot be answered, and whether the client must not send its body."""
     fields: dict[str, Any] = {"error": str(refusal)}
-    if is_blocked:
+    if is_blocked or refusal.is_blocked:
         fields["blocked"] = True
     return Answer(status=refusal.status, fields=fields)
 

@@ -11,8 +11,8 @@ import logging
 import threading
 from typing import Any, BinaryIO
 
-from trimtab.sidecar.call import Answer, Refusal, read_call
-from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.call import Answer, Refusal, may_ask_to_redact, read_call
+from trimtab.sidecar.sidecar import Sidecar, refuse
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of a call."""
@@ -59,9 +59,10 @@ async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
     try:
         call = await read_call(_decode(line), owner="")
         name = call.fields.get("id")
-        answer = await sidecar.answer_read(call.require_text("op"), call)
+        operation = call.fields.get("op")
+        answer = await sidecar.answer_read(operation if isinstance(operation, str) else "", call)
     except Refusal as refusal:
-        answer = Answer(status=refusal.status, fields={"error": str(refusal)})
+        answer = refuse(refusal)
     except Exception as error:
         log.exception("a line cannot be answered")
         answer = Answer(status=500, fields={"error": f"{type(error).__name__}: {error}"})
@@ -72,11 +73,14 @@ async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
 
 def _decode(line: bytes) -> str:
     if len(line) > MAX_LINE_BYTES:
-        raise Refusal(413, f"a line has at most {MAX_LINE_BYTES:,} bytes")
+        error = f"a line has at most {MAX_LINE_BYTES:,} bytes"
+        raise Refusal(413, error, is_blocked=may_ask_to_redact(line.decode(errors="replace")))
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"the line is not UTF-8: {error.reason}") from None
+        is_blocked = may_ask_to_redact(line.decode(errors="replace"))
+        reason = f"the line is not UTF-8: {error.reason}"
+        raise Refusal(400, reason, is_blocked=is_blocked) from None
 
 
 def _skip_line(calls: BinaryIO) -> None:

@@ -206,7 +206,7 @@ class WireBody:
     ) -> str:
         """Return the body with these pieces, and with fewer tokens of output unless it is None.
 
-        A message is written without the client's text if its patch fails the check of the redaction.
+        A message is written without the client's text if its patch fails the redaction's check.
         """
         edits: list[tuple[JsonItem, str]] = []
         if self._list is not None and self.is_changed_by(pieces):
