@@ -274,3 +274,18 @@ def test_no_text_of_a_conversation_is_logged(caplog: pytest.LogCaptureFixture):
     fit(Sidecar(FullDisk()), chat(TURNS))
     assert "Turn" not in caplog.text
     assert json.dumps(chat(1))[:20] not in caplog.text
+
+
+@pytest.mark.parametrize("count", [10**16, 10**400, -1])
+def test_a_count_that_no_window_has_does_not_stop_the_conversation(
+    count: int, caplog: pytest.LogCaptureFixture
+):
+    sidecar = Sidecar()
+    before = fit(sidecar, chat(TURNS))
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    assert ask(sidecar, "reply", conversation="a", usage=usage)["status"] == 200
+    error = {"message": "prompt is too long", "code": "9" * 5_000, "n_ctx": count}
+    assert ask(sidecar, "refused", conversation="a", status=400, body=error)["status"] == 200
+    answer = fit(sidecar, chat(TURNS))
+    assert (answer["status"], answer["used"], answer["fault"]) == (200, before["used"], "")
+    assert "Traceback" not in caplog.text
