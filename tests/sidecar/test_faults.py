@@ -170,7 +170,6 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
         ({"options": {"redacts": ["email"]}}, 400),
         ({"option": {"redact": ["email"]}}, 400),
         ({"redact": ["email"]}, 400),
-        ({"options": {"redcat": ["email"]}}, 400),
         ({"options": [["redact", ["email"]]]}, 400),
         ({"options": {"redact": ["email"], "goal": "none"}}, 400),
         ({"options": {"redact": ["email"]}, "conversation": ""}, 400),
@@ -188,6 +187,11 @@ def test_what_was_not_redacted_must_not_be_sent(call: dict[str, Any], status: in
     assert (answer["status"], answer.get("blocked"), "body" in answer) == (status, True, False)
     fields = {name: value for name, value in fields.items() if "redact" not in str(value)}
     assert "blocked" not in ask(Sidecar(), "fit", **{**fields, "redact": []})
+
+
+def test_an_option_that_looks_like_a_redaction_is_not_overlooked():
+    answer = fit(Sidecar(), chat(1), options={"redcat": ["email"]})
+    assert (answer["status"], answer["blocked"]) == (400, True)
 
 
 QUOTED = '{"goal": "\\"redact\\":"}'

@@ -401,3 +401,11 @@ PATCHES = {
 @pytest.mark.parametrize(("text", "changed", "patched"), PATCHES.values(), ids=PATCHES.keys())
 def test_a_patch_leaves_the_rest_as_it_is(text: str, changed: Any, patched: str | None):
     assert patch_json(text, changed) == (patched or text.replace('"a","x"', '"c","x"'))
+
+
+def test_a_redaction_that_is_named_often_is_one(sidecar: Sidecar):
+    options = {**SMALL, "redact": ["email"] * 100_000}
+    body = chat(1)
+    body["messages"][1]["content"] = "Write to ann@example.org."
+    sent = fit(sidecar, body, options=options)["body"]["messages"][1]["content"]
+    assert sent == "Write to [redacted: email]."

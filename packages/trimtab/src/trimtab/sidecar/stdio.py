@@ -34,9 +34,13 @@ async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> N
     def read() -> None:
         while True:
             read_next.acquire()
-            line = calls.readline(MAX_LINE_BYTES + 1)
-            if len(line) > MAX_LINE_BYTES:
-                _skip_line(calls)
+            try:
+                line = calls.readline(MAX_LINE_BYTES + 1)
+                if len(line) > MAX_LINE_BYTES:
+                    _skip_line(calls)
+            except OSError as error:  # a terminal that is gone, or a folder
+                log.error("the calls cannot be read: %s", error)  # noqa: TRY400 - its own words
+                line = b""
             loop.call_soon_threadsafe(lines.put_nowait, line)
             if not line:
                 return
