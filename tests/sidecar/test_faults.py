@@ -273,6 +273,24 @@ def test_what_cannot_fit_goes_to_the_provider_as_it_is():
     assert fields["why"].startswith("cannot fit")
 
 
+def test_no_text_that_is_redacted_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("ann@example.org")
+
+    options = {**SMALL, "redact": ["email"]}
+    strange = {**chat(1), "messages": [{"role": "ann@example.org", "content": "Hi"}]}
+    sidecar = Sidecar()
+    answers = [fit(sidecar, strange, options=options)]
+    monkeypatch.setattr(Conversations, "fit", fail)
+    answers.append(fit(sidecar, chat(1), options=options))
+    assert [answer["blocked"] for answer in answers] == [True, True]
+    assert "ann@example.org" not in caplog.text + str(answers)
+    assert "cannot be read: " in caplog.text
+    assert "RuntimeError: [redacted: email]" in caplog.text
+
+
 def test_no_text_of_a_conversation_is_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG, logger="trimtab.sidecar")
     fit(Sidecar(FullDisk()), chat(TURNS))

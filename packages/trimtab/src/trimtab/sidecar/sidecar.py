@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -154,9 +155,11 @@ class Sidecar:
         except Refusal:
             raise
         except Exception as error:
-            log.exception("a body of conversation %r passes as it is", call.short_id)
+            redact = options.get("redact") or str
+            trace = redact(traceback.format_exc())  # an error may quote what it could not read
+            log.error("a body of conversation %r passes as it is\n%s", call.short_id, trace)  # noqa: TRY400
             await self._drop(conversation_id)
-            fault = f"{type(error).__name__}: {error}"
+            fault = redact(f"{type(error).__name__}: {error}")
             answer = Answer(fields=_describe_fit(managed=True, fault=fault))
         passed = not answer.fields["managed"] or answer.fields["fault"]
         is_stopped = passed and not answer.fields["fault"].startswith(STORE_FAULT)
@@ -190,8 +193,9 @@ class Sidecar:
             fields = _describe_fit(managed=True, used=error.needed, limit=error.limit)
             return Answer(fields={**fields, "why": f"cannot fit: {error}"})
         except (TypeError, ValueError) as error:
-            log.warning("a body of conversation %r cannot be read: %s", call.short_id, error)
-            return _pass(f"not read: {error}")
+            reason = (options.get("redact") or str)(str(error))
+            log.warning("a body of conversation %r cannot be read: %s", call.short_id, reason)
+            return _pass(f"not read: {reason}")
 
     async def _fit_body(
         self, call: Call, conversation_id: str, body: WireBody, options: ConversationOptions

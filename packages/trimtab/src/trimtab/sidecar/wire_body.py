@@ -264,8 +264,7 @@ class WireBody:
     def _list_texts(self, shown: ShownMessage) -> list[str]:
         """Return the client's texts of a message."""
         items = (self._list.items if self._list is not None else None) or ()
-        own = [items[at] for at in shown.positions]
-        return [self._source.text[item.start : item.end] for item in own]
+        return [self._source.text[items[at].start : items[at].end] for at in shown.positions]
 
     def _count_leading_system(self) -> int:
         messages = self.messages
