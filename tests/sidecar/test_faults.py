@@ -246,6 +246,37 @@ def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
         sidecar.run(sidecar.close())
 
 
+@pytest.mark.parametrize("is_read_first", [False, True])
+@pytest.mark.parametrize(
+    "error", ["Request exceeds the maximum size: 32 MB, ann@example.org", "prompt is too long"]
+)
+def test_a_refusal_of_a_call_before_the_restart_is_answered(
+    tmp_path: Path, error: str, is_read_first: bool
+):
+    options = {**SMALL, "redact": ["email"]}
+    before = Sidecar(tmp_path)
+    used = fit(before, chat(TURNS), options=options)["used"]
+    before.run(before.close())
+    after = Sidecar(tmp_path)
+    if is_read_first:
+        assert ask(after, "totals", conversation="a")["status"] == 200
+    answer = ask(after, "refused", conversation="a", status=413, body=error)
+    assert (answer["status"], answer.get("retry")) == (200, True)
+    assert fit(after, chat(TURNS), options=options)["used"] < used
+    after.run(after.close())
+    assert not any(b"ann@" in f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
+
+
+def test_what_is_asked_of_unknown_conversations_pushes_none_out():
+    sidecar = Sidecar(max_conversations=2)
+    fit(sidecar, chat(1))
+    for number in range(3):
+        ask(sidecar, "refused", conversation=f"x{number}", status=400, body="prompt is too long")
+        assert ask(sidecar, "totals", conversation=f"x{number}")["status"] == 404
+    totals = ask(sidecar, "totals", conversation="a")
+    assert (totals["calls"], ask(sidecar, "health")["conversations"]) == (1, 1)
+
+
 def test_another_process_goes_on_from_the_store(tmp_path: Path):
     before = Sidecar(tmp_path)
     sent = shown(fit_from_start(before, TURNS))

@@ -24,6 +24,7 @@ from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
 from trimtab.dialects.openai_chat.codec import parse_chat_usage
 from trimtab.dialects.openai_responses.reply_usage import parse_responses_usage
 from trimtab.engine.log.event import Usage, add_usage
+from trimtab.engine.log.redaction import REDACTION_PATTERNS, redactor
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.errors import CannotFit, StoreError
@@ -77,7 +78,7 @@ class Sidecar:
         options: ConversationOptions = {
             "cache": "caller",
             "on_edit": self._note_edit,
-            "redact": _refuse_text,  # each fit sets its own; a stored text can be read without it
+            "redact": redactor(*REDACTION_PATTERNS),  # until a fit sets its own
         }
         open_conversations = partial(
             Conversations, max_conversations=max_conversations, tags_handles=True, **options
@@ -154,7 +155,7 @@ class Sidecar:
             answer = await self._fit_or_pass(call, conversation_id, options)
         except Refusal:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the client goes on
             redact = options.get("redact") or str
             trace = redact(traceback.format_exc())  # an error may quote what it could not read
             log.error("a body of conversation %r passes as it is\n%s", call.short_id, trace)  # noqa: TRY400
@@ -292,7 +293,8 @@ class Sidecar:
             )
         except CannotFit as error:
             why = f"cannot fit: {error}"
-        self._tally(conversation_id).refused += failure.kind == "overflow"
+        if tally := self._tallies.get(conversation_id):
+            tally.refused += failure.kind == "overflow"
         return Answer(fields={"retry": is_retried, "kind": failure.kind, "why": why})
 
     async def _recall(self, call: Call) -> Answer:
@@ -320,7 +322,7 @@ class Sidecar:
 
     async def _sum_up(self, call: Call) -> Answer:
         conversation_id = call.conversation_id
-        tally = self._tally(conversation_id)
+        tally = self._tallies.get(conversation_id) or Tally()
 
         async def sum_up(session: Session) -> dict[str, Any]:
             report, unreadable = session.report(), 0
@@ -441,10 +443,6 @@ def _describe_fit(
         "why": why,
         "fault": fault,
     }
-
-
-def _refuse_text(_text: str) -> str:
-    raise RuntimeError("a conversation takes no text before its own options are known")
 
 
 def _pass(why: str) -> Answer:
