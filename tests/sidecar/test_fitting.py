@@ -409,3 +409,9 @@ def test_a_redaction_that_is_named_often_is_one(sidecar: Sidecar):
     body["messages"][1]["content"] = "Write to ann@example.org."
     sent = fit(sidecar, body, options=options)["body"]["messages"][1]["content"]
     assert sent == "Write to [redacted: email]."
+
+
+def test_only_the_output_that_counts_is_lowered(sidecar: Sidecar):
+    body = chat(TURNS, max_completion_tokens=7_500)
+    sent = fit(sidecar, body)["body"]
+    assert (sent["max_tokens"], sent["max_completion_tokens"] < 7_500) == (500, True)

@@ -16,6 +16,8 @@ from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody
 
 MAX_ID_BYTES = 256
 """Bytes of a conversation's id."""
+MAX_COMPARED_NAMES = 100
+"""Names of fields that are compared with a misspelt `redact`. It takes long."""
 CALL_LEVELS: Levels = {"body": BODY_LEVELS}
 """What of a call is read with its places."""
 _REDACTION_KEY = re.compile(r'"\w*redact\w*"\s*:', re.IGNORECASE)
@@ -129,7 +131,10 @@ def may_ask_to_redact(text: str) -> bool:
 def _names_redaction(fields: Mapping[str, Any]) -> bool:
     """Whether one of these fields seems to be called `redact`, and is set."""
     names = [name.lower() for name, each in fields.items() if each]
-    return any("redact" in name or get_close_matches(name, ["redact"], 1, 0.7) for name in names)
+    is_like = any(
+        get_close_matches(name, ["redact"], 1, 0.7) for name in names[:MAX_COMPARED_NAMES]
+    )
+    return is_like or any("redact" in name for name in names)
 
 
 async def read_call(text: str, *, owner: str) -> Call:

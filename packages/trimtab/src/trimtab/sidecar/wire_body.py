@@ -216,7 +216,7 @@ class WireBody:
             edits += [
                 (item, str(max_output_tokens))
                 for item in self._body.items or ()
-                if item.key in keys and item.value
+                if item.key in keys and item.value == self.max_output_tokens
             ]
         text, at = "", self._body.start
         for item, changed in sorted(edits, key=lambda edit: edit[0].start):
