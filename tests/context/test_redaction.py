@@ -95,6 +95,21 @@ def test_arguments_that_are_no_json_are_redacted_as_text():
     assert part.arguments == '{"to": "[redacted: email]'
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ('{"to": "a@b.org", "to": "me"}', {"to": "me"}),
+        ('{"card": 4111111111111111, "n": 7}', {"card": "[redacted: card]", "n": 7}),
+    ],
+)
+def test_what_only_the_text_of_arguments_has_is_redacted_as_well(written: str, kept: object):
+    call = ToolCall(id="c", name="send", arguments=written)
+    (part,) = redacted_message(Message(role="assistant", parts=(call,)), NAMES).parts
+    assert isinstance(part, ToolCall)
+    assert json.loads(part.arguments) == kept
+    assert NAMES(part.arguments) == part.arguments
+
+
 def test_quotes_in_json_that_a_pattern_would_swallow_stay():
     greedy = redactor(re.compile(r"secret.*"))
     call = ToolCall(id="c", name="send", arguments='{"a": "my secret", "b": "kept"}')
@@ -112,6 +127,32 @@ def test_results_are_redacted_and_media_and_signed_blocks_stay():
         ToolResult(call_id="c", content=(Text(text="[redacted: email]"), image), plain=False),
         signed,
     )
+
+
+UNSIGNED = (
+    {
+        "type": "search_result",
+        "source": "a@b.org",
+        "content": [{"type": "text", "text": "a@b.org"}],
+    },
+    {"type": "mcp_tool_result", "tool_use_id": "4111111111111111", "content": "a@b.org"},
+    {"type": "reasoning", "id": "r1", "summary": [{"text": "a@b.org"}], "encrypted_content": None},
+    {"reasoning_content": "a@b.org"},
+)
+
+
+@pytest.mark.parametrize("block", UNSIGNED)
+def test_a_block_that_nobody_signed_is_redacted_without_its_ids(block: dict[str, object]):
+    message = Message(role="assistant", parts=(OpaqueBlock(data=block),))
+    (part,) = redacted_message(message, NAMES).parts
+    assert isinstance(part, OpaqueBlock)
+    assert json.dumps(part.data) == json.dumps(block).replace("a@b.org", "[redacted: email]")
+
+
+def test_the_words_beside_a_file_are_redacted_and_its_address_is_not():
+    file = Media(kind="document", url="https://b.org/a@b.org", extra={"title": "of a@b.org"})
+    (part,) = redacted_message(Message(role="user", parts=(file,)), NAMES).parts
+    assert part == Media(kind="document", url=file.url, extra={"title": "of [redacted: email]"})
 
 
 def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():

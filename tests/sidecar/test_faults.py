@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from tests.sidecar.doors import SMALL, ask, chat, fit, fit_from_start, report
 from trimtab.errors import StoreFull
 from trimtab.integrations.conversations import Conversations
 from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.stdio import serve_stdio
 from trimtab.testing import MemoryStore
 
 TURNS = 12
@@ -180,11 +182,47 @@ def test_a_log_keeps_its_handles_from_process_to_process(tmp_path: Path):
     ],
 )
 def test_what_was_not_redacted_must_not_be_sent(call: dict[str, Any], status: int):
-    fields = {"conversation": "a", "body": chat(1), **call}
+    fields: dict[str, Any] = {"conversation": "a", "body": chat(1), **call}
     answer = ask(Sidecar(), "fit", **fields)
     assert (answer["status"], answer.get("blocked"), "body" in answer) == (status, True, False)
     fields = {name: value for name, value in fields.items() if "redact" not in str(value)}
     assert "blocked" not in ask(Sidecar(), "fit", **{**fields, "redact": []})
+
+
+def test_an_option_that_looks_like_a_redaction_is_not_overlooked():
+    answer = fit(Sidecar(), chat(1), options={"redcat": ["email"]})
+    assert (answer["status"], answer["blocked"]) == (400, True)
+
+
+QUOTED = '{"goal": "\\"redact\\":"}'
+
+
+@pytest.mark.parametrize(
+    ("options", "is_blocked"), [('{"redact": ["email"]}', True), (QUOTED, False)]
+)
+@pytest.mark.parametrize("end", ['"body": {"x": NaN}}', '"body": {', '"body": {}}, {}'])
+def test_a_call_that_cannot_be_read_is_blocked_if_it_names_a_redaction(
+    end: str, options: str, is_blocked: bool
+):
+    sidecar = Sidecar()
+    text = f'{{"conversation": "a", "op": "fit", "options": {options}, {end}'
+    answer = sidecar.run(sidecar.answer("fit", text, owner="me"))
+    assert (answer.status, answer.fields.get("blocked", False)) == (400, is_blocked)
+    answers = io.BytesIO()
+    sidecar.run(serve_stdio(sidecar, io.BytesIO(text.encode()), answers))
+    assert json.loads(answers.getvalue()).get("blocked", False) is is_blocked
+
+
+def test_a_redaction_that_comes_later_holds_for_the_earlier_messages_as_well():
+    body = chat(1)
+    body["messages"][1]["content"] = "I am ann@example.org"
+    sidecar = Sidecar()
+    for redact, sees in ((["card"], None), (["card", "email"], "I am [redacted: email]")):
+        answer = fit(sidecar, body, options={**SMALL, "redact": redact})
+        assert answer["changed"] == bool(sees)
+    assert shown(answer)[1]["content"] == sees
+    matches = ask(sidecar, "search", conversation="a", query="ann@example.org")
+    assert "I am ann" not in matches["text"]
 
 
 def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
@@ -206,6 +244,37 @@ def test_a_redacted_conversation_goes_on_from_its_store(tmp_path: Path):
         }
         assert shown(fit(sidecar, new, options=options))[-1]["content"] == sees
         sidecar.run(sidecar.close())
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+@pytest.mark.parametrize(
+    "error", ["Request exceeds the maximum size: 32 MB, ann@example.org", "prompt is too long"]
+)
+def test_a_refusal_of_a_call_before_the_restart_is_answered(
+    tmp_path: Path, error: str, is_read_first: bool
+):
+    options = {**SMALL, "redact": ["email"]}
+    before = Sidecar(tmp_path)
+    used = fit(before, chat(TURNS), options=options)["used"]
+    before.run(before.close())
+    after = Sidecar(tmp_path)
+    if is_read_first:
+        assert ask(after, "totals", conversation="a")["status"] == 200
+    answer = ask(after, "refused", conversation="a", status=413, body=error)
+    assert (answer["status"], answer.get("retry")) == (200, True)
+    assert fit(after, chat(TURNS), options=options)["used"] < used
+    after.run(after.close())
+    assert not any(b"ann@" in f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
+
+
+def test_what_is_asked_of_unknown_conversations_pushes_none_out():
+    sidecar = Sidecar(max_conversations=2)
+    fit(sidecar, chat(1))
+    for number in range(3):
+        ask(sidecar, "refused", conversation=f"x{number}", status=400, body="prompt is too long")
+        assert ask(sidecar, "totals", conversation=f"x{number}")["status"] == 404
+    totals = ask(sidecar, "totals", conversation="a")
+    assert (totals["calls"], ask(sidecar, "health")["conversations"]) == (1, 1)
 
 
 def test_another_process_goes_on_from_the_store(tmp_path: Path):
@@ -235,8 +304,41 @@ def test_what_cannot_fit_goes_to_the_provider_as_it_is():
     assert fields["why"].startswith("cannot fit")
 
 
+def test_no_text_that_is_redacted_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("ann@example.org")
+
+    options = {**SMALL, "redact": ["email"]}
+    strange = {**chat(1), "messages": [{"role": "ann@example.org", "content": "Hi"}]}
+    sidecar = Sidecar()
+    answers = [fit(sidecar, strange, options=options)]
+    monkeypatch.setattr(Conversations, "fit", fail)
+    answers.append(fit(sidecar, chat(1), options=options))
+    assert [answer["blocked"] for answer in answers] == [True, True]
+    assert "ann@example.org" not in caplog.text + str(answers)
+    assert "cannot be read: " in caplog.text
+    assert "RuntimeError: [redacted: email]" in caplog.text
+
+
 def test_no_text_of_a_conversation_is_logged(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG, logger="trimtab.sidecar")
     fit(Sidecar(FullDisk()), chat(TURNS))
     assert "Turn" not in caplog.text
     assert json.dumps(chat(1))[:20] not in caplog.text
+
+
+@pytest.mark.parametrize("count", [10**16, 10**400, -1])
+def test_a_count_that_no_window_has_does_not_stop_the_conversation(
+    count: int, caplog: pytest.LogCaptureFixture
+):
+    sidecar = Sidecar()
+    before = fit(sidecar, chat(TURNS))
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    assert ask(sidecar, "reply", conversation="a", usage=usage)["status"] == 200
+    error = {"message": "prompt is too long", "code": "9" * 5_000, "n_ctx": count}
+    assert ask(sidecar, "refused", conversation="a", status=400, body=error)["status"] == 200
+    answer = fit(sidecar, chat(TURNS))
+    assert (answer["status"], answer["used"], answer["fault"]) == (200, before["used"], "")
+    assert "Traceback" not in caplog.text

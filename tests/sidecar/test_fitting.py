@@ -88,6 +88,22 @@ def test_only_what_an_edit_names_differs_in_its_bytes(sidecar: Sidecar):
     assert all(odd in sent.body[item.start : item.end] for item in edited)
 
 
+@pytest.mark.parametrize(
+    ("body", "name"), [(chat(TURNS), f"chatcmpl-tool-{0:031}"), (claude(TURNS), "functions.read:")]
+)
+def test_ids_that_only_some_servers_accept_stay(sidecar: Sidecar, body: Any, name: str):
+    """vLLM's are longer than OpenAI's, and Kimi's have characters that Claude's have not."""
+    text = json.dumps(body)
+    for turn in range(TURNS):
+        text = text.replace(f'"c{turn}"', f'"{name}{turn}"')
+    sent = send_text(sidecar, text).body
+    hidden = sum("recall m" in str(message) for message in json.loads(sent)["messages"])
+    assert hidden
+    assert "call_" not in sent.replace("tool_call_id", "").replace("tool_calls", "")
+    for turn in range(TURNS):
+        assert sent.count(f'"{name}{turn}"') in (0, 2)
+
+
 def test_a_map_says_which_positions_are_shown_edited_and_gone(sidecar: Sidecar):
     body = chat(TURNS)
     answer = fit(sidecar, body, want="map")
@@ -280,6 +296,41 @@ def test_what_is_redacted_is_not_sent(sidecar: Sidecar):
     assert answer["body"]["messages"][2:] == body["messages"][2:]
 
 
+CHAT, CLAUDE = ("openai_chat", "gpt-4o"), ("anthropic", "claude-sonnet-4-5")
+INPUT = '{"ann@example.org": 1, "cc": "ann@example.org", "cc": "me"}'
+KEPT_BY_A_PATCH = {
+    "a text that comes twice": (CHAT, '"content": "ann@example.org", "content": "Hi"'),
+    "a field that comes twice": (
+        CHAT,
+        '"x": "ann@example.org", "x": 1, "content": "ann@example.org"',
+    ),
+    "a number that comes twice": (CHAT, '"x": 4111111111111111, "x": 1, "content": "Hi"'),
+    "a field that is not sent": (CLAUDE, '"x": "ann@example.org", "content": "Hi"'),
+    "a message without a part": (CHAT, '"content": null, "refusal": "ann@example.org"'),
+    "keys": (
+        CLAUDE,
+        f'"content": [{{"type": "tool_use", "id": "c", "name": "send", "input": {INPUT}}}]',
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "message"), KEPT_BY_A_PATCH.values(), ids=KEPT_BY_A_PATCH.keys())
+@pytest.mark.parametrize("want", ["", "map"])
+def test_what_a_patch_would_keep_is_redacted_as_well(
+    sidecar: Sidecar, kind: tuple[str, str], message: str, want: str
+):
+    dialect, model = kind
+    messages = f'[{{"role": "user", "content": "Hello"}}, {{"role": "assistant", {message}}}]'
+    text = f'{{"model": "{model}", "max_tokens": 9, "messages": {messages}}}'
+    for redact in ([], ["email", "card"]):
+        options = {**SMALL, "redact": redact}
+        sent = send_text(sidecar, text, options=options, want=want, dialect=dialect)
+        changed = sent.fields["changed"]
+    assert changed
+    assert "ann@example.org" not in sent.write()
+    assert "4111111111111111" not in sent.write()
+
+
 def test_without_a_redaction_nothing_is_sent(sidecar: Sidecar):
     options = {"redact": ["email"]}
     for body in ({**chat(1), "thread": {"type": "continue"}}, {**chat(1), "messages": [7]}):
@@ -350,3 +401,17 @@ PATCHES = {
 @pytest.mark.parametrize(("text", "changed", "patched"), PATCHES.values(), ids=PATCHES.keys())
 def test_a_patch_leaves_the_rest_as_it_is(text: str, changed: Any, patched: str | None):
     assert patch_json(text, changed) == (patched or text.replace('"a","x"', '"c","x"'))
+
+
+def test_a_redaction_that_is_named_often_is_one(sidecar: Sidecar):
+    options = {**SMALL, "redact": ["email"] * 100_000}
+    body = chat(1)
+    body["messages"][1]["content"] = "Write to ann@example.org."
+    sent = fit(sidecar, body, options=options)["body"]["messages"][1]["content"]
+    assert sent == "Write to [redacted: email]."
+
+
+def test_only_the_output_that_counts_is_lowered(sidecar: Sidecar):
+    body = chat(TURNS, max_completion_tokens=7_500)
+    sent = fit(sidecar, body)["body"]
+    assert (sent["max_tokens"], sent["max_completion_tokens"] < 7_500) == (500, True)

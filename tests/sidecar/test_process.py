@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import http.client
 import io
 import json
@@ -149,6 +151,44 @@ def test_a_program_that_no_longer_reads_ends_the_process_without_noise():
         process.stdin.flush()
         assert process.wait(timeout=60) == 1
         assert process.stderr.read() == b""
+
+
+@pytest.mark.process
+def test_an_interrupt_in_the_terminal_of_the_agent_does_not_end_it():
+    with subprocess.Popen(
+        [*COMMAND, "sidecar", "--stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        for _ in range(2):
+            process.stdin.write(b'{"op": "health"}\n')
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["status"] == 200
+            process.send_signal(signal.SIGINT)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""
+
+
+class BrokenInput(io.BytesIO):
+    """A terminal that is gone after the first line."""
+
+    def readline(self, *args: Any) -> bytes:
+        if self.tell():
+            raise OSError(errno.EIO, "Input/output error")
+        return super().readline(*args)
+
+
+def test_an_input_that_breaks_is_an_input_that_ends(caplog: pytest.LogCaptureFixture):
+    answers, sidecar = io.BytesIO(), Sidecar()
+    calls = BrokenInput(b'{"op": "health"}\n{"op": "health"}\n')
+    sidecar.run(asyncio.wait_for(serve_stdio(sidecar, calls, answers), timeout=60))
+    assert len(answers.getvalue().splitlines()) == 1
+    assert "Input/output error" in caplog.text
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])

@@ -918,7 +918,10 @@ class Context(Generic[DialectT_co]):
             raise ValueError(
                 f"got {len(ids)} ids for {len(messages)} messages; pass a list with one id each"
             )
+        redact = self.options.redact
         history = self._known_history if check == "newest" else KnownHistory()
+        if redact is not None and history.redact is not redact:
+            history = KnownHistory()  # what it knows was not redacted, or otherwise
         messages_before, first_item, after_seq = history.find_restart(
             messages, ids, self.window.entries
         )
@@ -928,13 +931,16 @@ class Context(Generic[DialectT_co]):
         dialect = settings.dialect
         model = settings.rules_model
         read = read_history(messages, dialect=dialect, model=model, first_item=first_item)
-        clean_messages = [
-            redacted_message(message, self.options.redact) for message in read.messages
-        ]
+        clean_messages = [redacted_message(message, redact) for message in read.messages]
         system = read.system if not first_item else self._synced_system
         self._use_listed_system(system)
+
+        def may_keep(index: int, logged: Message) -> bool:
+            is_clean = history.redact is redact or clean_messages[index] is read.messages[index]
+            return is_clean or redacted_message(logged, redact) is logged
+
         prefix_length, rewind_to = match_prefix_and_rewind_point(
-            self.window, clean_messages, after_seq=after_seq
+            self.window, clean_messages, after_seq=after_seq, may_keep=may_keep
         )
         new_messages = read.messages[prefix_length:]
         for message in new_messages:
@@ -949,6 +955,7 @@ class Context(Generic[DialectT_co]):
                 reply = read_whole_reply(messages[first_new], content, dialect=dialect)
             self._replay(new_messages, reply=reply)
         entries = [e for e in list_entries_after(self.window, after_seq) if not e.is_repair]
+        history.redact = redact
         self._known_history = history
         self._synced_system = system
         seqs = [entry.seq for entry in entries]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from trimtab.engine.text.arguments import MAX_TOKEN_COUNT
+
 _NON_OBJECT_TYPES = (str, int, float, list, tuple)
 
 
@@ -32,8 +34,9 @@ def find_non_object_indexes(value: Any) -> list[int]:
 
 
 def int_or_zero(value: Any) -> int:
-    """Return a count, or 0 if there is none."""
-    return value if isinstance(value, int) else 0
+    """Return a count, or 0 if there is none, or one that no window has."""
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_count and 0 <= value <= MAX_TOKEN_COUNT else 0
 
 
 def collect_extra_keys(wire: Mapping[str, Any], *known_keys: str) -> dict[str, Any] | None:

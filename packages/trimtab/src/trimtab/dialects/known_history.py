@@ -18,6 +18,7 @@ from trimtab.dialects.caller_marks import MARK_KEYS, without_marks
 from trimtab.dialects.langchain import is_langchain_message, list_read_fields
 from trimtab.dialects.reading import to_plain_dict
 from trimtab.engine.log.message import Message, message_to_json
+from trimtab.engine.log.redaction import Redact
 from trimtab.engine.text.arguments import describe_wrong_value
 
 HistoryCheck = Literal["newest", "all"]
@@ -61,6 +62,8 @@ class KnownHistory:
         self._seqs: list[int] = []
         self._id_set: set[str] = set()
         self._changed: set[int] = set()
+        self.redact: Redact | None = None
+        """What redacted the messages when they were read."""
         self.version = 0
         """Another number as soon as a known message has another place in the list."""
 
@@ -79,6 +82,7 @@ class KnownHistory:
         twin._seqs = [*self._seqs]
         twin._id_set = set(self._id_set)
         twin._changed = set(self._changed)
+        twin.redact = self.redact
         return twin
 
     @property

@@ -407,11 +407,12 @@ class Conversations:
 
         async def fail() -> bool:
             async with self._use(conversation_id) as conversation:
-                session = conversation.session
-                call = None if session is None else session.window.last_call
-                if session is None or call is None:
+                try:
+                    session = await self._require(conversation_id, conversation)
+                except LookupError:
                     return False
-                if session.window.accounting.open_call_seq is None:
+                call = session.window.last_call
+                if call is None or session.window.accounting.open_call_seq is None:
                     return False
                 if not conversation.count_refusal(call.body.tokens):
                     return False

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
-from trimtab.engine.text.arguments import describe_wrong_value
+from trimtab.engine.text.arguments import MAX_TOKEN_COUNT, describe_wrong_value
 from trimtab.errors import FailureKind, ProviderFailureDetails
 from trimtab.providers.error_patterns import (
     CONTENT_PARAMS,
@@ -214,10 +214,11 @@ def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
         figures["input"] += more
     elif total and "requested" in figures:
         figures["input"] = total - figures["requested"]
-    return _drop_implausible_limit(figures, total)
+    return _drop_implausible_figures(figures, total)
 
 
-def _drop_implausible_limit(figures: dict[str, int], total: int) -> dict[str, int]:
+def _drop_implausible_figures(figures: dict[str, int], total: int) -> dict[str, int]:
+    figures = {name: count for name, count in figures.items() if 0 <= count <= MAX_TOKEN_COUNT}
     limit = figures.get("limit")
     tokens = max(total, figures.get("input", 0) + figures.get("requested", 0))
     # An overflow of a limit that is not exceeded is not understood, and nothing is learned from it.
@@ -320,7 +321,7 @@ def _collect_text(text: str, key: str, fields: ErrorBodyFields, depth: int) -> N
         _collect_value(trailing_json, key, fields, depth - 1)
     elif key in _CODE_KEYS:
         fields.codes.append(text.lower())
-        if text.isdecimal() and 400 <= int(text) <= 599:
+        if text.isdecimal() and len(text) == 3 and 400 <= int(text) <= 599:
             fields.status.append(int(text))
     elif key == _PARAM_KEY and text:
         fields.params.append(text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, cast
 
 import trimtab
@@ -14,8 +16,12 @@ from trimtab.sidecar.wire_body import BODY_LEVELS, WireBody
 
 MAX_ID_BYTES = 256
 """Bytes of a conversation's id."""
+MAX_COMPARED_NAMES = 100
+"""Names of fields that are compared with a misspelt `redact`. It takes long."""
 CALL_LEVELS: Levels = {"body": BODY_LEVELS}
 """What of a call is read with its places."""
+_REDACTION_KEY = re.compile(r'"\w*redact\w*"\s*:', re.IGNORECASE)
+"""A key that names a redaction. In a text of a body its quotes would be escaped."""
 
 
 class Refusal(Exception):
@@ -24,11 +30,13 @@ class Refusal(Exception):
     Args:
         status: The status, as in HTTP.
         error: What is wrong, and what is right.
+        is_blocked: Whether the client must not send its body, because it was not redacted.
     """
 
-    def __init__(self, status: int, error: str) -> None:
+    def __init__(self, status: int, error: str, *, is_blocked: bool = False) -> None:
         super().__init__(error)
         self.status = status
+        self.is_blocked = is_blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +84,7 @@ class Call:
                 named |= cast("dict[str, Any]", value)
         options = self.fields.get("options")
         is_readable = not options or isinstance(options, dict)
-        return not is_readable or any("redact" in name.lower() and named[name] for name in named)
+        return not is_readable or _names_redaction(named)
 
     @property
     def conversation_id(self) -> str:
@@ -115,6 +123,20 @@ class Call:
         return WireBody(self.source, body, dialect=self.read_text("dialect") or None)
 
 
+def may_ask_to_redact(text: str) -> bool:
+    """Whether a call that cannot be read may name a redaction."""
+    return _REDACTION_KEY.search(text) is not None
+
+
+def _names_redaction(fields: Mapping[str, Any]) -> bool:
+    """Whether one of these fields seems to be called `redact`, and is set."""
+    names = [name.lower() for name, each in fields.items() if each]
+    is_like = any(
+        get_close_matches(name, ["redact"], 1, 0.7) for name in names[:MAX_COMPARED_NAMES]
+    )
+    return is_like or any("redact" in name for name in names)
+
+
 async def read_call(text: str, *, owner: str) -> Call:
     """Read a call.
 
@@ -129,9 +151,10 @@ async def read_call(text: str, *, owner: str) -> Call:
     try:
         call = await run_in_thread_if_long(read, len(text))
     except ValueError as error:
-        raise Refusal(400, str(error)) from None
+        raise Refusal(400, str(error), is_blocked=may_ask_to_redact(text)) from None
     if not isinstance(call.item.value, dict):
-        raise Refusal(400, "a call is an object of JSON")
+        error = "a call is an object of JSON"
+        raise Refusal(400, error, is_blocked=may_ask_to_redact(text))
     return call
 
 

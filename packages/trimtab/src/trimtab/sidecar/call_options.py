@@ -21,6 +21,8 @@ _DEFAULTS: dict[str, Any] = {
 """The options, and their values if a call does not set them."""
 MAX_KNOWN_OPTIONS = 64
 """Different options of calls that are remembered as valid."""
+MAX_KNOWN_CHARS = 10_000
+"""Characters of options that are remembered. Longer ones are checked at each call."""
 
 
 class CallOptions:
@@ -39,6 +41,8 @@ class CallOptions:
         if given is not None and not isinstance(given, dict):
             raise Refusal(400, "options must be an object")
         key = dump_json(given)
+        if len(key) > MAX_KNOWN_CHARS:
+            return self._check(given)
         if key not in self._options:  # to check them takes longer than to fit a short body
             if len(self._options) >= MAX_KNOWN_OPTIONS:
                 self._options.clear()
@@ -63,7 +67,7 @@ class CallOptions:
             return None
         if not isinstance(names, list) or not all(isinstance(n, str) for n in cast("Any", names)):
             raise TypeError('redact must be a list of names, such as ["email"]')
-        key = tuple(cast("list[str]", names))
+        key = tuple(dict.fromkeys(cast("list[str]", names)))
         if unknown := set(key) - REDACTION_PATTERNS.keys():
             known = ", ".join(REDACTION_PATTERNS)
             raise ValueError(f"redact has no pattern {min(unknown)!r}; there are {known}")

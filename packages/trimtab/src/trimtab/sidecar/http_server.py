@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
-from trimtab.sidecar.call import Answer, Refusal, name_owner
-from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.call import Answer, Refusal, may_ask_to_redact, name_owner
+from trimtab.sidecar.sidecar import Sidecar, refuse
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bytes of a call. Providers take at most half of it."""
@@ -106,7 +105,7 @@ class HttpServer:
             self._tasks.add(task)
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
-                await _send(writer, _refuse(503, "too many connections"), is_last=True)
+                await _send(writer, refuse(Refusal(503, "too many connections")), is_last=True)
                 return
             wait_s = HEAD_TIMEOUT_S
             while await self._serve_call(reader, writer, wait_s):
@@ -138,7 +137,7 @@ class HttpServer:
             finally:
                 self._buffered_bytes -= size
         except _HttpRefusal as refusal:
-            await _send(writer, _refuse(refusal.status, str(refusal)), is_last=True)
+            await _send(writer, refuse(refusal), is_last=True)
             return False
         await _send(writer, answer, is_last=head.is_last)
         return not head.is_last
@@ -221,7 +220,9 @@ async def _read_body(reader: asyncio.StreamReader, size: int) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise _HttpRefusal(400, f"the body is not UTF-8: {error.reason}") from None
+        is_blocked = may_ask_to_redact(raw.decode(errors="replace"))
+        reason = f"the body is not UTF-8: {error.reason}"
+        raise _HttpRefusal(400, reason, is_blocked=is_blocked) from None
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Answer, *, is_last: bool) -> None:
@@ -237,8 +238,3 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer, *, is_last: bool) 
     writer.write(head.encode() + body)
     async with asyncio.timeout(HEAD_TIMEOUT_S + len(body) / MIN_BYTES_PER_S):
         await writer.drain()
-
-
-def _refuse(status: int, error: str) -> Answer:
-    fields: dict[str, Any] = {"error": error}
-    return Answer(status=status, fields=fields)

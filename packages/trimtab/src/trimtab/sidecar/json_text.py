@@ -130,6 +130,19 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
+def list_words(text: str) -> list[str]:
+    """Return every key, text and whole number in a JSON text, those that come twice included."""
+    words: list[str] = []
+    values: list[Any] = [_WORD_DECODER.decode(text)]
+    while values:
+        value = values.pop()
+        if isinstance(value, str):
+            words.append(value)
+        elif isinstance(value, list | tuple):
+            values += cast("Sequence[Any]", value)
+    return words
+
+
 def patch_json(text: str, changed: Any) -> str:
     """Return a JSON text with a changed value, and everything else as it is.
 
@@ -280,3 +293,5 @@ def _read_int(digits: str) -> int | str:
 _DECODER = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_read_float, parse_int=_read_int
 )
+_WORD_DECODER = json.JSONDecoder(object_pairs_hook=list, parse_int=str)
+"""Reads objects as lists of pairs."""

@@ -20,6 +20,9 @@ from trimtab.sidecar.stdio import serve_stdio
 def run_on_stdio(*, store: str | None, max_conversations: int = MAX_CONVERSATIONS) -> None:
     """Answer the calls on standard input until it ends, or until nobody reads the answers."""
     sidecar = Sidecar(store, max_conversations=max_conversations)
+    if not sys.stdin.isatty():
+        # Control-C in a terminal reaches this process as well. The agent decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         sidecar.run(serve_stdio(sidecar, sys.stdin.buffer, sys.stdout.buffer))
     except* BrokenPipeError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -23,6 +24,7 @@ from trimtab.dialects.anthropic.reply_usage import parse_anthropic_usage
 from trimtab.dialects.openai_chat.codec import parse_chat_usage
 from trimtab.dialects.openai_responses.reply_usage import parse_responses_usage
 from trimtab.engine.log.event import Usage, add_usage
+from trimtab.engine.log.redaction import REDACTION_PATTERNS, redactor
 from trimtab.engine.prompt.shown_messages import View
 from trimtab.engine.recall.tools import RECALL_TOOLS
 from trimtab.errors import CannotFit, StoreError
@@ -76,7 +78,7 @@ class Sidecar:
         options: ConversationOptions = {
             "cache": "caller",
             "on_edit": self._note_edit,
-            "redact": _refuse_text,  # each fit sets its own; a stored text can be read without it
+            "redact": redactor(*REDACTION_PATTERNS),  # until a fit sets its own
         }
         open_conversations = partial(
             Conversations, max_conversations=max_conversations, tags_handles=True, **options
@@ -117,7 +119,7 @@ class Sidecar:
         try:
             call = await read_call(text, owner=owner)
         except Refusal as refusal:
-            return _refuse(refusal)
+            return refuse(refusal)
         return await self.answer_read(operation, call)
 
     async def answer_read(self, operation: str, call: Call) -> Answer:
@@ -132,7 +134,8 @@ class Sidecar:
         except Exception as error:
             log.exception("%s failed", operation)
             reason = Refusal(500, f"{type(error).__name__}: {error}")
-        return _refuse(reason, is_blocked=operation == "fit" and call.asks_to_redact)
+        is_fit = operation == "fit" or operation not in self._operations
+        return refuse(reason, is_blocked=is_fit and call.asks_to_redact)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the event loop of the conversations, and block this thread."""
@@ -152,10 +155,12 @@ class Sidecar:
             answer = await self._fit_or_pass(call, conversation_id, options)
         except Refusal:
             raise
-        except Exception as error:
-            log.exception("a body of conversation %r passes as it is", call.short_id)
+        except Exception as error:  # noqa: BLE001 - the client goes on
+            redact = options.get("redact") or str
+            trace = redact(traceback.format_exc())  # an error may quote what it could not read
+            log.error("a body of conversation %r passes as it is\n%s", call.short_id, trace)  # noqa: TRY400
             await self._drop(conversation_id)
-            fault = f"{type(error).__name__}: {error}"
+            fault = redact(f"{type(error).__name__}: {error}")
             answer = Answer(fields=_describe_fit(managed=True, fault=fault))
         passed = not answer.fields["managed"] or answer.fields["fault"]
         is_stopped = passed and not answer.fields["fault"].startswith(STORE_FAULT)
@@ -189,8 +194,9 @@ class Sidecar:
             fields = _describe_fit(managed=True, used=error.needed, limit=error.limit)
             return Answer(fields={**fields, "why": f"cannot fit: {error}"})
         except (TypeError, ValueError) as error:
-            log.warning("a body of conversation %r cannot be read: %s", call.short_id, error)
-            return _pass(f"not read: {error}")
+            reason = (options.get("redact") or str)(str(error))
+            log.warning("a body of conversation %r cannot be read: %s", call.short_id, reason)
+            return _pass(f"not read: {reason}")
 
     async def _fit_body(
         self, call: Call, conversation_id: str, body: WireBody, options: ConversationOptions
@@ -227,7 +233,8 @@ class Sidecar:
             notices.clear()
             view, used, limit = await fit(self._unstored)
         size = len(call.source.text)
-        pieces = await run_in_thread_if_long(lambda: body.plan(view), size)
+        check = tally.check_redaction(options.get("redact"))
+        pieces = await run_in_thread_if_long(lambda: body.plan(view, check), size)
         own_output = body.max_output_tokens or 0
         lowered = None
         if body.may_lower_output and used + own_output > limit:
@@ -252,7 +259,7 @@ class Sidecar:
         if call.read_text("want") == "map":
             sent = describe_pieces(pieces)
             return Answer(fields={**fields, "sent": sent, "frontier": view.frontier})
-        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered)
+        write = partial(body.write, pieces, tally.patches, max_output_tokens=lowered, check=check)
         return Answer(fields=fields, body=await run_in_thread_if_long(write, size))
 
     async def _record_reply(self, call: Call) -> Answer:
@@ -286,7 +293,8 @@ class Sidecar:
             )
         except CannotFit as error:
             why = f"cannot fit: {error}"
-        self._tally(conversation_id).refused += failure.kind == "overflow"
+        if tally := self._tallies.get(conversation_id):
+            tally.refused += failure.kind == "overflow"
         return Answer(fields={"retry": is_retried, "kind": failure.kind, "why": why})
 
     async def _recall(self, call: Call) -> Answer:
@@ -314,7 +322,7 @@ class Sidecar:
 
     async def _sum_up(self, call: Call) -> Answer:
         conversation_id = call.conversation_id
-        tally = self._tally(conversation_id)
+        tally = self._tallies.get(conversation_id) or Tally()
 
         async def sum_up(session: Session) -> dict[str, Any]:
             report, unreadable = session.report(), 0
@@ -437,19 +445,15 @@ def _describe_fit(
     }
 
 
-def _refuse_text(_text: str) -> str:
-    raise RuntimeError("a conversation takes no text before its own options are known")
-
-
 def _pass(why: str) -> Answer:
     """Answer that a body is sent as it is, and not remembered."""
     return Answer(fields=_describe_fit(managed=False, why=why))
 
 
-def _refuse(refusal: Refusal, *, is_blocked: bool = False) -> Answer:
+def refuse(refusal: Refusal, *, is_blocked: bool = False) -> Answer:
     """Answer that a call cannot be answered, and whether the client must not send its body."""
     fields: dict[str, Any] = {"error": str(refusal)}
-    if is_blocked:
+    if is_blocked or refusal.is_blocked:
         fields["blocked"] = True
     return Answer(status=refusal.status, fields=fields)
 

@@ -11,8 +11,8 @@ import logging
 import threading
 from typing import Any, BinaryIO
 
-from trimtab.sidecar.call import Answer, Refusal, read_call
-from trimtab.sidecar.sidecar import Sidecar
+from trimtab.sidecar.call import Answer, Refusal, may_ask_to_redact, read_call
+from trimtab.sidecar.sidecar import Sidecar, refuse
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Bytes of a call."""
@@ -34,9 +34,13 @@ async def serve_stdio(sidecar: Sidecar, calls: BinaryIO, answers: BinaryIO) -> N
     def read() -> None:
         while True:
             read_next.acquire()
-            line = calls.readline(MAX_LINE_BYTES + 1)
-            if len(line) > MAX_LINE_BYTES:
-                _skip_line(calls)
+            try:
+                line = calls.readline(MAX_LINE_BYTES + 1)
+                if len(line) > MAX_LINE_BYTES:
+                    _skip_line(calls)
+            except OSError as error:  # a terminal that is gone, or a folder
+                log.error("the calls cannot be read: %s", error)  # noqa: TRY400 - its own words
+                line = b""
             loop.call_soon_threadsafe(lines.put_nowait, line)
             if not line:
                 return
@@ -59,9 +63,10 @@ async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
     try:
         call = await read_call(_decode(line), owner="")
         name = call.fields.get("id")
-        answer = await sidecar.answer_read(call.require_text("op"), call)
+        operation = call.fields.get("op")
+        answer = await sidecar.answer_read(operation if isinstance(operation, str) else "", call)
     except Refusal as refusal:
-        answer = Answer(status=refusal.status, fields={"error": str(refusal)})
+        answer = refuse(refusal)
     except Exception as error:
         log.exception("a line cannot be answered")
         answer = Answer(status=500, fields={"error": f"{type(error).__name__}: {error}"})
@@ -72,11 +77,14 @@ async def _answer_line(sidecar: Sidecar, line: bytes) -> str:
 
 def _decode(line: bytes) -> str:
     if len(line) > MAX_LINE_BYTES:
-        raise Refusal(413, f"a line has at most {MAX_LINE_BYTES:,} bytes")
+        error = f"a line has at most {MAX_LINE_BYTES:,} bytes"
+        raise Refusal(413, error, is_blocked=may_ask_to_redact(line.decode(errors="replace")))
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"the line is not UTF-8: {error.reason}") from None
+        is_blocked = may_ask_to_redact(line.decode(errors="replace"))
+        reason = f"the line is not UTF-8: {error.reason}"
+        raise Refusal(400, reason, is_blocked=is_blocked) from None
 
 
 def _skip_line(calls: BinaryIO) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.engine.log.event import Usage
+from trimtab.engine.log.redaction import Redact
+from trimtab.sidecar.redaction_check import RedactionCheck
 from trimtab.sidecar.wire_body import Patches
 
 
@@ -28,6 +30,12 @@ class Tally:
     """Why the conversation is kept in memory and no longer in the store."""
     patches: Patches = field(default_factory=Patches)
     """The texts of its edited messages."""
+    clean: dict[Redact, set[bytes]] = field(default_factory=dict[Redact, set[bytes]])
+    """By redaction: the digests of its messages in which it finds nothing."""
+
+    def check_redaction(self, redact: Redact | None) -> RedactionCheck | None:
+        """Return the check of a redaction; None if there is none."""
+        return redact and RedactionCheck(redact, self.clean.setdefault(redact, set()))
 
 
 def format_totals(totals: Mapping[str, Any]) -> str:

@@ -14,12 +14,15 @@ from trimtab.dialects import DIALECT_NAMES, DialectName
 from trimtab.dialects.anthropic.cache_marks import MAX_CACHE_MARKS
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
+from trimtab.dialects.provider_safe_values import digest_call_id
 from trimtab.dialects.reading import guess_dialects
+from trimtab.engine.log.message import ToolCall, ToolResult
 from trimtab.engine.policy.budget import read_thinking_budget
 from trimtab.engine.prompt.shown_messages import ShownMessage, View
 from trimtab.models.families import detect_model_family
 from trimtab.options import find_forbidden_params
 from trimtab.sidecar.json_text import JsonItem, JsonText, Levels, dump_json, patch_items
+from trimtab.sidecar.redaction_check import RedactionCheck
 from trimtab.sidecar.summary_prompts import asks_for_summary
 
 BODY_LEVELS: Levels = {"messages": {}, "input": {}}
@@ -32,6 +35,7 @@ _OUTPUT_KEYS: Mapping[str, Sequence[str]] = {
 _COUNTED_PARAMS = ("output_config", "output_format", "response_format", "text")
 """Parameters that a provider bills as input: schemas of the reply. No other one is stored."""
 _LEADING_ROLES = ("system", "developer")
+_CALL_ID_KEYS = ("id", "call_id", "tool_call_id", "tool_use_id")
 _MARK = "cache_control"
 """The key of Anthropic's cache marks."""
 
@@ -135,10 +139,11 @@ class WireBody:
             return "summary: the client asks for a summary of its own"
         return ""
 
-    def plan(self, view: View) -> list[Piece]:
+    def plan(self, view: View, check: RedactionCheck | None = None) -> list[Piece]:
         """Return what to send of a view, in the order of the client's list.
 
-        An order that only the client prefers stays: a provider has accepted it before.
+        An order that only the client prefers stays: a provider has accepted it before. A message of
+        the client's own stays unless the check of its redaction fails.
         """
         own: list[tuple[float, Piece]] = [
             (at, Piece(positions=[at])) for at in range(self._count_leading_system())
@@ -146,15 +151,16 @@ class WireBody:
         written: list[Piece] = []
         for shown in view:
             if not shown.positions:
-                written.append(Piece(positions=(), items=shown.wire))
+                written.append(Piece(positions=(), items=_with_own_call_ids(shown)))
                 continue
             place = shown.positions[0]
             own += [(place - 0.5, piece) for piece in written]
             written = []
-            if _is_own(shown):
+            if _is_own(shown) and not (check and check.fails(self._list_texts(shown), shown.wire)):
                 own += [(at, Piece(positions=[at])) for at in shown.positions]
             else:
-                own.append((place, Piece(positions=shown.positions, items=shown.wire)))
+                items = _with_own_call_ids(shown)
+                own.append((place, Piece(positions=shown.positions, items=items)))
         own += [(len(self.messages), piece) for piece in written]
         pieces = [piece for _, piece in sorted(own, key=lambda pair: pair[0])]
         return self._mark_frontier(pieces, view.frontier)
@@ -191,18 +197,26 @@ class WireBody:
         return len(pieces) != len(self.messages)
 
     def write(
-        self, pieces: Sequence[Piece], patches: Patches, *, max_output_tokens: int | None
+        self,
+        pieces: Sequence[Piece],
+        patches: Patches,
+        *,
+        max_output_tokens: int | None,
+        check: RedactionCheck | None = None,
     ) -> str:
-        """Return the body with these pieces, and with fewer tokens of output unless it is None."""
+        """Return the body with these pieces, and with fewer tokens of output unless it is None.
+
+        A message is written without the client's text if its patch fails the redaction's check.
+        """
         edits: list[tuple[JsonItem, str]] = []
         if self._list is not None and self.is_changed_by(pieces):
-            edits.append((self._list, self._write_list(self._list, pieces, patches)))
+            edits.append((self._list, self._write_list(self._list, pieces, patches, check)))
         if max_output_tokens is not None:
             keys = _OUTPUT_KEYS[self.dialect]
             edits += [
                 (item, str(max_output_tokens))
                 for item in self._body.items or ()
-                if item.key in keys and item.value
+                if item.key in keys and item.value == self.max_output_tokens
             ]
         text, at = "", self._body.start
         for item, changed in sorted(edits, key=lambda edit: edit[0].start):
@@ -210,7 +224,13 @@ class WireBody:
             at = item.end
         return text + self._source.text[at : self._body.end]
 
-    def _write_list(self, listed: JsonItem, pieces: Sequence[Piece], patches: Patches) -> str:
+    def _write_list(
+        self,
+        listed: JsonItem,
+        pieces: Sequence[Piece],
+        patches: Patches,
+        check: RedactionCheck | None,
+    ) -> str:
         items, text = [*(listed.items or ())], self._source.text
         between = text[items[0].end : items[1].first] if len(items) > 1 else ","
         texts: list[str] = []
@@ -226,7 +246,8 @@ class WireBody:
             if patch is None or patch[0] != piece.items:
                 patch = piece.items, self._write_items(known, piece.items)
             used[key] = patch
-            texts += patch[1]
+            is_kept = check is None or not check.fails(patch[1], piece.items)
+            texts += patch[1] if is_kept else map(dump_json, piece.items)
         patches.clear()
         patches.update(used)
         opening = text[listed.start : items[0].start]
@@ -239,6 +260,11 @@ class WireBody:
             blocks = [block for item in known for block in _list_blocks(item, self._source)]
             return [_write_joined(changed[0], blocks)]
         return patch_items(own, changed)
+
+    def _list_texts(self, shown: ShownMessage) -> list[str]:
+        """Return the client's texts of a message."""
+        items = (self._list.items if self._list is not None else None) or ()
+        return [self._source.text[items[at].start : items[at].end] for at in shown.positions]
 
     def _count_leading_system(self) -> int:
         messages = self.messages
@@ -288,6 +314,32 @@ def describe_pieces(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 def _is_own(shown: ShownMessage) -> bool:
     """Whether nothing in it was edited. Trimtab may only have ordered it as providers prefer."""
     return shown.is_callers_own or not shown.edited_parts
+
+
+def _with_own_call_ids(shown: ShownMessage) -> Sequence[WireObject]:
+    """Return what to send of a message, with the ids that the client's other messages have.
+
+    A provider's own server may accept ids that Trimtab would replace, and has accepted them before.
+    """
+    parts = shown.message.parts
+    ids = [part.id for part in parts if isinstance(part, ToolCall)]
+    ids += [part.call_id for part in parts if isinstance(part, ToolResult)]
+    own_ids = {digest_call_id(call_id): call_id for call_id in ids}
+
+    def restore(value: Any) -> Any:
+        fields = dict_or_none(value)
+        if fields is None:
+            return value
+        return {
+            key: own_ids.get(each, each)
+            if key in _CALL_ID_KEYS and isinstance(each, str)
+            else [*map(restore, cast("list[Any]", each))]
+            if key in ("content", "tool_calls") and isinstance(each, list)
+            else each
+            for key, each in fields.items()
+        }
+
+    return [restore(item) for item in shown.wire] if ids else shown.wire
 
 
 def _list_marks(item: Any) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Redaction: removes what must not be stored, before the event exists.
 
-The model also sees only the redacted text: what is not in the log cannot be in a request. Opaque
-provider blocks are signed, so they stay as they are. Media also stay as they are.
+The model also sees only the redacted text: what is not in the log cannot be in a request. A signed
+block of a provider stays as it is, and so do the bytes and the address of a picture or a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, Literal, cast
 from trimtab.engine.log.message import (
     UNSENT_EXTRA_KEYS,
     Extra,
+    Media,
     Message,
+    OpaqueBlock,
     Part,
     Text,
     ToolCall,
@@ -41,6 +43,9 @@ REDACTION_PATTERNS: dict[RedactionName, str] = {
     ),
 }
 """The built-in patterns by name. Each misses some cases and also matches some harmless texts."""
+_SIGNED_KEYS = ("encrypted_content", "encrypted_index", "signature", "thought_signature")
+_ENCRYPTED_TYPES = ("redacted_thinking", "reasoning.encrypted")
+"""Keys and types of objects that a provider signed or encrypted. It takes them back unchanged."""
 
 
 def redactor(*patterns: str | re.Pattern[str], hook: Redact | None = None) -> Redact:
@@ -109,8 +114,10 @@ def _redact_part(part: Part, redact: Redact) -> Part:
         case ToolCall():
             arguments = _redact_arguments(part.arguments, redact)
             return replace(part, arguments=arguments, extra=_redact_extra(part.extra, redact))
-        case _:
-            return part
+        case Media():
+            return replace(part, extra=_redact_extra(part.extra, redact))
+        case OpaqueBlock():
+            return replace(part, data=_redact_block(part.data, redact))
 
 
 def _redact_arguments(text: str, redact: Redact) -> str:
@@ -118,9 +125,13 @@ def _redact_arguments(text: str, redact: Redact) -> str:
     try:
         arguments = json.loads(text)
         clean = _redact_json_value(arguments, redact)
+        if clean == arguments and redact(text) == text:
+            return text
+        # What only the text has is a number, or a member whose key comes again after it.
+        clean = _redact_json_value(arguments, redact, numbers=True)
     except (ValueError, RecursionError):
         return redact(text)
-    return text if clean == arguments else json.dumps(clean, ensure_ascii=False)
+    return json.dumps(clean, ensure_ascii=False)
 
 
 def _redact_extra(extra: Extra, redact: Redact) -> Extra:
@@ -136,15 +147,37 @@ def _redact_extra(extra: Extra, redact: Redact) -> Extra:
     }
 
 
-def _redact_json_value(value: Any, redact: Redact, *, keys: bool = True) -> Any:
-    if isinstance(value, str):
-        return redact(value)
+def _redact_block(value: Any, redact: Redact) -> Any:
+    """Redact a provider's block, except what is signed and the ids that name other blocks."""
     if isinstance(value, Mapping):
-        pairs = cast("Mapping[str, Any]", value).items()
-        redact_key = redact if keys else str
-        return {redact_key(key): _redact_json_value(item, redact, keys=keys) for key, item in pairs}
-    if isinstance(value, Sequence):
-        return [
-            _redact_json_value(item, redact, keys=keys) for item in cast("Sequence[Any]", value)
-        ]
-    return value
+        fields = cast("Mapping[str, Any]", value)
+        if any(fields.get(key) for key in _SIGNED_KEYS) or fields.get("type") in _ENCRYPTED_TYPES:
+            return fields
+        return {
+            key: item
+            if key in ("type", "id") or key.endswith("_id")
+            else _redact_block(item, redact)
+            for key, item in fields.items()
+        }
+    if isinstance(value, list):
+        return [_redact_block(item, redact) for item in cast("list[Any]", value)]
+    return redact(value) if isinstance(value, str) else value
+
+
+def _redact_json_value(
+    value: Any, redact: Redact, *, keys: bool = True, numbers: bool = False
+) -> Any:
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return redact(value)
+        if isinstance(value, Mapping):
+            pairs = cast("Mapping[str, Any]", value).items()
+            return {redact(key) if keys else key: clean(item) for key, item in pairs}
+        if isinstance(value, Sequence):
+            return [clean(item) for item in cast("Sequence[Any]", value)]
+        if numbers and isinstance(value, int | float):
+            digits = json.dumps(value)
+            return value if redact(digits) == digits else redact(digits)
+        return value
+
+    return clean(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -31,12 +31,17 @@ _DIALECTS_WITHOUT_RESULT_MEDIA = frozenset({"openai_chat"})
 
 
 def match_prefix_and_rewind_point(
-    window: Window, messages: Sequence[Message], *, after_seq: int = 0
+    window: Window,
+    messages: Sequence[Message],
+    *,
+    after_seq: int = 0,
+    may_keep: Callable[[int, Message], bool] | None = None,
 ) -> tuple[int, int | None]:
     """Compare a caller's messages with the window's messages after a position.
 
     If the last message is completely erased in the window, it matches any message. If the window
-    has more messages after it, it therefore counts as new.
+    has more messages after it, it therefore counts as new. `may_keep` says whether a message with
+    an index is known by its equal one in the window, whose extras may differ.
 
     Returns:
         How many of the messages are already known; and the position to rewind to if the window has
@@ -50,7 +55,11 @@ def match_prefix_and_rewind_point(
         start = (repair or entry.seq) - 1
         if entry.is_repair:
             repair = repair or entry.seq
-        elif count < len(messages) and _is_known_message(window, entry, messages[count]):
+        elif (
+            count < len(messages)
+            and _is_known_message(window, entry, messages[count])
+            and (may_keep is None or may_keep(count, entry.message))
+        ):
             unsure = start if _matches_by_erasure_alone(entry.message, messages[count]) else None
             count = count + 1
             repair = None
