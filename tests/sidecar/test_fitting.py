@@ -218,9 +218,10 @@ def test_a_field_that_an_operation_does_not_have_is_named(sidecar: Sidecar):
         ({"want": "mapp"}, "want must be 'map'"),
         ({"window": 8}, "unknown field 'window'; there are conversation, body,"),
     ):
-        answer = fit(sidecar, chat(1), **fields)
+        answer = ask(sidecar, "fit", conversation="a", body=chat(1), **fields)
         assert (answer["status"], error in answer["error"]) == (400, True)
-    assert fit(sidecar, chat(1), client="9.9.9", new_field=1)["why"].startswith("version")
+    other = ask(sidecar, "fit", conversation="a", body=chat(1), client="9.9.9", new_field=1)
+    assert other["why"].startswith("version")
 
 
 def test_the_recall_tools_are_there_in_each_format(sidecar: Sidecar):
