@@ -100,10 +100,7 @@ export const Trimtab = async ({ client }) => {
       }
       if (event.type === "session.idle") await sidecar.sumUp(conversation)
     },
-    dispose: async () => {
-      sidecar.printLastLine() // the terminal's screen is gone, and its process has no exit of its own
-      sidecar.close()
-    },
+    dispose: () => sidecar.end(), // the terminal's screen is gone, and its process has no exit of its own
     tool: Object.fromEntries(tools.map((tool) => [tool.name, defineTool(tool, sidecar)])),
   }
   return hooks

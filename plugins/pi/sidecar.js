@@ -142,6 +142,13 @@ export class Sidecar {
     this.warn(`${text}; ${this.starts < MAX_STARTS ? "starting it again, and handles change" : "requests pass as they are"}`)
   }
 
+  // The sums are asked for before the process ends; the line is printed even if the agent does not wait for them.
+  async end() {
+    await Promise.all([...this.#tallies.keys()].map((conversation) => this.sumUp(conversation)))
+    this.printLastLine()
+    this.close()
+  }
+
   close() {
     this.starts = MAX_STARTS
     const child = this.#process

@@ -177,8 +177,8 @@ class Sidecar:
         if _is_other_version(call):
             client = call.read_text("client")[:40]
             return _pass(f"version: the client is {client}, this is {trimtab.__version__}")
-        if call.read_text("want") not in ("", "map"):
-            raise Refusal(400, "want must be 'map'")
+        if call.read_text("want") not in ("", "body", "map"):
+            raise Refusal(400, "want must be 'body' or 'map'")
         try:
             body = call.read_body()
         except (TypeError, ValueError) as error:
