@@ -81,11 +81,6 @@ def as_json(*arguments):
     return json.loads(done.stdout)
 
 
-def test_the_version_is_said():
-    done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout.split()[0]) == (0, "trimtab")
-
-
 def test_it_says_first_what_it_reads_and_then_what_was_paid(screen, paid_logs):
     assert screen.exit_code == 0, screen.output
     assert screen.stderr.startswith("Reading 3 files (")
