@@ -24,8 +24,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from trimtab.models.catalog import find_model_info
-
 IMPORTED = (
     "anthropic",
     "anthropic.resources.messages",
@@ -76,7 +74,7 @@ def serve(connection: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in IMPORTED:
         importlib.import_module(name)
-    find_model_info("gpt-5")
+    importlib.import_module("trimtab.models.catalog").find_model_info("gpt-5")
     assert threading.active_count() == 1, "a thread would be missing from each program"
     gc.collect()
     gc.freeze()
