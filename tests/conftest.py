@@ -50,7 +50,7 @@ settings.register_profile(
 )
 settings.register_profile(
     "other",
-    max_examples={"quick": 60, "long": 60, "thorough": 2_000}[CHOSEN],
+    max_examples={"quick": 30, "long": 300, "thorough": 2_000}[CHOSEN],
     deadline=None,
     # Here new examples are looked for by the thorough profile alone.
     derandomize=CHOSEN != "thorough",

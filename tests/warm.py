@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 120
 TRIMTAB = (sys.executable, "-m", "trimtab.cli")
 SERVER = Path(__file__).with_name("warm_server.py")
-PASSED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
-"""What the process that forks is told of the environment: no key is in it."""
+PASSED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR")
+"""What programs are told of the environment: no key is in it."""
 PR_SET_CHILD_SUBREAPER = 36
 
 _cold = subprocess.Popen
@@ -64,6 +64,10 @@ class Popen(subprocess.Popen[AnyStr]):
         self._child_created = True
         ends = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[name] for name in ends))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def pass_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED if name in os.environ}
 
 
 def run(
@@ -142,7 +146,7 @@ def _connected() -> socket.socket:
         server = _cold(
             [sys.executable, str(SERVER), str(number)],
             cwd=SERVER.parents[1],
-            env={name: os.environ[name] for name in PASSED if name in os.environ},
+            env=pass_environment(),
             stdin=DEVNULL,
             stdout=DEVNULL,
             pass_fds=[number],

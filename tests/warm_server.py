@@ -1,7 +1,7 @@
 """A process that has imported what programs of the tests import, and forks for each of them.
 
-`tests/warm.py` starts it and asks it, over a socket. It imports and never runs anything: no thread,
-no event loop and no connection of it can be found in a program.
+`tests/warm.py` starts it and asks it, over a socket. It imports, reads the catalog of models, and
+runs nothing else: no thread, no event loop and no connection of it can be found in a program.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ IMPORTED = (
     "anthropic",
     "anthropic.resources.messages",
     "anyio._backends._asyncio",
+    "httpcore2",
     "mcp.server.mcpserver",
     "openai",
-    "openai.resources.chat",
+    "openai.resources.chat.completions.completions",
+    "tomllib",
+    "trimtab.dialects.anthropic.codec",
+    "trimtab.dialects.openai_chat.codec",
+    "trimtab.dialects.openai_responses.codec",
+    "trimtab.observe.otel",
+    "truststore",
     "trimtab_serve.agent.process_secrecy_linux",
     "trimtab_serve.agent.tools.tools_from_config",
     "trimtab.cli.app",
@@ -67,6 +74,7 @@ def serve(connection: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("trimtab.models.catalog").find_model_info("gpt-5")
     assert threading.active_count() == 1, "a thread would be missing from each program"
     gc.collect()
     gc.freeze()

@@ -13,6 +13,7 @@ from tests.adversary.check_anthropic import check
 from tests.adversary.rules import rules_of
 from tests.adversary.speech import anthropic_picture
 from tests.adversary.texts import png
+from tests.dialects.sdk_types import messages_of
 
 Wire = dict[str, Any]
 
@@ -168,6 +169,4 @@ def test_every_rule_has_an_example():
 
 @pytest.mark.slow
 def test_the_good_request_is_one_by_the_types_of_the_sdk():
-    pydantic = pytest.importorskip("pydantic")
-    types = pytest.importorskip("anthropic.types")
-    pydantic.TypeAdapter(list[types.MessageParam]).validate_python(good()["messages"])
+    messages_of("anthropic").validate_python(good()["messages"])

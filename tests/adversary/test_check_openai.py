@@ -11,6 +11,7 @@ import pytest
 from tests.adversary import check_openai_chat, check_openai_responses
 from tests.adversary.rules import rules_of
 from tests.adversary.texts import png
+from tests.dialects.sdk_types import messages_of
 
 Wire = dict[str, Any]
 
@@ -177,12 +178,5 @@ def test_every_rule_has_an_example():
 
 @pytest.mark.slow
 def test_the_good_requests_are_good_by_the_types_of_the_sdk():
-    pydantic = pytest.importorskip("pydantic")
-    pytest.importorskip("openai")
-    from openai.types.chat import ChatCompletionMessageParam
-    from openai.types.responses import ResponseInputItemParam
-
-    adapter = pydantic.TypeAdapter(list[ChatCompletionMessageParam])
-    adapter.validate_python(chat()["messages"])
-    adapter = pydantic.TypeAdapter(list[ResponseInputItemParam])
-    adapter.validate_python(responses()["input"])
+    messages_of("openai_chat").validate_python(chat()["messages"])
+    messages_of("openai_responses").validate_python(responses()["input"])

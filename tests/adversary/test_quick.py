@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.adversary.conversation import SMALL
 from tests.adversary.expected import compare, expected_of, sums, table
-from tests.adversary.findings import KINDS, Findings
+from tests.adversary.findings import KINDS
 from tests.adversary.running import QUICK
-from tests.adversary.steps import have
 
 
 @pytest.mark.slow
@@ -27,12 +25,3 @@ def test_the_table_knows_the_batches_and_the_kinds_and_no_others():
     assert list(known["quick"]) == [batch.name for batch in QUICK]
     assert {kind for kind, _ in sums(known["quick"].values())} <= set(KINDS)
     assert set(known["rates"]) <= set(KINDS)
-
-
-@pytest.mark.slow
-def test_a_seed_gives_the_same_conversation_again():
-    one, other = Findings(), Findings()
-    for findings in (one, other):
-        have(1, SMALL, findings)
-    assert one.requests > 10
-    assert one == other

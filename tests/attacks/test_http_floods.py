@@ -13,8 +13,8 @@ from tests.attacks.target import Target, attacked, build_head, read_status
 
 pytestmark = pytest.mark.process
 
-DESCRIPTORS, HALF_OPEN = 1_024, 1_300
-"""What a process has on Debian unless somebody says otherwise, and more than that."""
+DESCRIPTORS, HALF_OPEN = 512, 650
+"""What the process may have, half of them for connections, and more than all of them."""
 LIMITED = ("/bin/sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"', sys.executable)
 MAX_LOG_BYTES = 1_000_000
 MAX_WAIT_S = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +19,8 @@ class Done:
 
 def environ(home: Path | None = None, **more: str) -> dict[str, str]:
     """No keys, no proxies, no colours: what the test says and what Python needs."""
-    names = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
-    inherited_variables = {name: os.environ[name] for name in names if name in os.environ}
     defaults = {"HOME": str(home or Path.cwd()), "LANG": "C.UTF-8", "PYTHONWARNINGS": "error"}
-    return {**inherited_variables, **defaults, **more}
+    return {**warm.pass_environment(), **defaults, **more}
 
 
 def run(*command: str, cwd: Path | None = None, **more: str) -> Done:

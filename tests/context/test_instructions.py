@@ -8,10 +8,10 @@ from tests.conversations import calls, result, said, ticking, user
 from trimtab import Context, check
 from trimtab.engine.policy.presets import POLICY_NAMES
 
-WINDOW = 16_000
+WINDOW = 8_000
 DIALECTS = ("openai_chat", "openai_responses")
-TURNS = 300
-AT = (0, 3, 20, 90, 91, 150, 220, 280)
+TURNS = 150
+AT = (0, 3, 20, 45, 46, 75, 110, 140)
 """Turns before which an instruction is given."""
 
 
@@ -73,7 +73,7 @@ def test_instructions_in_mid_conversation_keep_role_text_and_order(policy, diale
             given.append(instruction(number))
             context.add(given[-1])
         request = turn(context, number)
-        if number % 50 == 49:
+        if number % 30 == 29:
             assert check(request, dialect_name=dialect) == []
             found = [each for each in instructions_in(request) if each in given]
             assert found == given, f"turn {number}"
@@ -91,7 +91,7 @@ def test_an_instruction_is_not_said_again_in_a_users_name(dialect):
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_instructions_above_a_quarter_of_the_room_go_oldest_first_and_not_without_a_sign(dialect):
-    context, given = started(dialect, "auto"), [instruction(number) for number in range(300)]
+    context, given = started(dialect, "auto"), [instruction(number) for number in range(TURNS)]
     request = {}
     for number, each in enumerate(given):
         context.add(each)

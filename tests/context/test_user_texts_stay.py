@@ -87,7 +87,7 @@ def test_a_sign_is_a_line_that_counts_and_no_line_that_was_said():
 
 CHATS = [
     pytest.param(1_500, 32_000, True, id="32k"),
-    pytest.param(7_000, 200_000, True, id="200k"),
+    pytest.param(7_000, 200_000, True, marks=pytest.mark.soak, id="200k"),
     pytest.param(1_500, 32_000, False, id="32k, no recall"),
     pytest.param(10_000, 32_000, True, marks=pytest.mark.soak, id="32k, long"),
     pytest.param(10_000, 200_000, True, marks=pytest.mark.soak, id="200k, long"),

@@ -1,6 +1,7 @@
 """Every module can be imported first, in a process that has imported nothing of the package."""
 
 import ast
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ class ImportSimulation:
     Importing all modules in a process each would find the same and takes minutes.
     """
 
-    def __init__(self, statements: dict[str, list[tuple[ast.stmt, set[str]]]]) -> None:
-        self._statements = statements
+    def __init__(self, imports: dict[str, list[tuple[set[str], ast.Import | ast.ImportFrom]]]):
+        self._imports = imports
+        """By module: its imports of the package, each with the names bound before it."""
         self._loaded: set[str] = set()
         self._loading: dict[str, set[str]] = {}
         self.failures: set[str] = set()
@@ -30,14 +32,14 @@ class ImportSimulation:
 
     def _execute(self, module: str) -> None:
         bound = self._loading[module] = set[str]()
-        for statement, names in self._statements.get(module, []):
-            if isinstance(statement, ast.Import):
-                for alias in statement.names:
-                    if alias.name in self._statements:
-                        self.load(alias.name)
-            elif isinstance(statement, ast.ImportFrom) and statement.module in self._statements:
-                self._import_names(module, statement)
+        for names, statement in self._imports.get(module, []):
             bound |= names
+            if isinstance(statement, ast.ImportFrom):
+                self._import_names(module, statement)
+                continue
+            for alias in statement.names:
+                if alias.name in self._imports:
+                    self.load(alias.name)
         self._loaded.add(module)
         del self._loading[module]
 
@@ -45,7 +47,7 @@ class ImportSimulation:
         source = str(statement.module)
         self.load(source)
         for alias in statement.names:
-            if f"{source}.{alias.name}" in self._statements:
+            if f"{source}.{alias.name}" in self._imports:
                 self.load(f"{source}.{alias.name}")
             elif alias.name not in self._loading.get(source, {alias.name}):
                 self.failures.add(f"{importer} needs {source}.{alias.name} before it exists")
@@ -63,14 +65,25 @@ def names_bound_by(statement: ast.stmt) -> set[str]:
     }
 
 
+def imports_of(
+    source: str, modules: Container[str | None]
+) -> Iterator[tuple[set[str], ast.Import | ast.ImportFrom]]:
+    """The imports of these modules, each with the names bound since the one before."""
+    names = set[str]()
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Import) or (
+            isinstance(statement, ast.ImportFrom) and statement.module in modules
+        ):
+            yield names, statement
+            names = set[str]()
+        names |= names_bound_by(statement)
+
+
 def failures_by_first_import(sources: dict[str, str]) -> dict[str, set[str]]:
-    statements = {
-        name: [(statement, names_bound_by(statement)) for statement in ast.parse(source).body]
-        for name, source in sources.items()
-    }
+    imports = {name: [*imports_of(source, sources)] for name, source in sources.items()}
     found: dict[str, set[str]] = {}
-    for name in statements:
-        simulation = ImportSimulation(statements)
+    for name in imports:
+        simulation = ImportSimulation(imports)
         simulation.load(name)
         if simulation.failures:
             found[name] = simulation.failures

@@ -11,21 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dialects.rounds import prompt, rendered
+from tests.dialects.sdk_types import messages_of
 from tests.lazy import anthropic, openai, pydantic
 from tests.strategies.wire import histories
 from trimtab.dialects import DIALECT_NAMES, get_dialect
-
-
-@functools.cache
-def messages_of(target: str) -> pydantic.TypeAdapter[Any]:
-    """The type of the messages that the SDK's call takes."""
-    match target:
-        case "anthropic":
-            return pydantic.TypeAdapter(list[anthropic.types.MessageParam])
-        case "openai_chat":
-            return pydantic.TypeAdapter(list[openai.types.chat.ChatCompletionMessageParam])
-        case _:
-            return pydantic.TypeAdapter(list[openai.types.responses.ResponseInputItemParam])
 
 
 @functools.cache

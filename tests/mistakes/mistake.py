@@ -103,8 +103,7 @@ class World:
         return text.replace("SIMULATOR", self.url).replace("NOBODY", self.dead)
 
     def environ(self, mistake: Mistake) -> dict[str, str]:
-        names = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
-        inherited_variables = {name: os.environ[name] for name in names if name in os.environ}
+        inherited_variables = warm.pass_environment()
         variables = {"HOME": str(self.folder), "LANG": "C.UTF-8", "TERM": "xterm-256color"}
         if mistake.key is not None:
             variables[mistake.key] = mistake.secret

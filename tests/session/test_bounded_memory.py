@@ -40,7 +40,7 @@ async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, in
 
 @pytest.mark.slow
 @pytest.mark.soak_on("memory", "postgres")
-@pytest.mark.parametrize("turns", [500, pytest.param(2_500, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("turns", [350, pytest.param(2_500, marks=pytest.mark.soak)])
 async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, turns):
     store = await place.open()
     # 60,000 tokens hold them all: it is the number of messages that binds.
@@ -112,8 +112,8 @@ async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory
         > compute_max_messages_in_memory(20_000)
     )
     long = await Session.create(store, "long", max_input_tokens=20_000, **given)
-    entries, _, stored = await chatter(long, 300, " and so on" * 100)
-    assert long.window.conversation.total_messages == 600
+    entries, _, stored = await chatter(long, 150, " and so on" * 100)
+    assert long.window.conversation.total_messages == 300
     # A question takes 300 tokens and stays whole as long as it may; little is left of its reply.
     assert long.window.visible_messages < 2 * 20_000 // 300
     assert entries <= compute_max_messages_in_memory(20_000) + 20
@@ -127,10 +127,10 @@ async def test_under_every_policy_memory_holds_what_is_seen_and_little_more(stor
     # Each of these hides by size, and what is hidden leaves memory.
     worker = Worker(await Session.create(store, "s", **options(policy=policy)))
     halves = [(0, 0, 0), (0, 0, 0)]
-    for number in range(120):
+    for number in range(80):
         await worker.turn(rounds=1, size=400)
-        now, most = sizes(worker.session), halves[number // 60]
-        halves[number // 60] = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
+        now, most = sizes(worker.session), halves[number // 40]
+        halves[number // 40] = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
         window = worker.session.window
         assert len(window.entries) - window.visible_messages <= compute_max_messages_in_memory(
             8_000

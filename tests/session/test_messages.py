@@ -167,7 +167,7 @@ async def test_what_another_process_has_added_is_there(store):
 async def test_no_more_than_a_page_is_in_memory_at_a_time(tmp_path):
     store = FileStore(tmp_path)
     session = await Session.create(store, "s", **SMALL)
-    await session.sync(make_talk(2_500))
+    await session.sync(make_talk(1_500))
     await SessionRecorder(session).checkpoint()
     await session.close()
     del session
@@ -178,7 +178,7 @@ async def test_no_more_than_a_page_is_in_memory_at_a_time(tmp_path):
         count += 1
         if count % 500 == 0:
             most = max(most, count_events_in_memory() - before)
-    assert count == 2_500
+    assert count == 1_500
     assert most < 1_200
 
 

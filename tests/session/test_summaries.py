@@ -344,7 +344,7 @@ async def race(store: Store, name: str, rounds: int) -> None:
 
 @pytest.mark.slow
 async def test_background_summaries_race_with_appends_and_nothing_is_lost(store):
-    await asyncio.gather(*(race(store, f"s{number}", 25) for number in range(8)))
+    await asyncio.gather(*(race(store, f"s{number}", 12) for number in range(4)))
 
 
 async def test_a_summary_is_opened_level_by_level(memory):

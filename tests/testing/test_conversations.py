@@ -13,7 +13,7 @@ from trimtab.dialects import get_dialect
 from trimtab.engine.log.event import Edit
 from trimtab.types import DialectName
 
-TURNS = 20
+TURNS = 10
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "anthropic": ("anthropic", CLAUDE, {}),

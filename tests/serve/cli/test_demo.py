@@ -83,6 +83,7 @@ def test_it_shows_a_long_conversation_that_fits_and_what_was_recalled(tmp_path):
     assert "Commit&#160;9f3c2ab" in picture
 
 
+@pytest.mark.soak
 def test_it_fits_under_another_policy_and_in_a_smaller_window(tmp_path):
     done = trimtab("demo", "--fast", "--policy", "rolling", "--window", "9k", cwd=tmp_path)
     assert done.code == 0, done.err

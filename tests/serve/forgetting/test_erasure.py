@@ -29,7 +29,7 @@ def ended(verb, folder, step):
     return int(found.stdout)
 
 
-STEPS = {"erase": 20, "delete": 20, "user": 60}
+STEPS = {"erase": 60, "delete": 60, "user": 120}
 """From one write to the next at which a process is ended; to forget a user takes most writes."""
 
 

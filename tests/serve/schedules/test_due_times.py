@@ -74,7 +74,6 @@ def starts(draw, zone):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(data=st.data(), cron=crons, zone=zones)
 def test_what_is_due_is_what_a_look_at_every_minute_finds(data, cron, zone):
     first = data.draw(starts(zone))

@@ -236,7 +236,7 @@ async def test_a_system_prompt_that_is_too_long_is_named(memory):
     ),
 )
 async def test_a_heavier_tokenizer_refuses_once_and_never_again(memory, policy, dialect, heavier):
-    """60 turns, the first of which is already nearly too long by our own count."""
+    """30 turns, the first of which is already nearly too long by our own count."""
     session = await create(memory, dialect, context_window=6_000, policy=policy)
     await chat(session, 20, 900)
     numbers = iter(range(1_000))
@@ -249,11 +249,11 @@ async def test_a_heavier_tokenizer_refuses_once_and_never_again(memory, policy, 
 
     provider = Narrow(dialect, [replies] * 400, window=6_000, heavier=heavier)
     hand = Hand(gives=prose(900))
-    for turn in range(60):
+    for turn in range(30):
         await act(session, provider, [hand], says=f"{turn} {prose(120)}")
     assert len(provider.refused) <= 1
     assert provider.refused in ([], [0])
-    assert provider.answered == 180
+    assert provider.answered == 90
     assert valid(provider)
 
 

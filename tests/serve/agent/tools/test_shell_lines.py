@@ -41,7 +41,7 @@ LINES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["chat", "served"])
+@pytest.fixture(scope="module", params=["served", pytest.param("chat", marks=pytest.mark.soak)])
 def trial(request, tmp_path_factory) -> Trial:
     """All lines, in one process."""
     with serve_simulated_provider(tokenizer="estimate") as model:
