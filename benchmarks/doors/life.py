@@ -23,7 +23,7 @@ LINES = 200
 """Lines of a file: about 2,800 tokens, and less than one answer of `recall`."""
 SPOKEN_EACH = 3
 """The model says something before each third call."""
-_HANDLE = re.compile(r"recall (m\d+\.\d+)")
+_HANDLE = re.compile(r"recall (m\d+\.\d+(?:~\w+)?)")
 ReadFile = Callable[[str], Mapping[str, Any]]
 """An agent's own call that reads a file."""
 
